@@ -1,0 +1,236 @@
+// dflash.h - C API of libdflash, the native engine of dflash-local.
+//
+// One engine owns a target model, an optional drafter and `n_slots` running sequences. The caller submits
+// requests to idle slots and calls dflash_step() in a loop; every call runs one plan-verify-walk-commit-draft-grow
+// round over all slots (docs/architecture.md, "One step, seen from above").
+//
+// Threads: an engine belongs to one thread at a time. Only dflash_engine_interrupt(), the tokenizer functions and the
+// chat functions may be called from other threads while that thread is inside dflash_step().
+//
+// Errors: no function throws or aborts. Functions that can fail return a dflash_status (0 = success, < 0 = error) or
+// NULL, and dflash_last_error() then holds one sentence that names the field and the fix. Strings are UTF-8.
+// Structs are passed by pointer and start from their *_default(), so that fields can be appended.
+
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#    if defined(DFLASH_BUILD)
+#        define DFLASH_API __declspec(dllexport)
+#    else
+#        define DFLASH_API __declspec(dllimport)
+#    endif
+#else
+#    define DFLASH_API __attribute__((visibility("default")))
+#endif
+
+// Changes with every incompatible change of this header; dflash_local checks it at import.
+#define DFLASH_ABI_VERSION 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dflash_engine dflash_engine;
+typedef struct dflash_chat   dflash_chat;
+
+typedef enum dflash_status {
+    DFLASH_OK            =  0,
+    DFLASH_ERROR_ARG     = -1,  // a parameter is out of range or malformed
+    DFLASH_ERROR_MODEL   = -2,  // a model file is damaged, unsupported or lacks something
+    DFLASH_ERROR_PAIR    = -3,  // drafter and target do not belong together
+    DFLASH_ERROR_MEMORY  = -4,  // out of memory (host or device)
+    DFLASH_ERROR_BUSY    = -5,  // the slot is running, or a call is not allowed now
+    DFLASH_ERROR_COMPUTE = -6,  // a forward pass failed; the slots named in the updates have lost their state
+    DFLASH_ERROR_INTERNAL = -7,
+} dflash_status;
+
+// ---- library ------------------------------------------------------------------------------------------------------
+
+DFLASH_API uint32_t     dflash_abi_version(void);
+// JSON: {"abi", "version", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}], "cpu_features": {...}}.
+// Release with dflash_free().
+DFLASH_API char       * dflash_library_info(void);
+// The last error of the calling thread, "" if none. Valid until the thread's next call.
+DFLASH_API const char * dflash_last_error(void);
+DFLASH_API void         dflash_free(void * ptr);
+
+// level: 0 debug, 1 info, 2 warn, 3 error. The callback may be called from any native thread. NULL: discard.
+typedef void (*dflash_log_callback)(int level, const char * text, void * user);
+DFLASH_API void dflash_log_set(dflash_log_callback callback, int min_level, void * user);
+
+// Quantize a GGUF file with llama.cpp's quantizer. ftype: "q4_0", "q4_k_m", "q8_0", "f16", ... (llama-quantize's names).
+DFLASH_API int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads);
+
+// Strict check of a GGUF file before any model code sees it: header, key types, tensor table, bounds, and what the
+// architecture needs (docs/hardening.md). Called by dflash_engine_create for both files.
+DFLASH_API int dflash_check_gguf(const char * path);
+
+// ---- engine -------------------------------------------------------------------------------------------------------
+
+typedef struct dflash_engine_params {
+    const char * model;              // target GGUF
+    const char * drafter;            // drafter GGUF in upstream's `dflash` dialect, or NULL
+
+    uint32_t n_ctx;                  // total context of all slots in tokens, 0 = the model's own length per slot
+    uint32_t n_slots;                // sequences that run at the same time, 1..64
+    uint32_t n_batch;                // rows one target pass may have, at least 64
+    uint32_t n_ubatch;               // rows computed at once; prompts are read in chunks of this size
+    int32_t  n_threads;              // <= 0: physical cores
+    int32_t  n_threads_batch;        // <= 0: n_threads
+    int32_t  n_gpu_layers;           // -1 = all
+    int32_t  n_gpu_layers_draft;     // -1 = all
+    int32_t  main_gpu;
+    int32_t  flash_attn;             // -1 auto, 0 off, 1 on
+    const char * type_k;             // KV cache type of the target: "f16", "f32", "q8_0", ...
+    const char * type_v;
+    const char * type_k_draft;       // KV cache type of the drafter: "f16" or "f32"
+    const char * type_v_draft;
+    const char * tensor_split;       // "3,1" or NULL
+    const char * split_mode;         // "layer", "row", "none" or NULL
+    bool     use_mmap;
+    bool     use_mlock;
+    bool     swa_full;
+    bool     warmup;                 // run the passes once and measure their cost at load
+
+    uint32_t draft_ctx;              // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
+    int32_t  draft_n_max;            // most draft tokens per step, 0 = block_size - 1
+    int32_t  budget;                 // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly min(N, block_size) while possible
+} dflash_engine_params;
+
+DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
+
+// progress: called with 0..1 while loading; return false to cancel. May be NULL.
+typedef bool (*dflash_progress_callback)(float progress, void * user);
+// NULL on failure; `status` (may be NULL) says why.
+DFLASH_API dflash_engine * dflash_engine_create(const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status);
+DFLASH_API void            dflash_engine_destroy(dflash_engine * engine);
+
+// JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2", target_layers,
+// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template. Release with dflash_free().
+DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
+
+// ---- requests -----------------------------------------------------------------------------------------------------
+
+typedef struct dflash_request {
+    const int32_t * tokens;          // prompt, at least one token
+    int32_t         n_tokens;
+    int32_t         n_predict;       // most new tokens, >= 0; -1 = until the slot's context is full
+    // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k, top_p, min_p,
+    // typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty, frequency_penalty, presence_penalty,
+    // dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta,
+    // min_keep, samplers, logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema,
+    // grammar_type ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
+    // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's defaults.
+    const char    * sampling;
+    int32_t         budget;          // as in dflash_engine_params; 0 = the engine's setting
+    bool            cache_prompt;    // keep and reuse the longest common prefix with what the slot holds
+} dflash_request;
+
+DFLASH_API void dflash_request_default(dflash_request * request);
+
+// Check a request without running it: everything dflash_submit() would refuse. Thread-safe.
+DFLASH_API int dflash_request_check(const dflash_engine * engine, const dflash_request * request);
+// Start a request on an idle slot. Copies everything it needs.
+DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, const dflash_request * request);
+// Stop a slot now; its tokens stay cached for the next request. No-op on an idle slot.
+DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
+// Forget a slot's cached tokens. The slot must be idle.
+DFLASH_API int dflash_slot_clear(dflash_engine * engine, int32_t slot);
+// Tokens an idle or running slot holds in its cache (to choose the slot with the longest common prefix). Returns the count; writes at most `cap`.
+DFLASH_API int32_t dflash_slot_tokens(const dflash_engine * engine, int32_t slot, int32_t * tokens, int32_t cap);
+
+typedef enum dflash_slot_state {
+    DFLASH_IDLE    = 0,
+    DFLASH_READING = 1,              // prompt
+    DFLASH_WRITING = 2,
+    DFLASH_STOP    = 3,              // finished: end-of-generation token (not among the tokens)
+    DFLASH_LENGTH  = 4,              // finished: n_predict reached
+    DFLASH_CONTEXT = 5,              // finished: the slot's context is full
+    DFLASH_FAILED  = 6,              // finished: `error` says why; the slot's cache is empty
+} dflash_slot_state;
+
+typedef struct dflash_update {
+    int32_t         slot;
+    int32_t         state;           // dflash_slot_state; from DFLASH_STOP on the slot is idle again
+    int32_t         n_tokens;        // new tokens of this step, in order
+    const int32_t * tokens;          // valid until the next call that takes the engine
+    int32_t         n_accepted;      // draft tokens accepted in this pass (walk depth)
+    int32_t         n_drafted;       // draft tokens verified in this pass
+    bool            first;           // true if the tokens came from the prompt's last pass (no draft was possible)
+    const char    * error;           // DFLASH_FAILED only
+} dflash_update;
+
+// One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is idle,
+// < 0 on an error that concerns the engine as a whole. Blocks for one target pass and one drafter pass.
+DFLASH_API int32_t dflash_step(dflash_engine * engine, dflash_update * updates, int32_t cap);
+// Make a running dflash_step() return as soon as the CPU backend allows. Thread-safe.
+DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
+
+#define DFLASH_MAX_NODES 64
+
+typedef struct dflash_slot_stats {   // of the current or last request
+    int32_t n_prompt;                // prompt tokens
+    int32_t n_cached;                // of those, taken from the cache
+    int32_t n_generated;             // tokens emitted
+    int32_t n_passes;                // target passes after the prompt's
+    int32_t n_drafted;               // draft tokens verified
+    int32_t n_accepted;              // draft tokens accepted
+    int32_t depth_drafted [DFLASH_MAX_NODES];  // [d]: passes in which a node at depth d was verified (d = 1..)
+    int32_t depth_accepted[DFLASH_MAX_NODES];  // [d]: passes in which it was accepted
+    double  t_prompt_ms;             // from the first prompt pass to the first token
+    double  t_generate_ms;           // from the first token to the last
+    double  t_queue_ms;              // from dflash_submit() to the first prompt pass
+} dflash_slot_stats;
+
+DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
+
+// JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow, other), graphs_reused / graphs_built for target and
+// drafter, cost curve {nodes: ms}, drafter cost, last choice and why. Release with dflash_free().
+DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
+
+// ---- text ---------------------------------------------------------------------------------------------------------
+
+// Returns the token count; if it exceeds `cap` nothing past `cap` is written. < 0 on error.
+DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special, bool parse_special, int32_t * tokens, int32_t cap);
+// Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. < 0 on error.
+DFLASH_API int32_t dflash_token_piece(const dflash_engine * engine, int32_t token, bool special, char * buf, int32_t cap);
+DFLASH_API bool    dflash_token_is_eog(const dflash_engine * engine, int32_t token);
+
+// ---- chat (llama.cpp common/chat) ---------------------------------------------------------------------------------
+
+// Apply the target's chat template (or `template_override`, a Jinja source, if not NULL). body: JSON object with OpenAI's fields messages, tools, tool_choice,
+// parallel_tool_calls, response_format, json_schema, grammar, chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking,
+// add_generation_prompt, continue_final_message.
+// NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}}.
+// Release with dflash_free().
+DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
+
+// An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.
+DFLASH_API dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser);
+DFLASH_API void          dflash_chat_delete(dflash_chat * chat);
+// Add text (valid UTF-8). Returns a JSON array of OpenAI-shaped deltas since the last call:
+// {"content"?: str, "reasoning_content"?: str, "tool_calls"?: [{"index","id"?,"type"?,"function":{"name"?,"arguments"}}]}. NULL on error. Release with dflash_free().
+DFLASH_API char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final);
+// The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}. Release with dflash_free().
+DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
+
+// ---- proof --------------------------------------------------------------------------------------------------------
+
+// Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows and report for each i in [from, n) how the target ranked tokens[i] given tokens[0..i):
+// best_id[i - from], best_logit[i - from], logit[i - from] (of tokens[i]). Any output may be NULL. The slot's cache is empty afterwards. from >= 1.
+DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
+        int32_t * best_id, float * best_logit, float * logit);
+
+// One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return
+// hidden [n_block, n_embd] (after the final norm) and logits [n_block, n_vocab] (after scale and soft-cap); for DFlash 2 also ids [n_block, k] and scores [n_block, k, k]
+// (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash ids [n_block, k] and scores [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty afterwards.
+DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
+        float * hidden, float * logits, int32_t * ids, float * scores);
+
+#ifdef __cplusplus
+}
+#endif
