@@ -1,0 +1,60 @@
+"""dflash-local: DFlash speculative decoding for llama.cpp on one's own machine.
+
+    from dflash_local import Engine
+    with Engine("target.gguf", "drafter.gguf") as engine:
+        print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine, SamplingParams
+    from dflash_local.errors import (
+        BuildError,
+        ComputeError,
+        ContextLengthError,
+        ConvertError,
+        DFlashError,
+        EngineDeadError,
+        ModelError,
+        NativeLibraryError,
+        PairError,
+        QueueFullError,
+        RequestError,
+    )
+
+__all__ = [
+    "BuildError",
+    "ComputeError",
+    "ContextLengthError",
+    "ConvertError",
+    "DFlashError",
+    "Engine",
+    "EngineDeadError",
+    "ModelError",
+    "NativeLibraryError",
+    "PairError",
+    "QueueFullError",
+    "RequestError",
+    "SamplingParams",
+    "__version__",
+]
+
+_ENGINE_NAMES = {"Engine", "SamplingParams"}
+
+
+def __getattr__(name: str) -> Any:
+    # The engine loads numpy and the native library: only who names it pays for it.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("dflash_local.engine" if name in _ENGINE_NAMES else "dflash_local.errors"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

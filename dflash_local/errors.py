@@ -1,0 +1,84 @@
+"""Every exception that dflash-local raises on purpose.
+
+* DFlashError
+  + BuildError             the patched library could not be built or installed
+  + NativeLibraryError     the patched library is missing, stock, or of another ABI
+  + ModelError             a GGUF is damaged, unsupported or lacks something
+    - PairError            drafter and target do not belong together
+  + ConvertError           a checkpoint cannot become a drafter GGUF
+  + RequestError           a request parameter is out of range or malformed
+    - ContextLengthError   the prompt does not fit the slot's context
+  + QueueFullError         more requests wait than the queue may hold
+  + EngineDeadError        the engine thread died or was closed
+  + ComputeError           a forward pass failed
+"""
+
+from __future__ import annotations
+
+
+class DFlashError(Exception):
+    """Base of all errors: `message` says what is wrong and where, `hint` what mends it (None if nothing does)."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} (fix: {self.hint})" if self.hint else self.message
+
+
+class BuildError(DFlashError):
+    """Compiler, hash, patch, disk or network stood in the way of `dflash-local build`."""
+
+
+class NativeLibraryError(DFlashError):
+    """libdflash is missing, comes from a stock llama-cpp-python, or speaks another ABI."""
+
+
+class ModelError(DFlashError):
+    """A model file is damaged or unsupported; `field` is the GGUF key or tensor, if one is to blame."""
+
+    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
+class PairError(ModelError):
+    """Drafter and target do not belong together."""
+
+
+class ConvertError(DFlashError):
+    """A checkpoint cannot be converted; `field` is the tensor, config key or file to blame."""
+
+    def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
+
+
+class RequestError(DFlashError):
+    """A request is refused before it starts; `param` is the parameter to blame."""
+
+    def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.param = param
+
+
+class ContextLengthError(RequestError):
+    """The prompt does not fit the slot's context."""
+
+
+class QueueFullError(DFlashError):
+    """Too many requests wait; try again after `retry_after` seconds."""
+
+    def __init__(self, message: str, *, retry_after: float, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class EngineDeadError(DFlashError):
+    """The engine thread died or was closed; the engine answers no more requests."""
+
+
+class ComputeError(DFlashError):
+    """A forward pass failed; the requests that were in it are lost, the engine goes on."""
