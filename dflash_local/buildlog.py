@@ -1,0 +1,79 @@
+"""What a user sees of a build, and the log file that has the rest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PROGRESS = re.compile(r"^\s*\[\s*(\d+)/(\d+)\]")
+_ERROR = re.compile(r"\b(error|fatal error|ERROR)\b:?|No space left on device|CMake Error|undefined reference", re.IGNORECASE)
+# pip's own last words say only that something failed.
+_NOISE = re.compile(r"subprocess-exited-with-error|Failed (building|to build)|This error originates|exit code: \d|did not run successfully")
+
+
+class BuildLog:
+    """A log file plus short progress lines on stdout. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("w", encoding="utf-8")
+        self._live = sys.stdout.isatty()
+        self._started = time.monotonic()
+
+    def __enter__(self) -> BuildLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        """Print a line and log it."""
+        print(text, flush=True)
+        self._file.write(f"== {text}\n")
+        self._file.flush()
+
+    def run(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
+        """Run a command, log its output as it comes, show its `[i/n]` lines as progress. Returns exit status and output lines."""
+        self._file.write(f"$ {' '.join(command)}\n")
+        lines: list[str] = []
+        shown = 0
+        with subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                self._file.write(line)
+                self._file.flush()
+                lines.append(line.rstrip())
+                if match := _PROGRESS.match(line):
+                    shown = self._progress(int(match[1]), int(match[2]), shown)
+        if shown and self._live:
+            print(flush=True)
+        return process.returncode, lines
+
+    def _progress(self, done: int, total: int, shown: int) -> int:
+        percent = 100 * done // max(total, 1)
+        if self._live:
+            print(f"\r  [{done}/{total}] {percent:3d} %  {self.seconds:4.0f} s", end="", flush=True)
+            return percent or 1
+        if percent // 20 > shown // 20:
+            print(f"  {percent} % of {total} files, {self.seconds:.0f} s", flush=True)
+        return max(shown, percent)
+
+    @staticmethod
+    def excerpt(lines: Sequence[str], count: int = 8) -> str:
+        """The first lines that name an error (the first is the cause, the rest follow from it), else the last ones."""
+        plain = [line.strip()[:300] for line in lines if line.strip() and not _PROGRESS.match(line)]
+        errors = [at for at, line in enumerate(plain) if _ERROR.search(line) and not _NOISE.search(line)]
+        # CMake puts the message on the line below "CMake Error at ...".
+        wanted = sorted({at + extra for at in errors[:count] for extra in range(2 if plain[at].startswith("CMake Error") else 1)})
+        return "\n".join("  " + line for line in ([plain[at] for at in wanted if at < len(plain)] or plain[-count:]))
