@@ -1,0 +1,114 @@
+"""Chat: from OpenAI's messages to a prompt, and from the answer's text to OpenAI's deltas and message.
+
+Templates, tool calls, reasoning and schemas are llama.cpp's `common/chat`; nothing here knows a model's format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dflash_local.errors import RequestError
+from dflash_local.generation import Completion, Generation, Timings
+from dflash_local.native import NativeEngine
+
+# What `Engine.apply_chat` reads of a request body; everything else there is sampling or transport.
+CHAT_FIELDS = frozenset({
+    "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "json_schema", "grammar",
+    "chat_template_kwargs", "reasoning_format", "enable_thinking", "add_generation_prompt", "continue_final_message",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A rendered conversation: the prompt, stop strings and sampling fields its format needs, and the answer's parser (JSON)."""
+
+    prompt: str
+    stops: tuple[str, ...]
+    sampling: dict[str, Any]
+    parser: str
+
+    @classmethod
+    def of(cls, applied: dict[str, Any]) -> ChatPrompt:
+        """From dflash_chat_apply()."""
+        return cls(applied["prompt"], tuple(applied["stops"]), applied["sampling"], json.dumps(applied["parser"]))
+
+
+@dataclass(slots=True)
+class ChatCompletion:
+    """A finished chat answer: `message` as OpenAI shapes it ("role", "content", "reasoning_content"?, "tool_calls"?)."""
+
+    message: dict[str, Any]
+    finish_reason: str
+    completion: Completion
+
+    @property
+    def text(self) -> str:
+        """The visible answer."""
+        return self.message.get("content") or ""
+
+    @property
+    def timings(self) -> Timings:
+        return self.completion.timings
+
+
+@dataclass(slots=True)
+class ChatDelta:
+    """One OpenAI-shaped change of the message. The last one is empty and brings `finish_reason` and `completion`."""
+
+    delta: dict[str, Any]
+    finish_reason: str | None = None
+    completion: Completion | None = None
+
+    @property
+    def text(self) -> str:
+        """The visible text of this change."""
+        return self.delta.get("content") or ""
+
+
+class ChatAnswer:
+    """Parses one answer as it grows."""
+
+    def __init__(self, native: NativeEngine, prompt: ChatPrompt) -> None:
+        self._chat = native.chat_new(prompt.parser)
+
+    def push(self, text: str) -> list[dict[str, Any]]:
+        """The deltas that more text brings."""
+        return self._chat.push(text, False) if text else []
+
+    def finish(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
+        """The last deltas, and the whole."""
+        deltas = self._chat.push("", True)
+        message = self._chat.message()
+        called = completion.finish_reason == "stop" and message.get("tool_calls")
+        return deltas, ChatCompletion(message, "tool_calls" if called else completion.finish_reason, completion)
+
+    def parse(self, completion: Completion) -> ChatCompletion:
+        """The whole at once."""
+        self.push(completion.text)
+        return self.finish(completion)[1]
+
+
+def stream_deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDelta]:
+    """The deltas of a running generation, which is cancelled when the iterator is closed early."""
+    try:
+        for chunk in generation:
+            for delta in answer.push(chunk.text):
+                yield ChatDelta(delta)
+        rest, whole = answer.finish(generation.result())
+        for delta in rest:
+            yield ChatDelta(delta)
+        yield ChatDelta({}, whole.finish_reason, whole.completion)
+    finally:
+        generation.cancel()
+
+
+def chat_body(body: Mapping[str, Any]) -> str:
+    """The JSON that dflash_chat_apply() reads: the CHAT_FIELDS of `body` that are not null."""
+    fields = {name: value for name, value in body.items() if name in CHAT_FIELDS and value is not None}
+    try:
+        return json.dumps(fields)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"messages and tools must be JSON: {error}", param="messages") from None

@@ -1,0 +1,412 @@
+"""Engine: a target, an optional drafter and their slots, behind a Python API that any thread may use."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, ChatDelta, ChatPrompt, chat_body, stream_deltas
+from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
+from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Timings
+from dflash_local.native import MAX_NODES, NativeEngine
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+from dflash_local.scheduler import Counters, Scheduler
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation", "SamplingParams",
+    "Score", "Timings",
+]  # fmt: skip
+
+Budget = int | Literal["auto"]
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How the target ranked tokens[start:], each array of length len(tokens) - start."""
+
+    best_id: np.ndarray  # int32: the target's own choice
+    best_logit: np.ndarray  # float32: its logit
+    logit: np.ndarray  # float32: the logit of the token that was fed
+
+
+@dataclass(frozen=True, slots=True)
+class DraftProbe:
+    """One drafter pass in the open, float32 but for `ids` (int32).
+
+    hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k] candidates;
+    scores [n_block, k] log-probabilities (DFlash) or [n_block, k, k] pair scores, predecessor first (DFlash 2).
+    """
+
+    hidden: np.ndarray
+    logits: np.ndarray
+    ids: np.ndarray
+    scores: np.ndarray
+
+
+class Engine:
+    """Generates text with a quantized target, made faster by a DFlash drafter; the output is the target's alone.
+
+        with Engine("target.gguf", "drafter.gguf") as engine:
+            print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
+
+    Args:
+        model: the target, a GGUF file.
+        drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
+        n_ctx: context of all slots together, in tokens; 0: the model's own length per slot.
+        n_slots: requests that run at the same time.
+        n_batch, n_ubatch: rows of one target pass, and rows computed at once.
+        n_threads, n_threads_batch: None: one per physical core.
+        n_gpu_layers, n_gpu_layers_draft: -1: all.
+        cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
+        draft_ctx: newest positions that the drafter attends to; 0: 4096.
+        draft_n_max: most draft tokens per step; 0: what the drafter's block holds.
+        budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
+        chat_template: Jinja source instead of the target's own template.
+        max_queue: requests that may wait for a slot.
+        progress: called with 0..1 while loading; returning False cancels.
+
+    Raises:
+        NativeLibraryError: the patched llama.cpp is missing.
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together.
+        RequestError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        drafter: str | os.PathLike[str] | None = None,
+        *,
+        n_ctx: int = 0,
+        n_slots: int = 1,
+        n_batch: int = 2048,
+        n_ubatch: int = 512,
+        n_threads: int | None = None,
+        n_threads_batch: int | None = None,
+        n_gpu_layers: int = -1,
+        n_gpu_layers_draft: int = -1,
+        flash_attn: Literal["auto", "on", "off"] = "auto",
+        cache_type_k: str = "f16",
+        cache_type_v: str = "f16",
+        cache_type_k_draft: str = "f16",
+        cache_type_v_draft: str = "f16",
+        draft_ctx: int = 0,
+        draft_n_max: int = 0,
+        budget: Budget = "auto",
+        swa_full: bool = False,
+        mmap: bool = True,
+        mlock: bool = False,
+        warmup: bool = True,
+        main_gpu: int = 0,
+        tensor_split: str | None = None,
+        split_mode: Literal["none", "layer", "row"] | None = None,
+        chat_template: str | None = None,
+        max_queue: int = 64,
+        progress: Callable[[float], bool] | None = None,
+    ) -> None:
+        flash_modes = {"auto": -1, "off": 0, "on": 1}
+        if flash_attn not in flash_modes:
+            raise RequestError(f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn")
+        for name, value, low in (
+            ("n_ctx", n_ctx, 0), ("n_slots", n_slots, 1), ("n_batch", n_batch, 1), ("n_ubatch", n_ubatch, 1), ("draft_ctx", draft_ctx, 0),
+        ):  # fmt: skip
+            if not low <= value <= _INT32_MAX:  # unsigned in C: -1 would become four thousand million
+                raise RequestError(f"{name} must be at least {low}, got {value}", param=name)
+        native = NativeEngine(
+            {
+                "model": os.fspath(model),
+                "drafter": None if drafter is None else os.fspath(drafter),
+                "n_ctx": n_ctx,
+                "n_slots": n_slots,
+                "n_batch": n_batch,
+                "n_ubatch": n_ubatch,
+                "n_threads": n_threads or 0,
+                "n_threads_batch": n_threads_batch or 0,
+                "n_gpu_layers": n_gpu_layers,
+                "n_gpu_layers_draft": n_gpu_layers_draft,
+                "flash_attn": flash_modes[flash_attn],
+                "type_k": cache_type_k,
+                "type_v": cache_type_v,
+                "type_k_draft": cache_type_k_draft,
+                "type_v_draft": cache_type_v_draft,
+                "draft_ctx": draft_ctx,
+                "draft_n_max": draft_n_max,
+                "budget": _budget(budget),
+                "swa_full": swa_full,
+                "use_mmap": mmap,
+                "use_mlock": mlock,
+                "warmup": warmup,
+                "main_gpu": main_gpu,
+                "tensor_split": tensor_split,
+                "split_mode": split_mode,
+            },
+            progress,
+        )
+        self._attach(native, chat_template=chat_template, max_queue=max_queue)
+
+    @classmethod
+    def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:
+        """An engine over a native engine that exists already, which it then owns."""
+        engine = cls.__new__(cls)
+        engine._attach(native, chat_template=chat_template, max_queue=max_queue)
+        return engine
+
+    def _attach(self, native: NativeEngine, *, chat_template: str | None, max_queue: int) -> None:
+        self._native = native
+        self._chat_template = chat_template
+        self._info = native.info()
+        self._scheduler = Scheduler(native, n_slots=self.n_slots, max_queue=max_queue)
+        # Also runs when the engine is garbage, and at interpreter exit before native threads lose their ground.
+        self._finalizer = weakref.finalize(self, self._scheduler.close)
+
+    # ---- life ----
+
+    def close(self) -> None:
+        """Stop and free everything; requests in flight get an EngineDeadError. Idempotent."""
+        self._finalizer()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def ended(self) -> Future[EngineDeadError]:
+        """Resolves when the engine thread ends, with the reason."""
+        return self._scheduler.ended
+
+    # ---- facts ----
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Target, drafter, context and memory (dflash_engine_info)."""
+        return self._info
+
+    @property
+    def n_slots(self) -> int:
+        return int(self._info["n_slots"])
+
+    @property
+    def n_ctx_slot(self) -> int:
+        """Context of one slot in tokens."""
+        return int(self._info["n_ctx_slot"])
+
+    @cached_property
+    def n_vocab(self) -> int:
+        return int(self._info["target"]["n_vocab"])
+
+    @property
+    def counters(self) -> Counters:
+        """Totals over finished requests; reading them does not disturb the engine."""
+        return self._scheduler.counters
+
+    @property
+    def n_running(self) -> int:
+        """Requests on slots."""
+        return self._scheduler.n_running
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait for a slot."""
+        return self._scheduler.n_waiting
+
+    def stats(self) -> dict[str, Any]:
+        """Native counters, phase times and cost curves (dflash_engine_stats); waits for the running step."""
+        return self._scheduler.call(self._native.stats).result()
+
+    # ---- text ----
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids; `add_special` adds BOS/EOS as the model wants, `parse_special` reads control tokens in the text."""
+        self._raise_if_closed()
+        return self._native.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        """Text of token ids; control tokens are left out unless `special`."""
+        pieces = self._scheduler.pieces(special)
+        return b"".join([pieces[token] for token in self._token_array(tokens, "tokens")]).decode("utf-8", "replace")
+
+    # ---- generation ----
+
+    def submit(
+        self,
+        prompt_tokens: Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        max_tokens: int = -1,
+        stop: Sequence[str] = (),
+        budget: Budget = "auto",
+        cache_prompt: bool = True,
+        special: bool | frozenset[int] = False,
+    ) -> Generation:
+        """Queue a request; never blocks on the engine.
+
+        Args:
+            prompt_tokens: at least one token id.
+            max_tokens: most new tokens; -1: until the slot's context is full.
+            stop: the answer ends before the first of these strings.
+            budget: nodes per tree for this request; "auto": the engine's setting.
+            cache_prompt: keep and reuse the longest common prefix with what a slot holds.
+            special: show control tokens in the text: all of them, or the given ones.
+
+        Raises:
+            RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
+            QueueFullError: too many requests wait.
+            EngineDeadError: the engine was closed or died.
+        """
+        tokens = self._token_array(prompt_tokens, "prompt")
+        if not tokens:
+            raise RequestError("the prompt is empty: give at least one token", param="prompt")
+        if len(tokens) >= self.n_ctx_slot:
+            raise ContextLengthError(
+                f"the prompt has {len(tokens)} tokens, but a slot's context has room for {self.n_ctx_slot - 1}",
+                param="prompt",
+                hint="shorten the prompt, or raise n_ctx (-c)",
+            )
+        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < -1:
+            raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
+        stops = _stops(stop)
+        request = GenerationRequest(
+            tokens, sampling or SamplingParams(), min(max_tokens, _INT32_MAX), stops, _budget(budget), cache_prompt, special
+        )
+        self._native.check(tokens, request.max_tokens, request.sampling.to_json(), request.budget, cache_prompt)
+        return self._scheduler.submit(request)
+
+    def generate(self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any) -> Completion:
+        """The continuation of `prompt`. Options are those of `submit` and every field of SamplingParams."""
+        return self._start(prompt, sampling, options).result()
+
+    def stream(self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any) -> Iterator[Chunk]:
+        """`generate`, chunk by chunk; closing the iterator cancels the request."""
+        return _until_closed(self._start(prompt, sampling, options))
+
+    def _start(self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]) -> Generation:
+        fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **options)
+
+    # ---- chat ----
+
+    @overload
+    def chat(
+        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: Literal[False] = False, **options: Any
+    ) -> ChatCompletion: ...
+
+    @overload
+    def chat(
+        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: Literal[True], **options: Any
+    ) -> Iterator[ChatDelta]: ...
+
+    def chat(
+        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: bool = False, **options: Any
+    ) -> ChatCompletion | Iterator[ChatDelta]:
+        """Answer a conversation in OpenAI's shape.
+
+        Options are OpenAI's `tools`, `tool_choice`, `parallel_tool_calls` and `response_format`, llama-server's
+        `chat_template_kwargs`, `reasoning_format` and `enable_thinking`, those of `submit`, and every field of SamplingParams.
+        """
+        body = {name: options.pop(name) for name in CHAT_FIELDS & options.keys()}
+        fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
+        prompt = self.apply_chat({"messages": messages, **body})
+        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **options)
+        answer = self.answer(prompt)
+        return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
+
+    def apply_chat(self, body: Mapping[str, Any]) -> ChatPrompt:
+        """Render a request body's conversation (its CHAT_FIELDS) with the chat template.
+
+        Raises:
+            RequestError: the messages, tools or schema are malformed, or the template refuses them.
+        """
+        self._raise_if_closed()
+        return ChatPrompt.of(self._native.chat_apply(self._chat_template, chat_body(body)))
+
+    def submit_chat(
+        self, prompt: ChatPrompt, sampling: SamplingParams | None = None, *, stop: Sequence[str] = (), **options: Any
+    ) -> Generation:
+        """Queue a rendered conversation; options are those of `submit`."""
+        sampling = replace(sampling or SamplingParams(), **prompt.sampling)
+        # The format's own markers (such as <tool_call>) may be control tokens, and its parser must see them.
+        words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
+        options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
+        return self.submit(self.tokenize(prompt.prompt), sampling, stop=(*_stops(stop), *prompt.stops), **options)
+
+    def answer(self, prompt: ChatPrompt) -> ChatAnswer:
+        """A parser for the answer to `prompt`."""
+        return ChatAnswer(self._native, prompt)
+
+    # ---- proof ----
+
+    def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
+        """Teacher-forced check of tokens[start:] in passes of `width` rows, without a drafter; waits for an idle slot."""
+        ids = self._token_array(tokens, "tokens")
+        if not 1 <= start <= len(ids):
+            raise RequestError(f"start must be between 1 and {len(ids)}, got {start}", param="start")
+        return self._scheduler.call_on_slot(lambda slot: Score(*self._native.score(slot, ids, start, width))).result()
+
+    def draft_probe(self, tokens: Sequence[int], n_block: int) -> DraftProbe:
+        """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot."""
+        drafter = self._info.get("drafter")
+        if not drafter:
+            raise RequestError("draft_probe needs a drafter", param="drafter", hint="pass drafter=... (-md)")
+        ids = self._token_array(tokens, "tokens")
+        k = int(drafter["top_k"])
+        shapes = {
+            "hidden": (n_block, int(drafter["n_embd"])),
+            "logits": (n_block, self.n_vocab),
+            "ids": (n_block, k),
+            "scores": (n_block, k, k) if drafter["kind"] == "dflash2" else (n_block, k),
+        }
+        return self._scheduler.call_on_slot(lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))).result()
+
+    # ---- checks ----
+
+    def _raise_if_closed(self) -> None:
+        if not self._finalizer.alive:
+            raise EngineDeadError("the engine was closed")
+
+    def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
+        """`tokens` as int32, every one of them in the vocabulary."""
+        self._raise_if_closed()
+        try:
+            ids = array("i", tokens)
+        except (TypeError, OverflowError):
+            raise RequestError(f"{param} must be token ids", param=param) from None
+        if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
+            worst = min(ids) if min(ids) < 0 else max(ids)
+            raise RequestError(f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param)
+        return ids
+
+
+def _budget(budget: Budget) -> int:
+    """dflash_request.budget: 0 is "auto"."""
+    if budget == "auto":
+        return 0
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MAX_NODES:
+        raise RequestError(f'budget must be "auto" or an integer from 1 to {MAX_NODES}, got {budget!r}', param="budget")
+    return budget
+
+
+def _stops(stop: Sequence[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    for item in stops:
+        if not isinstance(item, str):
+            raise RequestError(f"stop must be a string or a list of strings, got {item!r}", param="stop")
+    return tuple(item for item in stops if item)
+
+
+def _until_closed(generation: Generation) -> Iterator[Chunk]:
+    try:
+        yield from generation
+    finally:
+        generation.cancel()

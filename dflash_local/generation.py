@@ -1,0 +1,273 @@
+"""Generation: one request in flight, and what comes out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dflash_local.errors import DFlashError
+from dflash_local.native import SlotStats
+from dflash_local.sampling import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled"]
+Waiter = threading.Event | asyncio.Future[None]
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What one target pass added. `text` may lag behind `tokens`: unfinished characters and possible stop strings are held.
+
+    `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be drafted.
+    """
+
+    text: str
+    tokens: list[int]
+    accepted: int | None
+
+
+@dataclass(slots=True)
+class Timings:
+    """llama-server's `timings`, with AL. Milliseconds; `predicted_ms` runs from the first token to the last."""
+
+    cache_n: int = 0
+    prompt_n: int = 0
+    prompt_ms: float = 0.0
+    predicted_n: int = 0
+    predicted_ms: float = 0.0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+    n_passes: int = 0  # target passes after the prompt's
+    n_steps: int = 0  # tokens after the first
+
+    @classmethod
+    def of(cls, stats: SlotStats, n_tokens: int) -> Timings:
+        """From the native counters; `n_tokens` excludes what a stop string cut off."""
+        return cls(
+            stats.n_cached,
+            stats.n_prompt - stats.n_cached,
+            stats.t_prompt_ms,
+            n_tokens,
+            stats.t_generate_ms,
+            stats.n_drafted,
+            stats.n_accepted,
+            stats.n_passes,
+            max(n_tokens - 1, 0),
+        )
+
+    @classmethod
+    def total(cls, parts: Iterable[Timings]) -> Timings:
+        """The sum over several answers, for requests with many choices."""
+        total = cls()
+        for part in parts:
+            for name in cls.__slots__:
+                setattr(total, name, getattr(total, name) + getattr(part, name))
+        return total
+
+    @property
+    def prompt_per_second(self) -> float:
+        return 1e3 * self.prompt_n / self.prompt_ms if self.prompt_ms > 0 else 0.0
+
+    @property
+    def predicted_per_second(self) -> float:
+        """Tokens after the first (it comes with the prompt) per second."""
+        return 1e3 * self.n_steps / self.predicted_ms if self.predicted_ms > 0 else 0.0
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """AL: tokens after the first over target passes after the prompt's; None if there was no such pass."""
+        return self.n_steps / self.n_passes if self.n_passes else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `timings` object of a response."""
+        return {
+            "cache_n": self.cache_n,
+            "prompt_n": self.prompt_n,
+            "prompt_ms": self.prompt_ms,
+            "prompt_per_token_ms": self.prompt_ms / self.prompt_n if self.prompt_n else 0.0,
+            "prompt_per_second": self.prompt_per_second,
+            "predicted_n": self.predicted_n,
+            "predicted_ms": self.predicted_ms,
+            "predicted_per_token_ms": self.predicted_ms / self.n_steps if self.n_steps else 0.0,
+            "predicted_per_second": self.predicted_per_second,
+            "draft_n": self.draft_n,
+            "draft_n_accepted": self.draft_n_accepted,
+            "acceptance_length": self.acceptance_length,
+        }
+
+
+@dataclass(slots=True)
+class Completion:
+    """A finished answer.
+
+    Attributes:
+        finish_reason: "stop" (end of generation or a stop string), "length" (`max_tokens` or the context), "cancelled".
+        cached_tokens: prompt tokens taken from the slot's cache.
+        acceptance_lengths: tokens per target pass after the prompt's.
+        stopped_by: the stop string that ended the answer, if one did.
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    timings: Timings
+    acceptance_lengths: list[int]
+    stopped_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What to generate; see `Engine.submit`."""
+
+    prompt: array[int]  # int32 token ids
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int = -1
+    stop: tuple[str, ...] = ()
+    budget: int = 0
+    cache_prompt: bool = True
+    special: bool | frozenset[int] = False
+
+
+class Generation:
+    """The handle of one request: iterate over its chunks (`for` or `async for`), or wait for `result()`.
+
+    One consumer at a time. Who waits only for the result is not woken before it is there. Iteration starts with the first
+    chunk whenever it begins, and raises what made the request fail.
+    """
+
+    def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None]) -> None:
+        self.request = request
+        self._cancel = cancel
+        self._chunks: list[Chunk] = []
+        self._outcome: Completion | DFlashError | None = None
+        # A consumer sets its waiter and then looks once more; the engine appends and then takes the waiter. Either sees the other.
+        self._waiter: Waiter | None = None
+        self._wakes_per_chunk = False
+
+    @property
+    def done(self) -> bool:
+        """True once the result or the error is there."""
+        return self._outcome is not None
+
+    def cancel(self) -> None:
+        """Stop; the slot is free after the running step, and the result is what was generated until then."""
+        if not self.done:
+            self._cancel(self)
+
+    def result(self, timeout: float | None = None) -> Completion:
+        """Wait for the answer.
+
+        Raises:
+            TimeoutError: `timeout` seconds have passed.
+            ComputeError, EngineDeadError: the request failed.
+        """
+        event = threading.Event()
+        if self._must_wait(event, len(self._chunks), per_chunk=False) and not event.wait(timeout):
+            raise TimeoutError(f"no result after {timeout} s")
+        return self._completion()
+
+    async def completed(self) -> Completion:
+        """`result()` for asyncio."""
+        future = asyncio.get_running_loop().create_future()
+        if self._must_wait(future, len(self._chunks), per_chunk=False):
+            await future
+        return self._completion()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        seen = 0
+        while True:
+            for chunk in self._chunks[seen:]:
+                seen += 1
+                yield chunk
+            event = threading.Event()
+            if self._must_wait(event, seen, per_chunk=True):
+                event.wait()
+            elif seen == len(self._chunks):
+                self._completion()
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        loop = asyncio.get_running_loop()
+        seen = 0
+        while True:
+            for chunk in self._chunks[seen:]:
+                seen += 1
+                yield chunk
+            future = loop.create_future()
+            if self._must_wait(future, seen, per_chunk=True):
+                await future
+            elif seen == len(self._chunks):
+                self._completion()
+                return
+
+    def _must_wait(self, waiter: Waiter, seen: int, *, per_chunk: bool) -> bool:
+        """Register `waiter`; False if there is something to look at already."""
+        self._wakes_per_chunk = per_chunk
+        self._waiter = waiter
+        return not self.done and not (per_chunk and len(self._chunks) > seen)
+
+    def _completion(self) -> Completion:
+        assert self._outcome is not None
+        if isinstance(self._outcome, DFlashError):
+            raise self._outcome
+        return self._outcome
+
+    # The engine thread's side. Both return the waiter to wake, if any.
+
+    def add(self, chunk: Chunk) -> Waiter | None:
+        """Hand over a chunk."""
+        self._chunks.append(chunk)
+        return self._take_waiter() if self._wakes_per_chunk else None
+
+    def finish(self, reason: FinishReason, timings: Timings, *, stopped_by: str | None = None) -> Waiter | None:
+        """Hand over the result, made of the chunks so far."""
+        self._outcome = Completion(
+            text="".join(chunk.text for chunk in self._chunks),
+            tokens=[token for chunk in self._chunks for token in chunk.tokens],
+            finish_reason=reason,
+            prompt_tokens=len(self.request.prompt),
+            cached_tokens=timings.cache_n,
+            timings=timings,
+            acceptance_lengths=[len(chunk.tokens) for chunk in self._chunks if chunk.accepted is not None],
+            stopped_by=stopped_by,
+        )
+        return self._take_waiter()
+
+    def fail(self, error: DFlashError) -> Waiter | None:
+        """Hand over an error."""
+        self._outcome = error
+        return self._take_waiter()
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens handed over so far."""
+        return sum(len(chunk.tokens) for chunk in self._chunks)
+
+    def _take_waiter(self) -> Waiter | None:
+        waiter, self._waiter = self._waiter, None
+        return waiter
+
+
+def wake(waiters: Iterable[Waiter | None]) -> None:
+    """Wake consumers, each asyncio loop once however many of them wait in it."""
+    futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for waiter in waiters:
+        if isinstance(waiter, threading.Event):
+            waiter.set()
+        elif waiter is not None:
+            futures.setdefault(waiter.get_loop(), []).append(waiter)
+    for loop, waiting in futures.items():
+        with suppress(RuntimeError):  # a closed loop: nobody waits there any more
+            loop.call_soon_threadsafe(_resolve, waiting)
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,543 @@
+"""ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
+
+`load()` finds and checks the library, `NativeEngine` and `NativeChat` wrap its two opaque handles. Everything raises
+`dflash_local.errors`; nothing here decides policy. numpy is imported only by the two proof functions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint32, c_void_p
+from enum import IntEnum
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLibraryError, PairError, RequestError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ABI_VERSION = 1
+MAX_NODES = 64
+BUILD_HINT = "run: dflash-local build"
+
+log = logging.getLogger("dflash_local.native")
+
+LogCallback = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+ProgressCallback = ctypes.CFUNCTYPE(c_bool, c_float, c_void_p)
+
+
+class Status(IntEnum):
+    """dflash_status."""
+
+    OK = 0
+    ERROR_ARG = -1
+    ERROR_MODEL = -2
+    ERROR_PAIR = -3
+    ERROR_MEMORY = -4
+    ERROR_BUSY = -5
+    ERROR_COMPUTE = -6
+    ERROR_INTERNAL = -7
+
+
+class SlotState(IntEnum):
+    """dflash_slot_state; from STOP on the slot is idle again."""
+
+    IDLE = 0
+    READING = 1
+    WRITING = 2
+    STOP = 3
+    LENGTH = 4
+    CONTEXT = 5
+    FAILED = 6
+
+
+class EngineParams(ctypes.Structure):
+    """dflash_engine_params."""
+
+    _fields_ = [
+        ("model", c_char_p),
+        ("drafter", c_char_p),
+        ("n_ctx", c_uint32),
+        ("n_slots", c_uint32),
+        ("n_batch", c_uint32),
+        ("n_ubatch", c_uint32),
+        ("n_threads", c_int32),
+        ("n_threads_batch", c_int32),
+        ("n_gpu_layers", c_int32),
+        ("n_gpu_layers_draft", c_int32),
+        ("main_gpu", c_int32),
+        ("flash_attn", c_int32),
+        ("type_k", c_char_p),
+        ("type_v", c_char_p),
+        ("type_k_draft", c_char_p),
+        ("type_v_draft", c_char_p),
+        ("tensor_split", c_char_p),
+        ("split_mode", c_char_p),
+        ("use_mmap", c_bool),
+        ("use_mlock", c_bool),
+        ("swa_full", c_bool),
+        ("warmup", c_bool),
+        ("draft_ctx", c_uint32),
+        ("draft_n_max", c_int32),
+        ("budget", c_int32),
+    ]
+
+
+class Request(ctypes.Structure):
+    """dflash_request."""
+
+    _fields_ = [
+        ("tokens", POINTER(c_int32)),
+        ("n_tokens", c_int32),
+        ("n_predict", c_int32),
+        ("sampling", c_char_p),
+        ("budget", c_int32),
+        ("cache_prompt", c_bool),
+    ]
+
+
+class Update(ctypes.Structure):
+    """dflash_update."""
+
+    _fields_ = [
+        ("slot", c_int32),
+        ("state", c_int32),
+        ("n_tokens", c_int32),
+        ("tokens", POINTER(c_int32)),
+        ("n_accepted", c_int32),
+        ("n_drafted", c_int32),
+        ("first", c_bool),
+        ("error", c_char_p),
+    ]
+
+
+class SlotStats(ctypes.Structure):
+    """dflash_slot_stats: of a slot's current or last request. Times in milliseconds."""
+
+    _fields_ = [
+        ("n_prompt", c_int32),
+        ("n_cached", c_int32),
+        ("n_generated", c_int32),
+        ("n_passes", c_int32),
+        ("n_drafted", c_int32),
+        ("n_accepted", c_int32),
+        ("depth_drafted", c_int32 * MAX_NODES),
+        ("depth_accepted", c_int32 * MAX_NODES),
+        ("t_prompt_ms", c_double),
+        ("t_generate_ms", c_double),
+        ("t_queue_ms", c_double),
+    ]
+
+
+class StepUpdate(NamedTuple):
+    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last pass."""
+
+    slot: int
+    state: int
+    tokens: list[int]
+    n_accepted: int = 0
+    n_drafted: int = 0
+    first: bool = False
+    error: str | None = None
+
+
+# Name -> (result, arguments). Strings that the caller must free are c_void_p, see _take().
+SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "dflash_abi_version": (c_uint32, []),
+    "dflash_library_info": (c_void_p, []),
+    "dflash_last_error": (c_char_p, []),
+    "dflash_free": (None, [c_void_p]),
+    "dflash_log_set": (None, [LogCallback, c_int, c_void_p]),
+    "dflash_quantize": (c_int, [c_char_p, c_char_p, c_char_p, c_int32]),
+    "dflash_check_gguf": (c_int, [c_char_p]),
+    "dflash_engine_params_default": (None, [POINTER(EngineParams)]),
+    "dflash_engine_create": (c_void_p, [POINTER(EngineParams), ProgressCallback, c_void_p, POINTER(c_int)]),
+    "dflash_engine_destroy": (None, [c_void_p]),
+    "dflash_engine_info": (c_void_p, [c_void_p]),
+    "dflash_request_default": (None, [POINTER(Request)]),
+    "dflash_request_check": (c_int, [c_void_p, POINTER(Request)]),
+    "dflash_submit": (c_int, [c_void_p, c_int32, POINTER(Request)]),
+    "dflash_cancel": (c_int, [c_void_p, c_int32]),
+    "dflash_slot_clear": (c_int, [c_void_p, c_int32]),
+    "dflash_slot_tokens": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_int32]),
+    "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
+    "dflash_engine_interrupt": (None, [c_void_p]),
+    "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
+    "dflash_engine_stats": (c_void_p, [c_void_p]),
+    "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
+    "dflash_token_piece": (c_int32, [c_void_p, c_int32, c_bool, c_char_p, c_int32]),
+    "dflash_token_is_eog": (c_bool, [c_void_p, c_int32]),
+    "dflash_chat_apply": (c_void_p, [c_void_p, c_char_p, c_char_p]),
+    "dflash_chat_new": (c_void_p, [c_void_p, c_char_p]),
+    "dflash_chat_delete": (None, [c_void_p]),
+    "dflash_chat_push": (c_void_p, [c_void_p, c_char_p, c_bool]),
+    "dflash_chat_message": (c_void_p, [c_void_p]),
+    "dflash_score": (
+        c_int,
+        [c_void_p, c_int32, POINTER(c_int32), c_int32, c_int32, c_int32, POINTER(c_int32), POINTER(c_float), POINTER(c_float)],
+    ),
+    "dflash_draft_probe": (
+        c_int,
+        [c_void_p, c_int32, POINTER(c_int32), c_int32, c_int32, POINTER(c_float), POINTER(c_float), POINTER(c_int32), POINTER(c_float)],
+    ),
+}
+
+
+# ---- library ---------------------------------------------------------------------------------------------------------
+
+
+def library_path() -> Path:
+    """Where libdflash is: `DFLASH_LIBRARY`, or beside libllama in the installed llama-cpp-python, which is not imported.
+
+    Raises:
+        NativeLibraryError: llama-cpp-python is missing, or is a stock build.
+    """
+    if override := os.environ.get("DFLASH_LIBRARY"):
+        if not Path(override).is_file():
+            raise NativeLibraryError(f"DFLASH_LIBRARY names no file: {override}", hint="unset it, or point it at libdflash")
+        return Path(override)
+    name = {"win32": "dflash.dll", "darwin": "libdflash.dylib"}.get(sys.platform, "libdflash.so")
+    spec = find_spec("llama_cpp")
+    if spec is None or not spec.submodule_search_locations:
+        raise NativeLibraryError("the patched llama-cpp-python is not installed", hint=BUILD_HINT)
+    path = Path(spec.submodule_search_locations[0]) / "lib" / name
+    if not path.is_file():
+        raise NativeLibraryError(f"the installed llama-cpp-python is a stock build: it has no {name}", hint=BUILD_HINT)
+    return path
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The checked library with typed functions; loaded once per process.
+
+    Raises:
+        NativeLibraryError: the library is missing, cannot be loaded, or has another ABI.
+    """
+    path = library_path()
+    try:
+        lib = ctypes.CDLL(str(path))
+        abi = int(lib.dflash_abi_version())
+    except (OSError, AttributeError) as error:
+        raise NativeLibraryError(f"cannot load {path}: {error}", hint=BUILD_HINT) from error
+    if abi != ABI_VERSION:
+        raise NativeLibraryError(f"{path} has ABI {abi}, this dflash-local needs {ABI_VERSION}", hint=BUILD_HINT)
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    _bind_log(lib)
+    return lib
+
+
+def set_log_level(level: int) -> None:
+    """Forward native messages from `level` (of `logging`) on to the logger `dflash_local.native`."""
+    log.setLevel(level)
+    if load.cache_info().currsize:
+        _bind_log(load())
+
+
+def _log_line(level: int, text: bytes, _user: int | None) -> None:
+    line = text.decode("utf-8", "replace").rstrip()
+    if line and not sys.is_finalizing():
+        log.log((logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)[min(max(level, 0), 3)], "%s", line)
+
+
+_on_log = LogCallback(_log_line)  # alive as long as the module: the library keeps a bare pointer
+
+
+def _bind_log(lib: ctypes.CDLL) -> None:
+    threshold = log.getEffectiveLevel()
+    lib.dflash_log_set(_on_log, min(max(threshold // 10 - 1, 0), 3), None)
+    # Native threads may outlive the interpreter; a callback into a finalized one crashes.
+    atexit.unregister(_unbind_log)
+    atexit.register(_unbind_log, lib)
+
+
+def _unbind_log(lib: ctypes.CDLL) -> None:
+    lib.dflash_log_set(LogCallback(), 0, None)
+
+
+def library_info() -> dict[str, Any]:
+    """dflash_library_info(): ABI, versions, loaded backends, devices, CPU features."""
+    lib = load()
+    info: dict[str, Any] = _take_json(lib, lib.dflash_library_info())
+    return info
+
+
+def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
+    """Quantize the GGUF `source` into `target`; `ftype` is one of llama-quantize's names ("q4_0", "q4_k_m", ...)."""
+    lib = load()
+    _check(lib, lib.dflash_quantize(_path(source), _path(target), ftype.encode(), n_threads))
+
+
+def check_gguf(path: str | os.PathLike[str]) -> None:
+    """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
+    lib = load()
+    _check(lib, lib.dflash_check_gguf(_path(path)))
+
+
+def _path(path: str | os.PathLike[str]) -> bytes:
+    return os.fspath(path).encode("utf-8", "surrogateescape")
+
+
+def _utf8(text: str, param: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RequestError(f"{param} is not valid Unicode: lone surrogate at character {error.start}", param=param) from None
+
+
+def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
+    message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
+    match status:
+        case Status.ERROR_ARG:
+            return RequestError(message)
+        case Status.ERROR_MODEL:
+            return ModelError(message)
+        case Status.ERROR_PAIR:
+            return PairError(message)
+        case Status.ERROR_MEMORY:
+            return ComputeError(message, hint="a smaller context (-c), fewer slots (-np) or fewer GPU layers (-ngl) need less")
+        case Status.ERROR_COMPUTE:
+            return ComputeError(message)
+    return DFlashError(message)
+
+
+def _check(lib: ctypes.CDLL, status: int) -> None:
+    if status < 0:
+        raise _error(lib, status)
+
+
+def _take(lib: ctypes.CDLL, pointer: int | None) -> str:
+    """The text behind a string that the library allocated; NULL is an error of the arguments."""
+    if not pointer:
+        raise _error(lib, Status.ERROR_ARG)
+    try:
+        return ctypes.string_at(pointer).decode("utf-8", "replace")
+    finally:
+        lib.dflash_free(pointer)
+
+
+def _take_json(lib: ctypes.CDLL, pointer: int | None) -> Any:
+    return json.loads(_take(lib, pointer))
+
+
+# ---- engine ----------------------------------------------------------------------------------------------------------
+
+
+class NativeEngine:
+    """dflash_engine. Belongs to one thread at a time, except for `check`, `interrupt` and the text and chat methods.
+
+    Args:
+        params: fields of `EngineParams` as str, bytes, numbers or None; what is absent keeps the library's default.
+        progress: called with 0..1 while the models load; returning False cancels.
+    """
+
+    def __init__(self, params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> None:
+        self._lib = load()
+        self._handle: int | None = None
+        native = EngineParams()
+        self._lib.dflash_engine_params_default(byref(native))
+        for name, value in params.items():
+            setattr(native, name, value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+        status = c_int(Status.OK)
+        callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+        self._handle = self._lib.dflash_engine_create(byref(native), callback, None, byref(status))
+        if not self._handle:
+            raise _error(self._lib, status.value)
+        self._n_slots = int(native.n_slots)
+        self._updates = (Update * self._n_slots)()
+
+    def destroy(self) -> None:
+        """Free everything. No other method may run now or later."""
+        handle, self._handle = self._handle, None
+        if handle:
+            self._lib.dflash_engine_destroy(handle)
+
+    def info(self) -> dict[str, Any]:
+        """dflash_engine_info()."""
+        info: dict[str, Any] = _take_json(self._lib, self._lib.dflash_engine_info(self._handle))
+        return info
+
+    def stats(self) -> dict[str, Any]:
+        """dflash_engine_stats()."""
+        stats: dict[str, Any] = _take_json(self._lib, self._lib.dflash_engine_stats(self._handle))
+        return stats
+
+    # -- requests --
+
+    def _request(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> Request:
+        request = Request()
+        self._lib.dflash_request_default(byref(request))
+        request.tokens = (c_int32 * len(tokens))(*tokens)
+        request.n_tokens, request.n_predict = len(tokens), n_predict
+        request.sampling = _utf8(sampling, "sampling")
+        request.budget, request.cache_prompt = budget, cache_prompt
+        return request
+
+    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+        """Raise what `submit` would raise. Thread-safe."""
+        request = self._request(tokens, n_predict, sampling, budget, cache_prompt)
+        _check(self._lib, self._lib.dflash_request_check(self._handle, byref(request)))
+
+    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+        """Start a request on an idle slot."""
+        request = self._request(tokens, n_predict, sampling, budget, cache_prompt)
+        _check(self._lib, self._lib.dflash_submit(self._handle, slot, byref(request)))
+
+    def cancel(self, slot: int) -> None:
+        """Stop a slot now; its tokens stay cached."""
+        _check(self._lib, self._lib.dflash_cancel(self._handle, slot))
+
+    def slot_clear(self, slot: int) -> None:
+        """Forget an idle slot's cached tokens."""
+        _check(self._lib, self._lib.dflash_slot_clear(self._handle, slot))
+
+    def slot_tokens(self, slot: int) -> bytes:
+        """The tokens that a slot holds, as native int32s."""
+        count = self._lib.dflash_slot_tokens(self._handle, slot, None, 0)
+        _check(self._lib, count)
+        tokens = (c_int32 * count)()
+        self._lib.dflash_slot_tokens(self._handle, slot, tokens, count)
+        return bytes(tokens)
+
+    def step(self) -> list[StepUpdate]:
+        """One step over all slots, with the GIL released; empty if every slot is idle."""
+        updates = self._updates
+        count = self._lib.dflash_step(self._handle, updates, self._n_slots)
+        if count < 0:
+            raise _error(self._lib, count)
+        return [
+            StepUpdate(
+                update.slot,
+                update.state,
+                update.tokens[: update.n_tokens] if update.n_tokens else [],
+                update.n_accepted,
+                update.n_drafted,
+                update.first,
+                update.error.decode("utf-8", "replace") if update.error else None,
+            )
+            for update in updates[:count]
+        ]
+
+    def interrupt(self) -> None:
+        """Make a running `step` return early. Thread-safe."""
+        self._lib.dflash_engine_interrupt(self._handle)
+
+    def slot_stats(self, slot: int) -> SlotStats:
+        """Counters of a slot's current or last request."""
+        stats = SlotStats()
+        _check(self._lib, self._lib.dflash_slot_stats_get(self._handle, slot, byref(stats)))
+        return stats
+
+    # -- text (thread-safe) --
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of `text`."""
+        data = _utf8(text, "prompt")
+        capacity = len(data) + 8
+        while True:
+            tokens = (c_int32 * capacity)()
+            count = self._lib.dflash_tokenize(self._handle, data, len(data), add_special, parse_special, tokens, capacity)
+            _check(self._lib, count)
+            if count <= capacity:
+                return tokens[:count]
+            capacity = count
+
+    def token_piece(self, token: int, special: bool) -> bytes:
+        """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""
+        capacity = 64
+        while True:
+            buffer = ctypes.create_string_buffer(capacity)
+            size = self._lib.dflash_token_piece(self._handle, token, special, buffer, capacity)
+            _check(self._lib, size)
+            if size <= capacity:
+                return buffer.raw[:size]
+            capacity = size
+
+    # -- chat (thread-safe) --
+
+    def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
+        """Render a conversation: {"prompt", "stops", "sampling", "parser"}; `body` is JSON with OpenAI's fields."""
+        source = None if template is None else _utf8(template, "chat_template")
+        applied: dict[str, Any] = _take_json(self._lib, self._lib.dflash_chat_apply(self._handle, source, _utf8(body, "messages")))
+        return applied
+
+    def chat_new(self, parser: str) -> NativeChat:
+        """An incremental parser of one answer; `parser` is the "parser" of `chat_apply` as JSON."""
+        return NativeChat(self._lib, self._lib.dflash_chat_new(self._handle, parser.encode()), owner=self)
+
+    # -- proof --
+
+    def score(self, slot: int, tokens: Sequence[int], start: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Teacher-forced ranks of tokens[start:]: (best id, best logit, the token's own logit), each [len(tokens) - start]."""
+        import numpy as np
+
+        count = max(len(tokens) - start, 0)
+        best_id, best_logit, logit = np.empty(count, np.int32), np.empty(count, np.float32), np.empty(count, np.float32)
+        _check(
+            self._lib,
+            self._lib.dflash_score(
+                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), start, width,
+                _int32(best_id), _float(best_logit), _float(logit),
+            ),
+        )  # fmt: skip
+        return best_id, best_logit, logit
+
+    def draft_probe(
+        self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, np.ndarray]:
+        """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their shapes."""
+        import numpy as np
+
+        outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
+        ids = outputs.get("ids")
+        hidden, logits, scores = (None if name not in outputs else _float(outputs[name]) for name in ("hidden", "logits", "scores"))
+        _check(
+            self._lib,
+            self._lib.dflash_draft_probe(
+                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), n_block,
+                hidden, logits, None if ids is None else _int32(ids), scores,
+            ),
+        )  # fmt: skip
+        return outputs
+
+
+class NativeChat:
+    """dflash_chat: turns the text of one answer into OpenAI-shaped deltas."""
+
+    def __init__(self, lib: ctypes.CDLL, handle: int | None, owner: NativeEngine) -> None:
+        if not handle:
+            raise _error(lib, Status.ERROR_ARG)
+        self._lib, self._handle = lib, handle
+        self._owner = owner  # the parser reads the engine's vocabulary
+
+    def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
+        """Add text; the deltas since the last call."""
+        deltas: list[dict[str, Any]] = _take_json(self._lib, self._lib.dflash_chat_push(self._handle, text.encode(), is_final))
+        return deltas
+
+    def message(self) -> dict[str, Any]:
+        """The whole message so far."""
+        message: dict[str, Any] = _take_json(self._lib, self._lib.dflash_chat_message(self._handle))
+        return message
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._lib.dflash_chat_delete(self._handle)
+
+
+def _int32(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(POINTER(c_int32))
+
+
+def _float(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(POINTER(c_float))

@@ -1,0 +1,335 @@
+"""Scheduler: the one thread that owns the native engine; decides who gets a slot and hands out what a step brought."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError
+from dflash_local.generation import Chunk, FinishReason, Generation, GenerationRequest, Timings, Waiter, wake
+from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, StepUpdate
+from dflash_local.text import Pieces, TextStream
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle longest is,
+# so that two characters in common do not cost another conversation its cache. llama-server's --slot-prompt-similarity.
+MIN_PREFIX_SHARE = 0.1
+
+
+@dataclass
+class Counters:
+    """Totals since load, over finished requests and all steps. Times in milliseconds."""
+
+    steps: int = 0
+    busy_slot_steps: int = 0
+    requests: int = 0
+    timings: Timings = field(default_factory=Timings)
+    tokens_max: int = 0
+    depth_drafted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
+    depth_accepted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
+
+    def add(self, stats: SlotStats, timings: Timings) -> None:
+        """Count one finished request."""
+        self.requests += 1
+        self.timings = Timings.total((self.timings, timings))
+        self.tokens_max = max(self.tokens_max, stats.n_prompt + timings.predicted_n)
+        if stats.n_drafted:
+            self.depth_drafted = [a + b for a, b in zip(self.depth_drafted, stats.depth_drafted, strict=True)]
+            self.depth_accepted = [a + b for a, b in zip(self.depth_accepted, stats.depth_accepted, strict=True)]
+
+
+class _Running:
+    """A generation on a slot, with the text state that only the engine thread touches."""
+
+    def __init__(self, generation: Generation, pieces: Pieces) -> None:
+        self.generation = generation
+        self._pieces = pieces
+        self._text = TextStream(generation.request.stop)
+        self.started = time.monotonic()
+        self.n_tokens = 0
+
+    def take(self, update: StepUpdate, *, last: bool) -> Chunk:
+        """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
+        tokens, text = update.tokens, ""
+        if self.generation.request.stop:
+            for count, token in enumerate(tokens, 1):
+                text += self._text.push(self._pieces[token])
+                if self.stopped_by is not None:
+                    tokens = tokens[:count]
+        else:
+            text = self._text.push(b"".join([self._pieces[token] for token in tokens]))
+        if last:
+            text += self._text.finish()
+        self.n_tokens += len(tokens)
+        return Chunk(text, tokens, None if update.first else update.n_accepted)
+
+    @property
+    def stopped_by(self) -> str | None:
+        return self._text.stopped_by
+
+
+class Scheduler:
+    """Runs requests on the slots of `native`, first come first served, each on the idle slot that fits its prompt best.
+
+    Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes commands
+    between two steps. If it dies, everyone who waits gets an EngineDeadError.
+    """
+
+    def __init__(self, native: NativeEngine, *, n_slots: int, max_queue: int) -> None:
+        self.counters = Counters()
+        self.ended: Future[EngineDeadError] = Future()
+        self._native = native
+        self._n_slots, self._max_queue = n_slots, max_queue
+        self._pieces: dict[bool | frozenset[int], Pieces] = {special: Pieces(native, special) for special in (False, True)}
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._waiting: deque[Generation | Callable[[int], None]] = deque()
+        self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
+        self._running: dict[int, _Running] = {}
+        self._closing = False
+        self._mean_seconds = 1.0  # that a request holds its slot, a moving average
+
+        self._lock = threading.Lock()  # guards the next two
+        self._pending: set[Generation | Future[Any]] = set()  # who must hear of the thread's end
+        self._n_pending = 0  # generations among them
+
+        self._thread = threading.Thread(target=self._run, name="dflash-engine", daemon=True)
+        self._thread.start()
+
+    # ---- any thread ----
+
+    def submit(self, request: GenerationRequest) -> Generation:
+        """Queue a request.
+
+        Raises:
+            QueueFullError: as many requests wait as may.
+            EngineDeadError: there is no engine any more.
+        """
+        generation = Generation(request, self.cancel)
+        with self._lock:
+            self._raise_if_ended()
+            if self._n_pending >= self._n_slots + self._max_queue:
+                raise QueueFullError("too many requests are waiting", retry_after=self._retry_after(), hint="try again later")
+            self._pending.add(generation)
+            self._n_pending += 1
+            self._commands.put(lambda: self._waiting.append(generation))
+        return generation
+
+    def cancel(self, generation: Generation) -> None:
+        """Stop a generation wherever it is."""
+        self._commands.put(lambda: self._cancel(generation))
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the engine thread between two steps."""
+        future, run = self._promise(lambda _slot: function())
+        self._commands.put(lambda: run(-1))
+        return future
+
+    def call_on_slot(self, function: Callable[[int], T]) -> Future[T]:
+        """Run `function` on the engine thread with an idle slot of its own, in turn with the waiting requests."""
+        future, run = self._promise(function)
+        self._commands.put(lambda: self._waiting.append(run))
+        return future
+
+    @property
+    def n_running(self) -> int:
+        """Requests on slots."""
+        return len(self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests without a slot yet."""
+        return max(self._n_pending - len(self._running), 0)
+
+    def close(self) -> None:
+        """End the thread within a step and free the native engine; idempotent."""
+        self._closing = True
+        self._commands.put(lambda: None)
+        if not self.ended.done():
+            self._native.interrupt()
+        # A finalizer may run on any thread, this one included; then the memory lasts until the process ends.
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            self._native.destroy()
+
+    def pieces(self, special: bool | frozenset[int]) -> Pieces:
+        """Token bytes; the two common kinds are shared by all requests."""
+        shared = self._pieces.get(special)
+        return Pieces(self._native, special) if shared is None else shared
+
+    def _promise(self, function: Callable[[int], T]) -> tuple[Future[T], Callable[[int], None]]:
+        future: Future[T] = Future()
+
+        def run(slot: int) -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function(slot))
+                except Exception as error:  # the caller's, not the engine's
+                    future.set_exception(error)
+            with self._lock:
+                self._pending.discard(future)
+
+        with self._lock:
+            self._raise_if_ended()
+            self._pending.add(future)
+        return future, run
+
+    def _raise_if_ended(self) -> None:
+        if self.ended.done():
+            raise _fresh(self.ended.result())
+
+    def _retry_after(self) -> float:
+        """Seconds until a slot is likely to become free."""
+        return min(max(self._mean_seconds / self._n_slots, 1.0), 60.0)
+
+    # ---- engine thread ----
+
+    def _run(self) -> None:
+        cause = EngineDeadError("the engine was closed")
+        try:
+            while True:
+                self._take_commands()
+                if self._closing:
+                    break
+                self._admit()
+                if self._running:
+                    self._step()
+        except Exception as error:
+            if not self._closing:  # an interrupted step may fail
+                log.exception("the engine thread died")
+                cause = EngineDeadError(f"the engine died: {error}", hint="see the log, then restart")
+        self._end(cause)
+
+    def _take_commands(self) -> None:
+        must_wait = not self._running
+        while must_wait or not self._commands.empty():
+            self._commands.get()()
+            must_wait = False
+
+    def _admit(self) -> None:
+        while self._waiting and self._idle:
+            job = self._waiting.popleft()
+            if isinstance(job, Generation):
+                self._start(job)
+            else:
+                job(next(iter(self._idle)))
+
+    def _start(self, generation: Generation) -> None:
+        request = generation.request
+        slot = self._choose_slot(request.prompt)
+        try:
+            self._native.submit(
+                slot, request.prompt, request.max_tokens, request.sampling.to_json(), request.budget, request.cache_prompt
+            )
+        except DFlashError as error:
+            self._release(generation)
+            wake([generation.fail(error)])
+            return
+        del self._idle[slot]
+        self._running[slot] = _Running(generation, self.pieces(request.special))
+
+    def _choose_slot(self, prompt: array[int]) -> int:
+        if len(self._idle) == 1:
+            return next(iter(self._idle))
+        wanted = prompt.tobytes()
+
+        def fit(slot: int) -> float:
+            share = _common_prefix(wanted, self._native.slot_tokens(slot)) / len(prompt)
+            return share if share > MIN_PREFIX_SHARE else 0.0
+
+        return max(self._idle, key=fit)  # the first of equals: the slot that has been idle longest
+
+    def _step(self) -> None:
+        updates = self._native.step()
+        if not updates and not self._closing:
+            raise ComputeError(f"libdflash ran no slot although {len(self._running)} are busy")
+        self.counters.steps += 1
+        self.counters.busy_slot_steps += len(updates)
+        wake([self._deliver(update) for update in updates])
+
+    def _deliver(self, update: StepUpdate) -> Waiter | None:
+        if update.state == SlotState.READING:
+            return None
+        running = self._running[update.slot]
+        if update.state == SlotState.FAILED:
+            self._vacate(update.slot)
+            return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
+        ended = update.state >= SlotState.STOP
+        waiter = running.generation.add(running.take(update, last=ended))
+        if running.stopped_by is not None and not ended:
+            self._native.cancel(update.slot)
+        if ended or running.stopped_by is not None:
+            by_word = update.state == SlotState.STOP or running.stopped_by is not None
+            waiter = self._finish(update.slot, "stop" if by_word else "length") or waiter
+        return waiter
+
+    def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
+        stats = self._native.slot_stats(slot)
+        running = self._vacate(slot)
+        timings = Timings.of(stats, running.n_tokens)
+        self.counters.add(stats, timings)
+        return running.generation.finish(reason, timings, stopped_by=running.stopped_by)
+
+    def _cancel(self, generation: Generation) -> None:
+        if generation.done:
+            return
+        slot = next((slot for slot, running in self._running.items() if running.generation is generation), None)
+        if slot is not None:
+            self._native.cancel(slot)
+            wake([self._finish(slot, "cancelled")])
+        else:
+            self._waiting.remove(generation)
+            self._release(generation)
+            wake([generation.finish("cancelled", Timings())])
+
+    def _vacate(self, slot: int) -> _Running:
+        running = self._running.pop(slot)
+        self._idle[slot] = None
+        self._mean_seconds += 0.2 * (time.monotonic() - running.started - self._mean_seconds)
+        self._release(running.generation)
+        return running
+
+    def _release(self, generation: Generation) -> None:
+        with self._lock:
+            self._pending.discard(generation)
+            self._n_pending -= 1
+
+    def _end(self, cause: EngineDeadError) -> None:
+        with self._lock:
+            self.ended.set_result(cause)
+            pending, self._pending = self._pending, set()
+            self._running.clear()
+            self._n_pending = 0
+        waiters: list[Waiter | None] = []
+        for waiting in pending:
+            if isinstance(waiting, Generation):
+                waiters.append(waiting.fail(_fresh(cause)))
+            elif waiting.set_running_or_notify_cancel():
+                waiting.set_exception(_fresh(cause))
+        wake(waiters)
+
+
+def _fresh(error: EngineDeadError) -> EngineDeadError:
+    """An exception object of one's own: raising writes a traceback into it."""
+    return EngineDeadError(error.message, hint=error.hint)
+
+
+def _common_prefix(a: bytes, b: bytes) -> int:
+    """Length of the common prefix of two int32 arrays, by bisection over memcmp."""
+    low, high = 0, min(len(a), len(b)) // 4
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[4 * low : 4 * middle] == b[4 * low : 4 * middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
