@@ -1,0 +1,21 @@
+"""Hugging Face DFlash checkpoint -> drafter GGUF in upstream's `dflash` dialect (docs/converting.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .conversion import Conversion, convert
+
+__all__ = ["OUTTYPES", "Conversion", "convert"]
+
+OUTTYPES = ("f32", "f16", "bf16", "q8_0")
+
+
+def __getattr__(name: str) -> Any:
+    # numpy and gguf are loaded at the first use, so that `dflash-local convert --help` starts at once
+    if name in ("Conversion", "convert"):
+        from . import conversion
+
+        return getattr(conversion, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,108 @@
+"""A Hugging Face checkpoint directory: `config.json` and the tensors of its safetensors shards."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_local.errors import ConvertError
+
+from .safetensors_file import StoredTensor, read_header
+
+_CONFIG = "config.json"
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_PREFIX = "model."  # some checkpoints wrap the drafter once more
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """`tensors` are keyed by name without a leading "model."; nothing but headers has been read."""
+
+    directory: Path
+    config: dict[str, Any]
+    tensors: dict[str, StoredTensor]
+
+    @classmethod
+    def open(cls, directory: Path) -> Checkpoint:
+        """Raises ConvertError whose `field` is the file or tensor to blame."""
+        if not directory.is_dir():
+            raise ConvertError(f"{directory} is not a directory", hint="give the directory that holds config.json and the safetensors files")
+        config = _json_object(directory / _CONFIG)
+        if (directory / "mask_embedding.pt").exists():
+            raise ConvertError(
+                "the drafter brings its own embedding of the mask token (mask_embedding.pt); "
+                "the GGUF dialect of DFlash takes that row from the target",
+                field="mask_embedding.pt",
+            )
+        tensors: dict[str, StoredTensor] = {}
+        index = directory / _INDEX
+        for tensor in _indexed(index) if index.exists() else _unindexed(directory):
+            name = tensor.name.removeprefix(_PREFIX)
+            if name in tensors:
+                where = " and ".join(sorted({tensors[name].path.name, tensor.path.name}))
+                raise ConvertError(f"tensor {name!r} is listed twice, in {where}", field=name)
+            tensors[name] = tensor
+        return cls(directory, config, tensors)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ConvertError(f"{path.parent} has no {path.name}", field=path.name, hint="download the whole checkpoint") from None
+    except OSError as error:
+        raise ConvertError(f"cannot read {path}: {error.strerror}", field=path.name) from error
+    except (ValueError, RecursionError):
+        raise ConvertError(f"{path.name} is not JSON", field=path.name, hint="download the file again") from None
+    if not isinstance(value, dict):
+        raise ConvertError(f"{path.name} is not a JSON object", field=path.name, hint="download the file again")
+    return value
+
+
+def _unindexed(directory: Path) -> list[StoredTensor]:
+    """Tensors of a checkpoint without an index: one file, or a full set of `model-0000i-of-0000n.safetensors`."""
+    found = sorted(path for path in directory.glob("*.safetensors"))
+    if directory / _SINGLE in found:
+        found = [directory / _SINGLE]
+    if not found:
+        raise ConvertError(
+            f"{directory} has no safetensors file",
+            field=_SINGLE,
+            hint="download the whole checkpoint; a pytorch_model.bin must be saved as safetensors first",
+        )
+    for path in found:
+        if match := re.search(r"-of-(\d{1,9})\.safetensors$", path.name):
+            if len(found) != int(match[1]):
+                raise ConvertError(f"{len(found)} of {int(match[1])} shards are there", field=path.name, hint="download the missing shards")
+        elif len(found) > 1:
+            raise ConvertError(
+                f"{directory} has {len(found)} safetensors files and no {_INDEX}", field=_INDEX, hint="download the whole checkpoint"
+            )
+    return [tensor for path in found for tensor in read_header(path)]
+
+
+def _indexed(index: Path) -> list[StoredTensor]:
+    """Tensors of a sharded checkpoint; index and shards must agree on what is where."""
+    weight_map = _json_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ConvertError(f"{index.name} has no weight_map", field="weight_map", hint="download the file again")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
+            raise ConvertError(f"{index.name}: {shard!r} is not the name of a shard", field=name)
+        if not (index.parent / shard).is_file():
+            raise ConvertError(f"shard {shard} is missing", field=shard, hint="download the missing shard")
+    tensors = [tensor for shard in sorted(set(weight_map.values())) for tensor in read_header(index.parent / shard)]
+    for tensor in tensors:
+        if tensor.name not in weight_map:
+            raise ConvertError(f"tensor {tensor.name!r} in {tensor.path.name} is not in {index.name}", field=tensor.name)
+    absent = weight_map.keys() - {tensor.name for tensor in tensors}
+    if absent:
+        name = min(absent)
+        raise ConvertError(
+            f"tensor {name!r} is not in {weight_map[name]}, where {index.name} says it is", field=name, hint="download the shard again"
+        )
+    return tensors

@@ -1,0 +1,80 @@
+"""`dflash-local convert`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import OUTTYPES
+
+_DESCRIPTION = """\
+Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
+
+The tokenizer comes from the target's GGUF; no Hugging Face copy of the target is needed. The drafter works with every
+quantization of that target, so one conversion serves them all.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "convert",
+        help="turn a DFlash drafter from Hugging Face into a GGUF",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("drafter", type=Path, metavar="DRAFTER_DIR", help="directory with the drafter's config.json and safetensors files")
+    parser.add_argument("--target", type=Path, required=True, metavar="TARGET.gguf", help="GGUF of the model that the drafter was trained for")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="file to write (default: DRAFTER_DIR's name and the type, here)")
+    parser.add_argument("--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Returns 0; raises ConvertError or ModelError."""
+    from .conversion import convert
+
+    output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
+    progress = None if args.quiet else _Progress(sys.stderr)
+    try:
+        done = convert(args.drafter, args.target, output, outtype=args.outtype, progress=progress)
+    finally:
+        if progress:
+            progress.close()
+    kind = "DFlash 2" if done.config.conv else "DFlash"
+    taps = ", ".join(map(str, done.config.taps))
+    print(f"{done.path}: {kind} drafter, {done.n_tensors} tensors, {done.n_bytes / 1e6:.1f} MB as {args.outtype}")
+    print(f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers {taps}")
+    return 0
+
+
+class _Progress:
+    """One line on a terminal, rewritten ten times a second; elsewhere a line for every tenth of the work."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._next_time = 0.0
+        self._next_tenth = 1
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        share = done / total
+        if self._live and (time.monotonic() >= self._next_time or done == total):
+            self._next_time = time.monotonic() + 0.1
+            columns = shutil.get_terminal_size().columns
+            bar = "#" * int(30 * share)
+            line = f"[{bar:<30}] {share:4.0%} of {total / 1e6:.0f} MB  {name}"
+            self._stream.write("\r" + line[: columns - 1].ljust(columns - 1))
+            self._stream.flush()
+        elif not self._live and share * 10 >= self._next_tenth:
+            self._next_tenth = int(share * 10) + 1
+            self._stream.write(f"{share:4.0%} of {total / 1e6:.0f} MB  {name}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        if self._live and self._next_time:
+            self._stream.write("\n")

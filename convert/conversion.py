@@ -1,0 +1,167 @@
+"""Turn a Hugging Face DFlash checkpoint and the target's GGUF into a drafter GGUF."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf.constants import GGML_QUANT_VERSION
+from gguf.quants import quantize
+
+from dflash_local.errors import ConvertError
+
+from .checkpoint import Checkpoint
+from .config import DrafterConfig
+from .gguf_metadata import u32
+from .names import IGNORED, TensorSpec, metadata, tensors
+from .safetensors_file import StoredTensor
+from .target import Target
+from .writer import Chunks, OutputTensor, write_gguf
+
+_TYPES = {
+    "f32": (GGMLQuantizationType.F32, LlamaFileType.ALL_F32),
+    "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
+    "bf16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
+    "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
+}
+_CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of float32
+# tensor name, bytes written so far, bytes in all
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was written: the file, its configuration, and its tensor data in bytes."""
+
+    path: Path
+    config: DrafterConfig
+    n_tensors: int
+    n_bytes: int
+
+
+def convert(
+    directory: Path | str, target: Path | str, output: Path | str, *, outtype: str = "f16", progress: Progress | None = None
+) -> Conversion:
+    """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
+
+    Matrices get `outtype` ("f32", "f16", "bf16" or "q8_0"; f16 where a row does not divide into q8_0 blocks), vectors and
+    convolution kernels stay float32. Peak memory does not depend on the size of the checkpoint. `output` is written in full or
+    not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or key.
+    """
+    if outtype not in _TYPES:
+        raise ConvertError(f"unknown outtype {outtype!r}", field="outtype", hint=f"use one of {', '.join(_TYPES)}")
+    checkpoint, target, output = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
+    _check_output(output, target, checkpoint)
+    config = DrafterConfig.read(checkpoint.config, target)
+    matrix_type, file_type = _TYPES[outtype]
+    specs = _match(checkpoint, config)
+    outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, matrix_type) for spec in specs]
+
+    keys = metadata(config, target, checkpoint.directory.resolve().name)
+    keys["general.file_type"] = u32(file_type)
+    keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
+    total = sum(tensor.n_bytes for tensor in outputs)
+    done = 0
+
+    def report(name: str, n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if progress:
+            progress(name, done, total)
+
+    try:
+        write_gguf(output, keys, outputs, report)
+    except OSError as error:
+        raise ConvertError(f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o") from error
+    return Conversion(output, config, len(outputs), total)
+
+
+def _check_output(output: Path, target: Target, checkpoint: Checkpoint) -> None:
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConvertError(f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o")
+    sources = {target.path, *(tensor.path for tensor in checkpoint.tensors.values())}
+    if output.resolve() in {path.resolve() for path in sources}:
+        raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
+
+
+def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
+    """The tensors to write, each known to be in the checkpoint with the right shape; and nothing else is in it."""
+    found = checkpoint.tensors
+    specs = list(tensors(config, found))
+    sources = {spec.source: spec.source_shape for spec in specs if spec.source}
+    for name in sorted(found.keys() - sources.keys() - IGNORED):
+        raise ConvertError(
+            f"unknown tensor {name!r}: it has no place in a {'DFlash 2' if config.conv else 'DFlash'} drafter",
+            field=name,
+            hint="check config.json against the checkpoint (architectures, num_hidden_layers)",
+        )
+    for name, shape in sources.items():
+        if name not in found:
+            raise ConvertError(f"tensor {name!r} is missing", field=name, hint="download the whole checkpoint")
+        if found[name].shape != shape:
+            raise ConvertError(
+                f"tensor {name!r} has shape {list(found[name].shape)}, config.json and the target make it {list(shape)}", field=name
+            )
+        found[name].check_dtype(integer=name == "d2t")
+    return specs
+
+
+def _output_tensor(
+    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType
+) -> OutputTensor:
+    kind = spec.type if spec.type is not None else matrix_type
+    if spec.shape[-1] % GGML_QUANT_SIZES[kind][0]:
+        kind = GGMLQuantizationType.F16
+
+    def chunks() -> Chunks:
+        if stored is None:
+            yield np.array(spec.values, dtype=np.float32)
+        elif kind == GGMLQuantizationType.I64:
+            yield _draft_to_target(stored, config.n_vocab)
+        else:
+            for rows in _float_rows(spec, stored, config):
+                yield _typed(rows, kind, stored.name)
+
+    return OutputTensor(spec.name, spec.shape, kind, chunks)
+
+
+def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -> Iterator[npt.NDArray[np.float32]]:
+    """The tensor's rows as float32, a chunk at a time; chunks of rotated rows end between heads."""
+    n_rows, width = math.prod(spec.shape[:-1]), spec.shape[-1]
+    order = _rotation_order(config) if spec.rotated and config.rope_interleaved else None
+    unit = config.head_dim if order is not None and len(spec.shape) > 1 else 1
+    step = max(1, _CHUNK_ELEMENTS // (width * unit)) * unit
+    for start in range(0, n_rows, step):
+        rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_rows))
+        if order is not None:
+            rows = rows[:, order] if unit == 1 else rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
+        yield rows
+
+
+def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:
+    """Order of a head's dimensions that turns rotation of neighbours (0,1), (2,3), ... into NeoX's rotation of halves."""
+    rotated = np.arange(config.rope.n_dims)
+    return np.concatenate([rotated[0::2], rotated[1::2], np.arange(config.rope.n_dims, config.head_dim)])
+
+
+def _typed(rows: npt.NDArray[np.float32], kind: GGMLQuantizationType, name: str) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore"):
+        data: npt.NDArray[Any] = quantize(rows, kind)
+    if data.dtype == np.float16 and np.any(np.isinf(data) & np.isfinite(rows)):
+        raise ConvertError(f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32")
+    return data
+
+
+def _draft_to_target(stored: StoredTensor, n_vocab: int) -> npt.NDArray[np.int64]:
+    """Target token of each draft token; checkpoints store it as the distance from the draft token's own id."""
+    offsets = stored.rows(0, 1)[0]
+    tokens: npt.NDArray[np.int64] = offsets + np.arange(offsets.size)
+    if tokens.size and (tokens.min() < 0 or tokens.max() >= n_vocab or np.unique(tokens).size != tokens.size):
+        raise ConvertError("d2t does not map draft tokens to different tokens of the target", field="d2t")
+    return tokens

@@ -1,0 +1,162 @@
+"""One safetensors file: a strict header, tensors read by rows.
+
+The `safetensors` package hands bf16 to torch only and a tensor to numpy only as a whole; this reader needs neither torch nor
+memory for more than the rows asked for. It is as strict as the format's own Rust implementation, and every way in which a file
+can be bad has its own message (tests/convert/test_safetensors_file.py has one test for each).
+Source: the format description in the safetensors repository's README.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dflash_local.errors import ConvertError
+
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+_ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+               "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}  # fmt: skip
+_READABLE: dict[str, npt.DTypeLike] = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I64": "<i8"}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor inside a file: `shape` is row-major as in PyTorch, `offset` counts bytes from the start of the file."""
+
+    path: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def n_rows(self) -> int:
+        """Product of all dimensions but the last."""
+        return math.prod(self.shape[:-1])
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
+
+    def check_dtype(self, *, integer: bool = False) -> None:
+        """Raise ConvertError unless `rows` can read this tensor: I64 for an integer one, else BF16, F16 or F32."""
+        readable = ("I64",) if integer else ("BF16", "F16", "F32")
+        if self.dtype not in readable:
+            raise ConvertError(
+                f"tensor {self.name!r} has dtype {self.dtype}, it must be one of {', '.join(readable)}",
+                field=self.name,
+                hint="save the checkpoint unquantized, as bfloat16",
+            )
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows `[start, stop)` as `[rows, last dimension]`: float32, or int64 for an I64 tensor (see `check_dtype`)."""
+        width = self.shape[-1] if self.shape else 1
+        count = (stop - start) * width
+        with self.path.open("rb") as file:
+            file.seek(self.offset + start * width * _ITEM_BYTES[self.dtype])
+            raw = np.fromfile(file, dtype=_READABLE[self.dtype], count=count)
+        if raw.size != count:
+            raise ConvertError(f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the shard again")
+        if self.dtype == "BF16":
+            raw = (raw.astype(np.uint32) << 16).view(np.float32)
+        elif self.dtype == "F16":
+            raw = raw.astype(np.float32)
+        return raw.reshape(stop - start, width)
+
+
+def read_header(path: Path) -> Iterator[StoredTensor]:
+    """Check the header of the safetensors file `path` and yield its tensors in file order.
+
+    Raises ConvertError whose `field` is the tensor to blame, or the file's name where no single tensor is.
+    """
+
+    def bad(what: str, field: str = path.name) -> ConvertError:
+        return ConvertError(f"{path.name} is not a valid safetensors file: {what}", field=field, hint="download the file again")
+
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(8)
+            if len(head) < 8:
+                raise bad(f"it has {size} bytes, the header's length alone takes 8")
+            (length,) = struct.unpack("<Q", head)
+            if length > MAX_HEADER_BYTES:
+                raise bad(f"its header claims {length} bytes, the format allows {MAX_HEADER_BYTES}")
+            if length > size - 8:
+                raise bad(f"its header claims {length} bytes but the file has {size}")
+            text = file.read(length)
+    except OSError as error:
+        raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
+
+    try:
+        header = json.loads(text, object_pairs_hook=_unique_keys)
+    except _DuplicateKey as error:
+        raise bad(f"the key {error.key!r} is listed twice", error.key) from None
+    except (ValueError, RecursionError):  # ValueError covers bad JSON, bad UTF-8 and absurd numbers
+        raise bad("its header is not JSON") from None
+    if not isinstance(header, dict):
+        raise bad("its header is not a JSON object")
+
+    start = 8 + length
+    end = 0
+    for name, entry in sorted(_entries(header, bad), key=lambda item: item[1][2]):
+        dtype, shape, begin, stop = entry
+        if begin != end:
+            raise bad(f"tensor {name!r} starts at byte {begin}, the one before it ends at {end}", name)
+        if stop - begin != math.prod(shape) * _ITEM_BYTES[dtype]:
+            raise bad(f"tensor {name!r} is {dtype} {list(shape)} but has {stop - begin} bytes", name)
+        end = stop
+        if end > size - start:
+            raise ConvertError(
+                f"{path.name} is truncated: tensor {name!r} ends at byte {start + end}, the file at {size}",
+                field=name,
+                hint="download the shard again",
+            )
+        yield StoredTensor(path, name, dtype, shape, start + begin)
+    if end != size - start:
+        raise bad(f"{size - start - end} bytes after the last tensor belong to none")
+
+
+def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:
+    """Name, dtype, shape, begin and end of every tensor that the header lists, types checked."""
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
+            raise bad(f"tensor {name!r} lacks dtype, shape or data_offsets", name)
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
+            raise bad(f"tensor {name!r} has the unknown dtype {dtype!r}", name)
+        if not _is_sizes(shape):
+            raise bad(f"the shape of tensor {name!r} is not a list of sizes", name)
+        if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+            raise bad(f"the data_offsets of tensor {name!r} are not a begin and an end", name)
+        yield name, (dtype, tuple(shape), offsets[0], offsets[1])
+
+
+def _is_sizes(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+
+
+class _DuplicateKey(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise _DuplicateKey(key)
+        result[key] = value
+    return result

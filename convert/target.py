@@ -1,0 +1,81 @@
+"""What a conversion needs to know of the target: its shape and its tokenizer, both from the target's GGUF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gguf import GGUFValueType
+
+from dflash_local.errors import ModelError
+
+from .gguf_metadata import Value, read_metadata
+
+MASK_TOKEN = "tokenizer.ggml.mask_token_id"
+_TOKENS = "tokenizer.ggml.tokens"
+_INTEGERS = {GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64, GGUFValueType.UINT16}
+
+
+@dataclass(frozen=True)
+class Target:
+    """`n_layer` counts the layers that can be tapped, appended prediction (MTP) layers left out. `tokenizer` holds every
+    `tokenizer.*` key as the file has it."""
+
+    path: Path
+    arch: str
+    n_embd: int
+    n_layer: int
+    n_vocab: int
+    mask_token: int | None
+    uses_mrope: bool
+    tokenizer: dict[str, Value]
+
+    @classmethod
+    def read(cls, path: Path) -> Target:
+        """Raises ModelError whose `field` is the key that is missing or wrong."""
+        metadata = read_metadata(path)
+
+        def integer(key: str, default: int | None = None) -> int:
+            value = metadata.get(key)
+            if value is None and default is not None:
+                return default
+            if value is None:
+                raise ModelError(f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE)
+            if value.type not in _INTEGERS or value.data < 0:
+                raise ModelError(f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again")
+            return int(value.data)
+
+        def text(key: str, default: str | None = None) -> str:
+            value = metadata.get(key)
+            if value is None and default is not None:
+                return default
+            if value is None or value.type != GGUFValueType.STRING:
+                raise ModelError(f"{path.name} is not a text model: it lacks the string {key!r}", field=key, hint=_WHAT_WE_TAKE)
+            return bytes(value.data).decode(errors="replace")
+
+        if integer("split.no", 0) != 0:
+            raise ModelError(f"{path.name} is not the first part of a split model", field="split.no", hint="give the -00001-of- file")
+        arch = text("general.architecture")
+        if text("general.type", "model") != "model" or arch in _NOT_TARGETS:
+            raise ModelError(f"{path.name} ({arch}) is not a target", field="general.architecture", hint=_WHAT_WE_TAKE)
+        tokens = metadata.get(_TOKENS)
+        if tokens is None or tokens.item != GGUFValueType.STRING or not tokens.data:
+            raise ModelError(f"{path.name} has no tokenizer: it lacks {_TOKENS!r}", field=_TOKENS, hint=_WHAT_WE_TAKE)
+        n_layer = integer(f"{arch}.block_count") - integer(f"{arch}.nextn_predict_layers", 0)
+        if n_layer < 1:
+            raise ModelError(f"{path.name} has no layers", field=f"{arch}.block_count", hint=_WHAT_WE_TAKE)
+        mask_token = integer(MASK_TOKEN, -1)
+        return cls(
+            path=path,
+            arch=arch,
+            n_embd=integer(f"{arch}.embedding_length"),
+            n_layer=n_layer,
+            n_vocab=len(tokens.data),
+            mask_token=mask_token if mask_token >= 0 else None,
+            uses_mrope=f"{arch}.rope.dimension_sections" in metadata,
+            tokenizer={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
+        )
+
+
+_NOT_TARGETS = {"clip", "dflash", "eagle3", "mmproj"}
+_WHAT_WE_TAKE = "give the GGUF of the model that the drafter was trained for"
