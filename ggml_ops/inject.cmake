@@ -1,0 +1,43 @@
+# Adds libdflash to llama-cpp-python's own build.
+#
+# Included at the package's project() call (CMAKE_PROJECT_llama_cpp_INCLUDE), before any of its targets exist; the
+# deferred call runs at the end of the top directory, when they all do.
+
+set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops")
+
+function(dflash_add_targets)
+    if(NOT TARGET llama OR NOT TARGET llama-common)
+        message(FATAL_ERROR "dflash: llama and llama-common are not part of this build")
+    endif()
+    set(vendor ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
+
+    # The one file that looks inside llama.cpp is part of libllama: other platforms than ELF hide its internals.
+    target_sources(llama PRIVATE ${DFLASH_DIR}/src/llama_access.cpp)
+    set_source_files_properties(${DFLASH_DIR}/src/llama_access.cpp TARGET_DIRECTORY llama
+        PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    target_include_directories(llama PRIVATE ${DFLASH_DIR}/src)
+
+    file(GLOB sources CONFIGURE_DEPENDS ${DFLASH_DIR}/src/*.cpp ${DFLASH_DIR}/src/*.h)
+    list(REMOVE_ITEM sources ${DFLASH_DIR}/src/llama_access.cpp)
+    add_library(dflash SHARED ${DFLASH_DIR}/include/dflash.h ${sources})
+    target_compile_features(dflash PRIVATE cxx_std_17)
+    target_compile_definitions(dflash PRIVATE DFLASH_BUILD)
+    set_target_properties(dflash PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
+    target_include_directories(dflash PUBLIC ${DFLASH_DIR}/include PRIVATE ${DFLASH_DIR}/src ${vendor} ${vendor}/src ${vendor}/vendor)
+    target_link_libraries(dflash PRIVATE llama llama-common)
+    if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+        target_compile_options(dflash PRIVATE -Wall -Wextra -Wno-unused-parameter)
+    endif()
+
+    # An abort callback that throws must be able to unwind through ggml's C files (src/guard.h).
+    foreach(target ggml-base ggml-cpu ggml)
+        if(TARGET ${target} AND NOT MSVC)
+            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-fexceptions>)
+        endif()
+    endforeach()
+
+    llama_cpp_python_install_target(llama-common)
+    llama_cpp_python_install_target(dflash)
+endfunction()
+
+cmake_language(DEFER CALL dflash_add_targets)

@@ -1,0 +1,687 @@
+#include "engine.h"
+
+#include "guard.h"
+#include "llama-ext.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t FLUSH_READING = 256;   // tap rows a slot may hold back before a pass injects them: long prompts in
+constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draft now and then
+constexpr int32_t MAX_BACKOFF   = 128;   // steps between two probes while plain decoding wins
+
+class stopwatch {
+  public:
+    // Milliseconds since the last call, added to `to`.
+    double lap(double & to) {
+        const int64_t now = llama_time_us();
+        const double  ms  = (now - at_) / 1000.0;
+        at_ = now;
+        to += ms;
+        return ms;
+    }
+  private:
+    int64_t at_ = llama_time_us();
+};
+
+}  // namespace
+
+void pending_taps::truncate(int32_t end, size_t width) {
+    rows = std::clamp(end - pos, 0, rows);
+    data.resize(rows * width);
+    if (rows == 0) {
+        pos = std::min(pos, end);
+    }
+}
+
+// ---- slots ----
+
+const slot & engine::at(int32_t i) const {
+    if (i < 0 || i >= (int32_t) slots_.size()) {
+        throw status_error(DFLASH_ERROR_ARG, "slot is " + std::to_string(i) + ", must be 0.." + std::to_string(slots_.size() - 1));
+    }
+    return slots_[i];
+}
+
+slot & engine::idle_slot(int32_t i) {
+    if (at(i).running()) {
+        throw status_error(DFLASH_ERROR_BUSY, "slot " + std::to_string(i) + " is running: wait for its end or cancel it");
+    }
+    return slots_[i];
+}
+
+void engine::check(const dflash_request & r) const {
+    if (!r.tokens || r.n_tokens < 1) {
+        throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
+    }
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    for (int32_t i = 0; i < r.n_tokens; ++i) {
+        if (r.tokens[i] < 0 || r.tokens[i] >= n_vocab) {
+            throw status_error(DFLASH_ERROR_ARG, "tokens[" + std::to_string(i) + "] is " + std::to_string(r.tokens[i]) + ", outside the vocabulary of " + std::to_string(n_vocab));
+        }
+    }
+    if (r.n_tokens >= n_ctx_slot_) {
+        throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(r.n_tokens) + " tokens, a slot's context is " + std::to_string(n_ctx_slot_) + ": shorten it or start with a larger -c");
+    }
+    if (r.n_predict < -1) {
+        throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
+    }
+    if (r.budget < 0 || r.budget > DFLASH_MAX_NODES) {
+        throw status_error(DFLASH_ERROR_ARG, "budget is " + std::to_string(r.budget) + ", must be 0.." + std::to_string(DFLASH_MAX_NODES));
+    }
+    try {
+        sampler trial(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
+    } catch (const std::exception & e) {
+        throw status_error(DFLASH_ERROR_ARG, e.what());
+    }
+}
+
+void engine::submit(int32_t i, const dflash_request & r) {
+    slot & s = idle_slot(i);
+    check(r);
+
+    s.prompt.assign(r.tokens, r.tokens + r.n_tokens);
+    s.chain     = std::make_unique<sampler>(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
+    s.n_predict = r.n_predict;
+    s.budget    = !drafter_ || !no_draft_.empty() ? 1 : r.budget ? r.budget : budget_;
+    s.stats     = {};
+    s.depths    = {};
+    s.odds      = {};
+    s.drafted   = {};
+    s.next      = {};
+    s.anchor    = -1;
+    s.error.clear();
+    for (const int32_t token : s.prompt) {
+        s.chain->accept_prompt(token);
+    }
+
+    int32_t n_common = 0;
+    if (r.cache_prompt) {
+        const int32_t n = std::min(s.n_past(), r.n_tokens - 1);   // the last token is always read: its logits are needed
+        while (n_common < n && s.tokens[n_common] == s.prompt[n_common]) {
+            ++n_common;
+        }
+    }
+    s.stats.n_prompt = r.n_tokens;
+    s.stats.n_cached = reuse_prefix(s, n_common);
+    s.t_submit_us    = llama_time_us();
+    s.t_start_us     = 0;
+    s.state          = DFLASH_READING;
+}
+
+// Keep the first n_common tokens of what the slot holds. Returns how many really stayed.
+int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
+    llama_memory_t mem = llama_get_memory(ctx_.get());
+    const int32_t n_swa = llama_model_n_swa(model_.get());
+    if (n_common > 0 && n_common < s.n_past() && !llama_memory_seq_rm(mem, s.id, n_common, -1)) {
+        n_common = 0;   // recurrent memory cannot go back
+    }
+    // A sliding-window cache has dropped what lies outside the window of its newest position.
+    if (n_common > 0 && llama_memory_seq_pos_min(mem, s.id) > std::max(0, n_swa > 0 ? n_common - n_swa : 0)) {
+        n_common = 0;
+    }
+    if (n_common == 0) {
+        forget(s);
+        return 0;
+    }
+    s.tokens.resize(n_common);
+    if (drafter_) {
+        s.taps.truncate(n_common, drafter_->tap_width());
+        if (drafter_->next_pos(s.id) > n_common) {
+            drafter_->rewind(s.id, n_common);
+        }
+        if (s.taps.rows == 0) {
+            s.taps.clear(drafter_->next_pos(s.id));
+        }
+    }
+    return n_common;
+}
+
+void engine::forget(slot & s) {
+    llama_memory_seq_rm(llama_get_memory(ctx_.get()), s.id, -1, -1);
+    s.tokens.clear();
+    s.taps.clear(0);
+    if (drafter_) {
+        drafter_->rewind(s.id, 0);
+    }
+}
+
+void engine::cancel(int32_t i) {
+    at(i);
+    slot & s = slots_[i];
+    if (s.running()) {
+        finish(s, DFLASH_IDLE);
+    }
+}
+
+void engine::clear(int32_t i) {
+    forget(idle_slot(i));
+}
+
+void engine::finish(slot & s, int32_t state) {
+    s.state = state;
+    s.chain.reset();
+    s.next = {};
+    s.drafted = {};
+    if (s.t_first_us) {
+        s.stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
+    }
+}
+
+void engine::fail(slot & s, const std::string & why) {
+    s.error = why;
+    s.emitted.clear();
+    finish(s, DFLASH_FAILED);
+    forget(s);
+}
+
+// ---- one step ----
+
+int32_t engine::step(dflash_update * updates, int32_t cap) {
+    if (!updates || cap < (int32_t) slots_.size()) {
+        throw status_error(DFLASH_ERROR_ARG, "cap is " + std::to_string(cap) + ", must be at least n_slots (" + std::to_string(slots_.size()) + ")");
+    }
+    const int64_t t_begin = llama_time_us();
+    const double  before  = times_.verify + times_.draft;
+    stopwatch watch;
+
+    plan();
+    watch.lap(times_.plan);
+    if (n_rows_ == 0) {
+        return 0;
+    }
+    const bool ok = verify();
+    const double verify_ms = watch.lap(times_.verify);
+    if (ok) {
+        if (pure_) {
+            verify_cost_.observe(n_rows_, verify_ms);
+        }
+        walk_slots();
+        watch.lap(times_.walk);
+        commit();
+        watch.lap(times_.commit);
+        draft_and_grow();   // laps its own phases
+    }
+
+    int32_t n = 0;
+    for (slot & s : slots_) {
+        if (s.n_rows == 0) {
+            continue;
+        }
+        s.update.slot     = s.id;
+        s.update.state    = s.state;
+        s.update.n_tokens = (int32_t) s.emitted.size();
+        s.update.tokens   = s.emitted.data();
+        s.update.error    = s.state == DFLASH_FAILED ? s.error.c_str() : nullptr;
+        updates[n++]      = s.update;
+    }
+    ++n_steps_;
+    const double step_ms = (llama_time_us() - t_begin) / 1000.0;
+    const double other   = std::max(0.0, step_ms - (times_.verify + times_.draft - before));
+    if (pure_) {
+        other_ms_ += 0.05 * (other - other_ms_);
+    }
+    return n;
+}
+
+// 1. Rows of this pass: the trees of slots that write, then chunks of prompts, oldest request first.
+void engine::plan() {
+    llama_batch_ext_clear(batch_.get());
+    n_rows_ = 0;
+    for (slot & s : slots_) {
+        s.n_rows = 0;
+        s.reads  = s.samples = false;
+        s.emitted.clear();
+        s.update = {};
+        if (s.state != DFLASH_WRITING) {
+            continue;
+        }
+        s.first_row = n_rows_;
+        s.samples   = true;
+        for (const node & n : s.next.nodes) {
+            add_row(s, n.token, s.n_past() + n.depth, true);
+        }
+    }
+    n_tree_rows_ = n_rows_;
+
+    std::vector<slot *> reading;
+    for (slot & s : slots_) {
+        if (s.state == DFLASH_READING) {
+            reading.push_back(&s);
+        }
+    }
+    std::sort(reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
+    for (slot * s : reading) {
+        const int32_t n = std::min((int32_t) s->prompt.size() - s->n_past(), n_rows_max_ - n_rows_);
+        s->first_row = n_rows_;
+        s->reads     = n > 0;
+        s->samples   = n > 0 && s->n_past() + n == (int32_t) s->prompt.size();
+        for (int32_t i = 0; i < n; ++i) {
+            add_row(*s, s->prompt[s->n_past() + i], s->n_past() + i, s->samples && i == n - 1);
+        }
+        if (n > 0 && !s->t_start_us) {
+            s->t_start_us = llama_time_us();
+            s->stats.t_queue_ms = (s->t_start_us - s->t_submit_us) / 1000.0;
+        }
+    }
+    pure_ = n_rows_ == n_tree_rows_;
+}
+
+void engine::add_row(slot & s, int32_t token, int32_t pos, bool output) {
+    const int32_t i = llama_batch_ext_add_token(batch_.get(), s.id, token);
+    if (i != n_rows_ || !llama_batch_ext_set_pos(batch_.get(), i, &pos) || !llama_batch_ext_set_output_logits(batch_.get(), i, output)) {
+        throw status_error(DFLASH_ERROR_INTERNAL, "row " + std::to_string(n_rows_) + " was refused by the batch");
+    }
+    ++n_rows_;
+    ++s.n_rows;
+}
+
+// The pass over the rows in batch_. Returns llama_process()'s code.
+int engine::process() {
+    const abort_guard guard(abort_guard::phase::pass);
+    const int rc = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    llama_synchronize(ctx_.get());
+    return rc;
+}
+
+void engine::process_or_throw(const char * what) {
+    if (const int rc = process()) {
+        throw status_error(DFLASH_ERROR_COMPUTE, std::string(what) + ": a target pass failed (code " + std::to_string(rc) + ")");
+    }
+}
+
+// 2. One target forward over all rows. On failure every slot of the pass has lost its state.
+bool engine::verify() {
+    interrupted_ = false;
+    const int rc = process();
+    if (rc == 0) {
+        ++n_passes_;
+        n_row_total_ += n_rows_;
+        return true;
+    }
+    const std::string why = rc == 2 ? "the pass was interrupted" : rc == 1 ? "no room in the KV cache" : "a target pass failed (code " + std::to_string(rc) + ")";
+    for (slot & s : slots_) {
+        if (s.n_rows > 0) {
+            fail(s, why);
+        }
+    }
+    return false;
+}
+
+// 3. Per slot, with its own sampler chain: sample at a node, descend while a child carries the sample. The last row of a
+// prompt is a tree of one node.
+void engine::walk_slots() {
+    static const tree root{ { { -1, -1, 0, 0, 1.0f, 1.0f } } };
+    for (slot & s : slots_) {
+        s.walked = {};
+        if (!s.samples) {
+            continue;
+        }
+        const tree &  t   = s.reads ? root : s.next;
+        const int32_t row = s.reads ? s.first_row + s.n_rows - 1 : s.first_row;
+        try {
+            s.walked = walk(t,
+                [&](int32_t node) {
+                    const llama_token token = s.chain->sample(ctx_.get(), row + node);
+                    s.chain->accept(token);
+                    return token;
+                },
+                [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); });
+        } catch (const std::exception & e) {
+            fail(s, e.what());
+            continue;
+        }
+        count(s, t);
+    }
+}
+
+void engine::count(slot & s, const tree & t) {
+    const walk_result & w = s.walked;
+    const int32_t accepted = (int32_t) w.path.size() - 1, drafted = t.size() - 1;
+    s.stats.n_generated += (int32_t) w.tokens.size();
+    n_generated_        += (int64_t) w.tokens.size();
+    s.update.first      = s.reads;
+    s.update.n_accepted = accepted;
+    s.update.n_drafted  = drafted;
+    if (s.reads) {
+        s.t_first_us = llama_time_us();
+        s.stats.t_prompt_ms = (s.t_first_us - s.t_start_us) / 1000.0;
+        return;
+    }
+    ++s.stats.n_passes;
+    if (drafted == 0) {
+        return;
+    }
+    s.stats.n_drafted  += drafted;
+    s.stats.n_accepted += accepted;
+    int32_t depth = 0;
+    std::vector<bool> reached(t.size());
+    for (const int32_t node : w.path) {
+        reached[node] = true;
+    }
+    for (int32_t i = 1; i < t.size(); ++i) {
+        depth = std::max(depth, t.nodes[i].depth);
+        if (reached[t.nodes[i].parent]) {   // other nodes were never put to the test
+            s.odds.observe(t.nodes[i].prob, reached[i]);
+        }
+    }
+    s.depths.observe(depth, accepted);
+    for (int32_t d = 1; d <= depth; ++d) {
+        ++s.stats.depth_drafted[d];
+        s.stats.depth_accepted[d] += d <= accepted;
+    }
+}
+
+// 4. Make the accepted path permanent, forget the rest. The bonus becomes the next anchor.
+void engine::commit() {
+    llama_memory_t mem = llama_get_memory(ctx_.get());
+    for (slot & s : slots_) {
+        if (s.n_rows == 0 || s.state == DFLASH_FAILED) {
+            continue;
+        }
+        if (s.reads) {
+            keep_taps(s, s.first_row, s.n_rows);
+            s.tokens.insert(s.tokens.end(), s.prompt.begin() + s.n_past(), s.prompt.begin() + s.n_past() + s.n_rows);
+        } else {
+            // A chain's accepted rows are its first ones.
+            const int32_t n = (int32_t) s.walked.path.size();
+            keep_taps(s, s.first_row, n);
+            for (const int32_t node : s.walked.path) {
+                s.tokens.push_back(s.next.nodes[node].token);
+            }
+            if (n < s.n_rows && !llama_memory_seq_rm(mem, s.id, s.n_past(), -1)) {
+                fail(s, "the target's memory cannot be rolled back");
+                continue;
+            }
+        }
+        if (!s.samples) {
+            continue;
+        }
+        s.emitted = s.walked.tokens;
+        s.anchor  = s.walked.tokens.back();
+        s.state   = DFLASH_WRITING;
+        if (s.walked.stopped) {
+            s.emitted.pop_back();
+            finish(s, DFLASH_STOP);
+        } else if (s.n_left() <= 0) {
+            finish(s, DFLASH_LENGTH);
+        } else if (s.n_past() >= n_ctx_slot_) {
+            finish(s, DFLASH_CONTEXT);
+        }
+    }
+}
+
+// Copy the taps of rows [row, row + n) of the pass behind what the slot already holds.
+void engine::keep_taps(slot & s, int32_t row, int32_t n) {
+    if (!drafter_) {
+        return;
+    }
+    const auto & layers = drafter_->weights().target_layers;
+    const size_t n_embd = drafter_->weights().n_embd, width = drafter_->tap_width();
+    s.taps.data.resize((s.taps.rows + n) * width);
+    for (size_t k = 0; k < layers.size(); ++k) {
+        const float * src = llama_get_embeddings_layer_inp(ctx_.get(), layers[k]);
+        for (int32_t i = 0; i < n; ++i) {
+            std::memcpy(s.taps.data.data() + (s.taps.rows + i) * width + k * n_embd, src + (size_t) (row + i) * n_embd, n_embd * sizeof(float));
+        }
+    }
+    s.taps.rows += n;
+}
+
+// Most nodes the slot's next tree may have.
+int32_t engine::max_nodes(const slot & s) const {
+    const int32_t room = std::min(s.n_left(), n_ctx_slot_ - s.n_past());
+    const int32_t want = s.budget == 0 ? draft_n_max_ + 1 : std::min(s.budget, drafter_ ? drafter_->block_size() : 1);
+    return std::max(1, std::min(room, want));
+}
+
+// 5. and 6. One drafter pass for all slots that continue, then the best tree for each within the chosen count.
+void engine::draft_and_grow() {
+    stopwatch watch;
+    std::vector<slot *> writing, drafting, jobs_of;
+    for (slot & s : slots_) {
+        if (s.state == DFLASH_WRITING) {
+            s.next = {};
+            s.next.nodes.push_back({ s.anchor, -1, 0, 0, 1.0f, 1.0f });
+            s.drafted = {};
+            writing.push_back(&s);
+            if (max_nodes(s) > 1) {
+                drafting.push_back(&s);
+            }
+        }
+    }
+    if (!drafter_) {
+        watch.lap(times_.grow);
+        return;
+    }
+
+    const int32_t length = choose_block(drafting);
+    std::vector<draft_job> jobs;
+    for (slot & s : slots_) {
+        const bool denoise = length > 1 && std::find(drafting.begin(), drafting.end(), &s) != drafting.end();
+        const int32_t hold = s.state == DFLASH_READING ? FLUSH_READING : FLUSH_RESTING;
+        if (s.state == DFLASH_READING) {   // rows that the window will have left behind when the prompt is read
+            const int32_t skip = std::min(s.taps.rows, (int32_t) s.prompt.size() - drafter_->n_ctx() - s.taps.pos);
+            if (skip > 0) {
+                s.taps.data.erase(s.taps.data.begin(), s.taps.data.begin() + (size_t) skip * drafter_->tap_width());
+                s.taps.pos  += skip;
+                s.taps.rows -= skip;
+            }
+        }
+        if (denoise || s.taps.rows >= hold) {
+            jobs.push_back({ s.id, s.taps.data.data(), s.taps.rows, s.taps.pos, denoise, s.anchor });
+            jobs_of.push_back(&s);
+        }
+    }
+    watch.lap(times_.grow);
+    if (jobs.empty()) {
+        return;
+    }
+
+    std::vector<draft> drafts;
+    try {
+        drafter_->run(jobs, length, drafts);
+    } catch (const std::exception & e) {
+        // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
+        last_reason_ = e.what();
+        for (slot * s : jobs_of) {
+            drafter_->rewind(s->id, s->n_past());
+            s->taps.clear(s->n_past());
+        }
+        watch.lap(times_.draft);
+        return;
+    }
+    const double draft_ms = watch.lap(times_.draft);
+    int32_t n_denoised = 0, n_injected = 0;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+        n_injected += jobs[i].n_inject;
+        n_denoised += jobs[i].denoise;
+        jobs_of[i]->taps.clear(drafter_->next_pos(jobs_of[i]->id));
+        jobs_of[i]->drafted = std::move(drafts[i]);
+    }
+    if (pure_ && n_denoised > 0 && n_injected <= 2 * n_denoised * length) {
+        draft_cost_.observe(n_denoised * length, draft_ms);
+    }
+
+    // grow: chains until the target takes parents; the values decide how many nodes each slot's tree gets
+    std::vector<std::vector<float>> values;
+    std::vector<slot *> automatic;
+    int32_t n_fixed = 0;
+    for (slot * s : writing) {
+        if (s->drafted.length > 1) {
+            s->next = grow(s->drafted, s->anchor, max_nodes(*s), 1);
+        }
+        if (s->budget != 0 || s->drafted.length <= 1) {
+            n_fixed += s->next.size();
+            continue;
+        }
+        std::vector<float> v;
+        float value = 1;
+        for (int32_t i = 1; i < s->next.size(); ++i) {
+            v.push_back(value *= s->odds.apply(s->next.nodes[i].prob));
+        }
+        values.push_back(std::move(v));
+        automatic.push_back(s);
+    }
+    if (!automatic.empty()) {
+        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, n_rows_max_ - n_fixed);
+        for (size_t i = 0; i < automatic.size(); ++i) {
+            automatic[i]->next.nodes.resize(choice.per_slot[i]);
+        }
+    }
+    // Fixed budgets of many slots must still fit one pass.
+    int32_t rows = 0;
+    for (slot * s : writing) {
+        rows += s->next.size();
+    }
+    for (auto it = writing.rbegin(); rows > n_rows_max_ && it != writing.rend(); ++it) {
+        const int32_t cut = std::min(rows - n_rows_max_, (*it)->next.size() - 1);
+        (*it)->next.nodes.resize((*it)->next.size() - cut);
+        rows -= cut;
+    }
+    watch.lap(times_.grow);
+}
+
+// How much of the block to denoise for these slots, 1 = nothing.
+int32_t engine::choose_block(const std::vector<slot *> & drafting) {
+    if (drafting.empty()) {
+        return 1;
+    }
+    int32_t fixed = 1, most = 1;
+    std::vector<const survival *> depths;
+    for (const slot * s : drafting) {
+        most = std::max(most, max_nodes(*s));
+        if (s->budget != 0) {
+            fixed = std::max(fixed, max_nodes(*s));
+        } else {
+            depths.push_back(&s->depths);
+        }
+    }
+    if (depths.empty() || verify_cost_.empty()) {
+        return std::max(fixed, most);
+    }
+    std::vector<int32_t> lengths;
+    for (const int32_t n : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
+        if (n < most) {
+            lengths.push_back(n);
+        }
+    }
+    lengths.push_back(most);
+    last_choice_ = choose_length(depths, lengths, verify_cost_, draft_cost_, other_ms_);
+    if (fixed > 1) {
+        last_reason_ = "fixed budget";
+        return std::max(fixed, last_choice_.length);
+    }
+    if (last_choice_.length > 1) {
+        last_reason_ = "drafting pays";
+        rest_ = backoff_ = 0;
+        return last_choice_.length;
+    }
+    // Plain decoding wins now. Text changes: try again after a while, ever more rarely.
+    if (rest_ > 0) {
+        --rest_;
+        last_reason_ = "plain decoding is faster";
+        return 1;
+    }
+    backoff_ = std::min(MAX_BACKOFF, std::max(8, 2 * backoff_));
+    rest_    = backoff_;
+    last_reason_ = "probe";
+    return std::min(8, most);
+}
+
+// ---- proof ----
+
+void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
+    slot & s = idle_slot(i);
+    dflash_request r = {};
+    r.tokens   = tokens;
+    r.n_tokens = n;
+    check(r);
+    if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
+        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
+    }
+    forget(s);
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    try {
+        for (int32_t at = 0; at < n - 1;) {
+            // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
+            const int32_t rows = std::min(width, n - 1 - at);
+            llama_batch_ext_clear(batch_.get());
+            n_rows_ = 0;
+            for (int32_t k = 0; k < rows; ++k) {
+                add_row(s, tokens[at + k], at + k, true);
+            }
+            process_or_throw("score");
+            for (int32_t k = 0; k < rows; ++k) {
+                const int32_t of = at + k + 1;   // the token these logits predict
+                if (of < from) {
+                    continue;
+                }
+                const float * row  = llama_get_logits_ith(ctx_.get(), k);
+                const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
+                if (best_id)    { best_id[of - from]    = best; }
+                if (best_logit) { best_logit[of - from] = row[best]; }
+                if (logit)      { logit[of - from]      = row[tokens[of]]; }
+            }
+            at += rows;
+        }
+    } catch (...) {
+        forget(s);
+        s.n_rows = 0;
+        throw;
+    }
+    s.n_rows = 0;
+    forget(s);
+}
+
+void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
+    slot & s = idle_slot(i);
+    if (!drafter_) {
+        throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
+    }
+    dflash_request r = {};
+    r.tokens   = tokens;
+    r.n_tokens = n;
+    check(r);
+    if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
+        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
+    }
+    forget(s);
+    draft_probe full;
+    try {
+        for (int32_t at = 0; at < n - 1;) {
+            const int32_t rows = std::min(n_rows_max_, n - 1 - at);
+            llama_batch_ext_clear(batch_.get());
+            n_rows_ = 0;
+            for (int32_t k = 0; k < rows; ++k) {
+                add_row(s, tokens[at + k], at + k, k == rows - 1);
+            }
+            process_or_throw("draft_probe");
+            keep_taps(s, 0, rows);
+            at += rows;
+        }
+        std::vector<draft> drafts;
+        drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
+    } catch (...) {
+        forget(s);
+        s.n_rows = 0;
+        throw;
+    }
+    s.n_rows = 0;
+    forget(s);
+    const auto copy = [](const auto & from, auto * to) {
+        if (to) { std::copy(from.begin(), from.end(), to); }
+    };
+    copy(full.hidden, hidden);
+    copy(full.logits, logits);
+    copy(full.ids, ids);
+    copy(full.scores, scores);
+}
+
+}  // namespace dflash

@@ -1,0 +1,170 @@
+// The engine: slots over one target context and one drafter. step() is docs/architecture.md, "One step, seen from above".
+
+#pragma once
+
+#include "budget.h"
+#include "dflash.h"
+#include "drafter.h"
+#include "sampling.h"
+#include "tree.h"
+#include "walk.h"
+
+#include "llama.h"
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+struct common_chat_templates;   // llama.cpp common/chat.h
+
+namespace dflash {
+
+// An error with its dflash_status.
+struct status_error : std::runtime_error {
+    int status;
+    status_error(int status, const std::string & text) : std::runtime_error(text), status(status) {}
+};
+
+struct llama_deleter {
+    void operator()(llama_model * m) const { llama_model_free(m); }
+    void operator()(llama_context * c) const { llama_free(c); }
+    void operator()(llama_batch_ext * b) const { llama_batch_ext_free(b); }
+    void operator()(common_chat_templates * t) const;
+};
+
+// Host copies of tap rows that the drafter has not injected yet: positions [pos, pos + rows).
+struct pending_taps {
+    std::vector<float> data;
+    int32_t pos   = 0;
+    int32_t rows  = 0;
+
+    void clear(int32_t at) { data.clear(); pos = at; rows = 0; }
+    void truncate(int32_t end, size_t width);   // keep positions < end
+};
+
+struct slot {
+    int32_t id    = 0;
+    int32_t state = DFLASH_IDLE;
+
+    // what the target's memory holds for this sequence
+    std::vector<int32_t> tokens;
+    // the request
+    std::vector<int32_t>     prompt;
+    std::unique_ptr<sampler> chain;
+    int32_t n_predict = -1;
+    int32_t budget    = 0;             // effective: 0 auto, 1 plain, N fixed
+    // the next pass
+    int32_t anchor = -1;
+    tree    next;                      // node 0 is the anchor
+    draft   drafted;                   // what `next` grew from
+    // this pass
+    int32_t first_row = 0;             // first row of the slot in the batch
+    int32_t n_rows    = 0;             // a prompt chunk's or a tree's
+    bool    reads     = false;         // a prompt chunk
+    bool    samples   = false;         // a tree, or the chunk that holds the prompt's last row
+    walk_result walked;
+    // drafting
+    pending_taps taps;
+    survival     depths;
+    calibration  odds;
+    // result of this step
+    std::vector<int32_t> emitted;
+    dflash_update        update = {};
+    std::string          error;
+
+    dflash_slot_stats stats = {};
+    int64_t t_submit_us = 0, t_start_us = 0, t_first_us = 0;
+
+    bool running() const { return state == DFLASH_READING || state == DFLASH_WRITING; }
+    int32_t n_past() const { return (int32_t) tokens.size(); }
+    int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
+};
+
+// Milliseconds since load, by phase.
+struct phase_times {
+    double plan = 0, verify = 0, walk = 0, commit = 0, draft = 0, grow = 0;
+};
+
+class engine {
+  public:
+    engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
+
+    void    check(const dflash_request & request) const;
+    void    submit(int32_t slot, const dflash_request & request);
+    void    cancel(int32_t slot);
+    void    clear(int32_t slot);
+    int32_t step(dflash_update * updates, int32_t cap);
+    void    interrupt() { interrupted_ = true; }
+
+    void score(int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit);
+    void probe(int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
+
+    const slot & at(int32_t slot) const;
+    std::string info() const;
+    std::string stats() const;
+    const llama_model * model() const { return model_.get(); }
+    const llama_vocab * vocab() const { return llama_model_get_vocab(model_.get()); }
+    common_chat_templates * templates() const { return templates_.get(); }
+
+  private:
+    // one step, in this order
+    void plan();
+    bool verify();
+    void walk_slots();
+    void commit();
+    void draft_and_grow();
+
+    slot &  idle_slot(int32_t slot);
+    void    add_row(slot & s, int32_t token, int32_t pos, bool output);
+    void    keep_taps(slot & s, int32_t row, int32_t n);
+    void    count(slot & s, const tree & t);             // statistics of a walk
+    void    finish(slot & s, int32_t state);
+    void    fail(slot & s, const std::string & why);
+    void    forget(slot & s);                            // target and drafter state of a slot
+    int32_t reuse_prefix(slot & s, int32_t n_common);
+    int32_t max_nodes(const slot & s) const;
+    int32_t choose_block(const std::vector<slot *> & slots);
+    void    measure_costs();
+    int     process();
+    void    process_or_throw(const char * what);
+    void    load(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
+
+    std::unique_ptr<llama_model,     llama_deleter> model_, draft_model_;
+    std::unique_ptr<llama_context,   llama_deleter> ctx_;
+    std::unique_ptr<llama_batch_ext, llama_deleter> batch_;
+    std::unique_ptr<drafter>                        drafter_;
+    std::unique_ptr<common_chat_templates, llama_deleter> templates_;
+
+    std::vector<slot> slots_;
+    int32_t n_ctx_slot_ = 0, n_rows_max_ = 0, n_outputs_max_ = 0;
+    int32_t budget_ = 0, draft_n_max_ = 0;
+    std::string no_draft_;                               // why this target cannot verify drafts, empty if it can
+
+    // this step
+    int32_t n_rows_ = 0, n_tree_rows_ = 0;
+    bool    pure_   = false;                             // no prompt rows in the pass
+
+    // cost and choice
+    cost_curve verify_cost_, draft_cost_;
+    double     other_ms_ = 0;
+    int32_t    rest_ = 0, backoff_ = 0;                  // steps without drafting before the next probe
+    length_choice last_choice_;
+    std::string   last_reason_;
+
+    int64_t n_steps_ = 0, n_passes_ = 0, n_row_total_ = 0, n_generated_ = 0;
+    phase_times times_;
+    std::atomic<bool> interrupted_{ false };
+};
+
+}  // namespace dflash
+
+struct dflash_engine : dflash::engine {
+    using dflash::engine::engine;
+};
+
+namespace dflash {
+inline const llama_model *     engine_model(const dflash_engine * e) { return e->model(); }
+inline common_chat_templates * engine_templates(const dflash_engine * e) { return e->templates(); }
+}

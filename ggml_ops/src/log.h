@@ -1,0 +1,17 @@
+// Where llama.cpp's and ggml's log lines go.
+
+#pragma once
+
+#include "dflash.h"
+
+#include <string>
+
+namespace dflash {
+
+// Once per process: take the log callbacks of llama, ggml and common over. Nothing is printed until dflash_log_set().
+void log_init();
+void log_set(dflash_log_callback callback, int min_level, void * user);
+// The last error line, without the function name in front: why a load failed. Cleared by the call.
+std::string last_logged_error();
+
+}  // namespace dflash

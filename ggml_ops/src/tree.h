@@ -1,0 +1,55 @@
+// Draft trees: pure functions, no llama.cpp types.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+// What one drafter pass says about the next `length - 1` positions of one slot.
+//
+// DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r].
+// DFlash 2: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d given
+// candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
+struct draft {
+    int32_t length  = 0;              // block tokens, anchor counted; <= 1: nothing drafted
+    int32_t top_k   = 0;
+    bool    lattice = false;
+    std::vector<int32_t> ids;         // [length - 1, top_k]
+    std::vector<float>   probs;       // [length - 1, top_k] or [length - 1, top_k, top_k]
+
+    int32_t positions() const { return length - 1; }
+    int32_t id(int32_t depth, int32_t rank) const { return ids[(size_t) (depth - 1) * top_k + rank]; }
+    // The candidates' probabilities at `depth` below a node whose candidate index was `pred`: [top_k].
+    const float * row(int32_t depth, int32_t pred) const {
+        const size_t i = (size_t) (depth - 1) * top_k;
+        return probs.data() + (lattice ? (i + pred) * top_k : i);
+    }
+};
+
+struct node {
+    int32_t token;
+    int32_t parent;      // index into the tree, -1 for the anchor
+    int32_t depth;       // 0 for the anchor
+    int32_t candidate;   // index into the draft's candidates at this depth
+    float   prob;        // draft probability given the parent
+    float   value;       // product of the probabilities on the path: chance that the walk gets here
+};
+
+// Node 0 is the anchor; parents come before their children. A chain is a tree with one leaf.
+struct tree {
+    std::vector<node> nodes;
+
+    int32_t size() const { return (int32_t) nodes.size(); }
+    bool is_chain() const;
+    // The child of `parent` that carries `token`, -1 if there is none.
+    int32_t child(int32_t parent, int32_t token) const;
+};
+
+// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989).
+// `width` bounds the children per node; 1 gives a chain. Nodes come out in order of falling value.
+tree grow(const draft & d, int32_t anchor, int32_t budget, int32_t width);
+
+}  // namespace dflash
