@@ -18,6 +18,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,8 +31,9 @@ from dflash_local.recipe import BACKENDS, Recipe, detect_backend, make_recipe, n
 from dflash_local.upstream import Upstream, apply_patches, cache_dir, native_source, pip
 
 STAMP = "dflash.json"
-DISK_NEEDED = {"cuda": 6 << 30, "hip": 6 << 30}
-DISK_NEEDED_DEFAULT = 2 << 30
+LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
+DISK_NEEDED = {"cuda": 4 << 30, "hip": 4 << 30}  # bytes; the others leave 0.4 GiB behind
+DISK_NEEDED_DEFAULT = 1 << 30
 WHEELS_KEPT = 6
 
 
@@ -39,25 +41,20 @@ WHEELS_KEPT = 6
 
 
 def installed_stamp() -> dict[str, Any] | None:
-    """What `build` wrote beside libdflash in this environment's llama_cpp/lib: key, version, backend, flags, patches, compilers.
+    """What `build` put into this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
 
-    None if llama_cpp is missing, stock, or incomplete. Reads one small file; never imports llama_cpp.
+    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp.
     """
     importlib.invalidate_caches()
     spec = importlib.util.find_spec("llama_cpp")
     for package in (spec.submodule_search_locations or []) if spec else []:
-        library = Path(package) / "lib"
         try:
-            stamp = json.loads((library / STAMP).read_text(encoding="utf-8"))
+            stamp = json.loads((Path(package) / STAMP).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(stamp, dict) and _has_libdflash(library):
+        if isinstance(stamp, dict) and any(map(LIBRARY.search, (file.name for file in Path(package, "lib").glob("*")))):
             return stamp
     return None
-
-
-def _has_libdflash(library: Path) -> bool:
-    return any(library.glob("*dflash.so*")) or any(library.glob("*dflash.dylib")) or any(library.glob("*dflash.dll"))
 
 
 # ---- build --------------------------------------------------------------------------------------------------------------
@@ -128,11 +125,9 @@ def _make_wheel(recipe: Recipe, source: Path, cache: Path, log: BuildLog, *, for
         log.say("step 2/4: unpacked and patched already")
     _sync_native(source / "ggml_ops", work / "ggml_ops")
     version = _set_version(tree, upstream, recipe)
-    library = tree / "llama_cpp" / "lib"
-    shutil.rmtree(library, ignore_errors=True)
-    library.mkdir()
+    shutil.rmtree(tree / "llama_cpp" / "lib", ignore_errors=True)  # what the last build installed into the source tree
     stamp = asdict(recipe) | {"key": recipe.key, "version": version, "llama_cpp_commit": upstream.commit}
-    (library / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    (tree / "llama_cpp" / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
 
     log.say(f"step 3/4: compile (minutes; log: {log.path})")
     return _compile(recipe, work, cache / "wheels", log)
@@ -166,7 +161,12 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(work / 'ggml_ops' / 'inject.cmake').as_posix()}"]
     defines += [flag for flag in recipe.flags if flag.startswith("-")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # cmake and ninja from this environment
-    env = os.environ | {"CMAKE_ARGS": shlex.join(defines), "PATH": path, "SKBUILD_BUILD_DIR": str(work / "build")}
+    env = os.environ | {
+        "CMAKE_ARGS": shlex.join(defines),
+        "PATH": path,
+        "SKBUILD_BUILD_DIR": str(work / "build"),
+        "SKBUILD_WHEEL_EXCLUDE": "/lib;/include",  # CMake's own install of the same libraries, beside llama_cpp/lib
+    }
     env.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     wheels.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheels) as scratch:
@@ -180,6 +180,11 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
             what = f"the build failed (log: {log.path})\n{log.excerpt(lines)}"
             raise BuildError(what, hint=f"read the log from its first error on{other}")
         built = next(Path(scratch).glob("*.whl"))
+        with zipfile.ZipFile(built) as archive:
+            names = archive.namelist()
+        if f"llama_cpp/{STAMP}" not in names or not any(map(LIBRARY.search, names)):
+            what = f"the build ended without libdflash in {built.name} (log: {log.path})"
+            raise BuildError(what, hint="ggml_ops/inject.cmake must add and install the target 'dflash'; try --force")
         folder = wheels / recipe.key
         folder.mkdir(exist_ok=True)
         built = built.replace(folder / built.name)
@@ -199,7 +204,7 @@ def _install(wheel: Path, recipe: Recipe, log: BuildLog) -> None:
     if not _is_installed(recipe):
         raise BuildError(
             f"{wheel.name} was installed, but llama_cpp/lib holds no libdflash of this build",
-            hint=f"delete {wheel.parent} and build again; if it stays, another llama_cpp comes first on Python's path",
+            hint="another llama_cpp comes first on Python's path: remove it",
         )
 
 
@@ -240,7 +245,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
     )
     backends = ("auto", *BACKENDS)
-    parser.add_argument("--backend", choices=backends, default="auto", help="where models run; auto: a GPU if its toolkit and a device are there")
+    parser.add_argument("--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too")
     parser.add_argument("--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)")
     parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
     parser.add_argument("--tree", type=Path, metavar="DIR", help="only unpack and patch the pinned source into DIR (for work on patches/)")
