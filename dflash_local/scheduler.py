@@ -210,7 +210,7 @@ class Scheduler:
         self._end(cause)
 
     def _take_commands(self) -> None:
-        must_wait = not self._running
+        must_wait = not self._running and not self._waiting
         while must_wait or not self._commands.empty():
             self._commands.get()()
             must_wait = False

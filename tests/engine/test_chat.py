@@ -1,0 +1,54 @@
+"""Engine.chat: OpenAI's shapes, whole and streamed. Over FakeNative, whose parser knows one kind of tool call."""
+
+from __future__ import annotations
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
+from tests.fake_native import CONTROL, EOG, FakeNative
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+CALL = [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
+
+
+def test_chat() -> None:
+    with Engine.over(FakeNative(lambda prompt: [[*prompt, EOG]])) as engine:
+        done = engine.chat([{"role": "user", "content": "hi"}], max_tokens=50)
+    assert done.message == {"role": "assistant", "content": "user: hi\n"}
+    assert (done.text, done.finish_reason, done.timings.predicted_n) == ("user: hi\n", "stop", 9)
+
+
+def test_stream() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        deltas = list(engine.chat([{"role": "user", "content": "hi"}], stream=True))
+    assert [delta.text for delta in deltas] == ["h", "ello", " wor", "ld", ""]
+    assert [delta.finish_reason for delta in deltas] == [None] * 4 + ["stop"]
+    assert deltas[-1].completion is not None
+    assert deltas[-1].completion.text == "hello world"
+
+
+def test_tool_calls_see_their_control_tokens() -> None:
+    with Engine.over(FakeNative(lambda _: CALL)) as engine:
+        done = engine.chat([{"role": "user", "content": "hi"}], tools=TOOLS)
+        streamed = list(engine.chat([{"role": "user", "content": "hi"}], tools=TOOLS, stream=True))
+    assert done.finish_reason == streamed[-1].finish_reason == "tool_calls"
+    assert done.message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a": 1}'}
+    calls = [call for delta in streamed for call in delta.delta.get("tool_calls", [])]
+    assert "".join(call["function"]["arguments"] for call in calls) == '{"a": 1}'
+
+
+def test_a_cut_tool_call_is_length() -> None:
+    with Engine.over(FakeNative(lambda _: CALL)) as engine:
+        assert engine.chat([{"role": "user", "content": "hi"}], tools=TOOLS, max_tokens=4).finish_reason == "length"
+
+
+def test_template_refusal_names_messages() -> None:
+    with Engine.over(FakeNative()) as engine, pytest.raises(RequestError) as caught:
+        engine.chat([{"role": "refuse", "content": "x"}])
+    assert caught.value.param == "messages"
+
+
+def test_messages_must_be_json() -> None:
+    with Engine.over(FakeNative()) as engine, pytest.raises(RequestError, match="must be JSON"):
+        engine.chat([{"role": "user", "content": object()}])

@@ -1,0 +1,79 @@
+"""SamplingParams: llama.cpp's names and defaults, strict values, and only what differs crosses the border."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from dflash_local.errors import RequestError
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+
+HEADER = Path(__file__).parents[2] / "ggml_ops" / "include" / "dflash.h"
+
+
+def test_fields_are_those_of_the_header() -> None:
+    comment = re.search(r"llama-server's sampling fields:(.*?)Unknown keys", HEADER.read_text(), re.S)
+    assert comment
+    plain = re.sub(r"\([^)]*\)", "", comment[1].replace("//", " "))
+    assert frozenset(re.findall(r"[a-z_]+", plain)) - {"or"} == SAMPLING_FIELDS
+
+
+def test_defaults_are_empty() -> None:
+    assert json.loads(SamplingParams().to_json()) == {}
+
+
+def test_only_differences_are_sent() -> None:
+    assert json.loads(SamplingParams(seed=7, temperature=0.0, top_k=40, logit_bias={"3": -100}).to_json()) == {
+        "seed": 7,
+        "temperature": 0.0,
+        "logit_bias": {"3": -100},
+    }
+
+
+@pytest.mark.parametrize(("seed", "sent"), [(0, 0), (-1, 2**32 - 1), (2**32 + 5, 5)])
+def test_seeds_fold_to_32_bits(seed: int, sent: int) -> None:
+    assert json.loads(SamplingParams(seed=seed).to_json())["seed"] == sent
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("temperature", "hot"),
+        ("temperature", True),
+        ("temperature", None),
+        ("temperature", 10**400),
+        ("top_p", 1.5),
+        ("min_p", -0.1),
+        ("top_k", 1.5),
+        ("mirostat", 3),
+        ("seed", 1.0),
+        ("seed", 2**70),
+        ("samplers", [1]),
+        ("dry_sequence_breakers", "x"),
+        ("logit_bias", 3),
+        ("logit_bias", [[1]]),
+        ("logit_bias", {"1": "x"}),
+        ("logit_bias", [[True, 1]]),
+        ("logit_bias", {"1": math.inf}),
+        ("ignore_eos", 1),
+        ("grammar", 1),
+        ("json_schema", "x"),
+    ],
+)
+def test_bad_values_name_the_field(field: str, value: object) -> None:
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+    assert caught.value.param == field
+    assert field in caught.value.message
+
+
+def test_grammar_and_schema_exclude_each_other() -> None:
+    with pytest.raises(RequestError, match="exclude each other"):
+        SamplingParams(grammar="root ::= [a-z]+", json_schema={})

@@ -1,0 +1,390 @@
+"""The engine thread: who gets a slot, what reaches whom, and what happens when things end badly. Over FakeNative."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dflash_local.engine import Engine, SamplingParams
+from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError
+from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition never came true"
+        time.sleep(0.001)
+
+
+def test_generate() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        done = engine.generate("hi")
+    assert (done.text, done.finish_reason, done.prompt_tokens) == ("hello world", "stop", 2)
+    assert bytes(done.tokens) == b"hello world"
+    assert done.acceptance_lengths == [4, 4, 2]
+    timings = done.timings.to_dict()
+    assert (timings["predicted_n"], timings["draft_n"], timings["draft_n_accepted"]) == (11, 12, 7)
+    assert timings["acceptance_length"] == pytest.approx(10 / 3)
+    assert timings["predicted_per_second"] == pytest.approx(1e3 * 10 / timings["predicted_ms"])
+
+
+def test_stream_gives_one_chunk_per_pass() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        chunks = list(engine.stream("hi"))
+    assert [chunk.text for chunk in chunks] == ["h", "ello", " wor", "ld"]
+    assert [chunk.accepted for chunk in chunks] == [None, 3, 3, 1]
+
+
+def test_no_pass_after_the_prompt_has_no_acceptance_length() -> None:
+    with Engine.over(FakeNative(b"x")) as engine:
+        assert engine.generate("hi", max_tokens=1).timings.acceptance_length is None
+
+
+def test_empty_answer() -> None:
+    with Engine.over(FakeNative(lambda _: [[EOG]])) as engine:
+        done = engine.generate("hi")
+    assert (done.text, done.tokens, done.finish_reason) == ("", [], "stop")
+
+
+def test_length() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        done = engine.generate("hi", max_tokens=7)
+    assert (done.text, done.finish_reason) == ("hello w", "length")
+
+
+def test_stop_string_cuts_tokens_of_the_same_pass() -> None:
+    native = FakeNative(b"hello world, and more")
+    with Engine.over(native) as engine:
+        done = engine.generate("hi", stop=[" wo"])
+        assert (done.text, done.stopped_by, done.finish_reason) == ("hello", " wo", "stop")
+        assert bytes(done.tokens) == b"hello wo"  # the fake's pass brought " wor"
+        assert native.cancelled == [0]
+        assert engine.generate("again").text == "hello world, and more"  # the slot is free
+
+
+def test_stop_string_in_the_last_pass_needs_no_cancel() -> None:
+    native = FakeNative(b"hello")
+    with Engine.over(native) as engine:
+        assert engine.generate("hi", stop=["o"]).text == "hell"
+    assert native.cancelled == []
+
+
+def test_split_character_arrives_whole() -> None:
+    with Engine.over(FakeNative(lambda _: [[t] for t in "é!".encode()] + [[EOG]])) as engine:
+        assert [chunk.text for chunk in engine.stream("hi")] == ["", "é", "!", ""]
+
+
+def test_control_tokens_are_shown_on_request_only() -> None:
+    script = [[CONTROL], [*b"x", EOG]]
+    with Engine.over(FakeNative(lambda _: script)) as engine:
+        assert engine.generate("hi").text == "x"
+        assert engine.generate("hi", special=True).text == "<tool_call>x"
+        assert engine.generate("hi", special=frozenset({CONTROL})).text == "<tool_call>x"
+
+
+def test_sampling_fields_reach_the_library() -> None:
+    native = FakeNative()
+    with Engine.over(native) as engine:
+        engine.generate("hi", SamplingParams(top_k=7), temperature=0.0, seed=3, max_tokens=5, budget=2)
+    assert native.submitted == [{"slot": 0, "n_predict": 5, "sampling": '{"seed": 3, "temperature": 0.0, "top_k": 7}', "budget": 2}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "param"),
+    [
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, 300]}, "prompt"),
+        ({"prompt": [1, -1]}, "prompt"),
+        ({"prompt": [2**40]}, "prompt"),
+        ({"prompt": ["x"]}, "prompt"),
+        ({"prompt": "\ud800"}, "prompt"),
+        ({"max_tokens": -2}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"stop": [1]}, "stop"),
+        ({"budget": 0}, "budget"),
+        ({"budget": "much"}, "budget"),
+        ({"temperature": -1}, "temperature"),
+        ({"grammar": "refuse me"}, "grammar"),
+    ],
+)
+def test_bad_requests_are_refused_at_once(arguments: dict[str, object], param: str) -> None:
+    native = FakeNative()
+    with Engine.over(native) as engine, pytest.raises(RequestError) as caught:
+        engine.generate(**{"prompt": "hi", **arguments})  # type: ignore[arg-type]
+    assert caught.value.param == param
+    assert native.submitted == []
+
+
+def test_prompt_longer_than_the_context() -> None:
+    with Engine.over(FakeNative(n_ctx_slot=8)) as engine:
+        with pytest.raises(ContextLengthError, match="8 tokens, but a slot's context has room for 7"):
+            engine.generate("12345678")
+        assert engine.generate("1234567").text == "hello"
+
+
+def test_slots_run_together_and_the_rest_waits() -> None:
+    gate = threading.Semaphore(0)
+    with Engine.over(FakeNative(n_slots=2, gate=gate), max_queue=1) as engine:
+        running = [engine.submit([1]) for _ in range(3)]
+        wait_until(lambda: engine.n_running == 2)
+        assert engine.n_waiting == 1
+        with pytest.raises(QueueFullError) as caught:
+            engine.submit([1])
+        assert 1 <= caught.value.retry_after <= 60
+        for _ in range(20):
+            gate.release()
+        assert [generation.result(5).text for generation in running] == ["hello"] * 3
+        assert (engine.n_running, engine.n_waiting) == (0, 0)
+
+
+def test_cancel_frees_the_slot_within_one_step() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(b"x" * 1000, gate=gate)
+    with Engine.over(native) as engine:
+        generation = engine.submit([1])
+        gate.release(3)
+        wait_until(lambda: native.n_steps == 3)
+        generation.cancel()
+        gate.release()  # the step that was running
+        done = generation.result(5)
+        assert done.finish_reason == "cancelled"
+        assert native.n_steps == 4
+        assert done.text == "x" * 13
+        assert engine.n_running == 0
+        generation.cancel()  # no effect any more
+
+
+def test_cancel_while_waiting() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    with Engine.over(native) as engine:
+        first, second = engine.submit([1]), engine.submit([1])
+        second.cancel()
+        gate.release(10)
+        assert second.result(5).finish_reason == "cancelled"
+        assert first.result(5).text == "hello"
+        assert len(native.submitted) == 1
+
+
+def test_leaving_a_stream_early_cancels_it() -> None:
+    native = FakeNative(b"x" * 4000, step_seconds=0.001)
+    with Engine.over(native) as engine:
+        for _ in engine.stream("hi"):
+            break
+        wait_until(lambda: native.cancelled == [0])
+
+
+def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
+    native = FakeNative(n_slots=3)
+    with Engine.over(native) as engine:
+        for prompt in ("aaaaaaaaaaaa", "bbbbbbbbbbbb", "cccccccccccc"):
+            engine.generate(prompt)
+        engine.generate("bbbbbbbbbbbb again")
+        engine.generate("aaaaaaaaaaaa again")
+        engine.generate("nothing in common")  # least recently used: the c's
+    assert [entry["slot"] for entry in native.submitted] == [0, 1, 2, 1, 0, 2]
+
+
+def test_a_failed_pass_fails_its_request_only() -> None:
+    native = FakeNative()
+    with Engine.over(native) as engine:
+        native.fail_next_pass = "out of memory"
+        with pytest.raises(ComputeError, match="out of memory"):
+            engine.generate("hi")
+        assert engine.generate("hi").text == "hello"
+
+
+def test_death_reaches_every_waiter() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(n_slots=1, gate=gate)
+    engine = Engine.over(native)
+    running, waiting = engine.submit([1]), engine.submit([1])
+    probe = engine._scheduler.call_on_slot(lambda slot: slot)
+    wait_until(lambda: engine.n_running == 1)
+    native.fail_next_step = "the device is gone"
+    gate.release()
+    for generation in (running, waiting):
+        with pytest.raises(EngineDeadError, match="the device is gone"):
+            generation.result(5)
+        with pytest.raises(EngineDeadError):
+            list(generation)
+    with pytest.raises(EngineDeadError):
+        probe.result(5)
+    with pytest.raises(EngineDeadError, match="the device is gone"):
+        engine.generate("hi")
+    with pytest.raises(EngineDeadError):
+        engine.stats()
+    assert "the device is gone" in engine.ended.result(5).message
+    assert not native.destroyed  # its text functions may still be in use
+    engine.close()
+    assert native.destroyed
+
+
+def test_close_ends_what_runs() -> None:
+    native = FakeNative(gate=threading.Semaphore(0))
+    engine = Engine.over(native)
+    generation = engine.submit([1])
+    engine.close()
+    with pytest.raises(EngineDeadError, match="closed"):
+        generation.result(5)
+    with pytest.raises(EngineDeadError, match="closed"):
+        engine.tokenize("hi")
+    assert native.destroyed
+    engine.close()
+
+
+def test_a_forgotten_engine_closes_itself() -> None:
+    native = FakeNative()
+    engine = Engine.over(native)
+    engine.generate("hi")
+    del engine
+    gc.collect()
+    wait_until(lambda: native.destroyed)
+
+
+def test_score_waits_for_an_idle_slot() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    with Engine.over(native) as engine:
+        generation = engine.submit([1])
+        future = engine._scheduler.call_on_slot(lambda slot: (slot, native._slots[slot].running))
+        gate.release(1)
+        time.sleep(0.02)
+        assert not future.done()
+        gate.release(10)
+        assert future.result(5) == (0, False)
+        assert generation.result(5).text == "hello"
+
+
+def test_an_error_in_a_call_is_the_callers() -> None:
+    with Engine.over(FakeNative()) as engine:
+        with pytest.raises(ZeroDivisionError):
+            engine._scheduler.call(lambda: 1 // 0).result(5)
+        assert engine.generate("hi").text == "hello"
+
+
+def test_result_has_a_timeout() -> None:
+    gate = threading.Semaphore(0)
+    with Engine.over(FakeNative(gate=gate)) as engine:
+        generation = engine.submit([1])
+        with pytest.raises(TimeoutError):
+            generation.result(0.01)
+        gate.release(10)
+        assert generation.result(5).text == "hello"
+
+
+def test_idle_engine_sleeps() -> None:
+    native = FakeNative()
+    with Engine.over(native) as engine:
+        engine.generate("hi")
+        steps, before = native.n_steps, time.thread_time()
+        time.sleep(0.05)
+        assert native.n_steps == steps
+        assert time.thread_time() - before < 0.05
+
+
+def test_asyncio_consumers() -> None:
+    async def main() -> None:
+        with Engine.over(FakeNative(b"hello world", n_slots=2, step_seconds=0.002)) as engine:
+            streamed, awaited = engine.submit([1]), engine.submit([1])
+            assert [chunk.text async for chunk in streamed] == ["h", "ello", " wor", "ld"]
+            assert (await awaited.completed()).text == "hello world"
+            assert (await streamed.completed()).text == "hello world"
+
+    asyncio.run(main())
+
+
+def count_wakes(loop: asyncio.AbstractEventLoop) -> list[object]:
+    """A list that grows with every call into `loop` from outside."""
+    wakes: list[object] = []
+    original = loop.call_soon_threadsafe
+
+    def counted(callback: Callable[..., object], *args: object) -> asyncio.Handle:
+        wakes.append(callback)
+        return original(callback, *args)
+
+    loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+    return wakes
+
+
+def test_awaiting_the_result_wakes_the_loop_once() -> None:
+    async def main() -> int:
+        wakes = count_wakes(asyncio.get_running_loop())
+        with Engine.over(FakeNative(b"x" * 400, step_seconds=0.001)) as engine:
+            await engine.submit([1]).completed()
+        return len(wakes)
+
+    assert asyncio.run(main()) == 1
+
+
+def test_many_streams_of_a_loop_share_one_wake_per_step() -> None:
+    async def main() -> tuple[int, int]:
+        wakes = count_wakes(asyncio.get_running_loop())
+        native = FakeNative(b"x" * 200, n_slots=8, step_seconds=0.002)
+
+        async def read(generation: object) -> str:
+            return "".join([chunk.text async for chunk in generation])  # type: ignore[attr-defined]
+
+        with Engine.over(native) as engine:
+            texts = await asyncio.gather(*(read(engine.submit([1])) for _ in range(8)))
+        assert texts == ["x" * 200] * 8
+        return len(wakes), native.n_steps
+
+    wakes, steps = asyncio.run(main())
+    assert wakes <= steps
+
+
+def test_a_closed_loop_does_not_hurt() -> None:
+    gate = threading.Semaphore(0)
+    with Engine.over(FakeNative(gate=gate)) as engine:
+        generation = engine.submit([1])
+
+        async def give_up() -> None:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(generation.completed(), 0.01)
+
+        asyncio.run(give_up())
+        gate.release(10)
+        assert generation.result(5).text == "hello"
+
+
+def test_counters() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        for _ in range(3):
+            engine.generate("hi")
+        counters = engine.counters
+        assert (counters.requests, counters.steps, counters.busy_slot_steps) == (3, 12, 12)
+        assert (counters.timings.prompt_n, counters.timings.predicted_n, counters.tokens_max) == (6, 33, 13)
+
+
+def test_hammer() -> None:
+    """Many threads submit, cancel and stream at once; every answer is whole or cancelled and no slot is lost."""
+    native = FakeNative(lambda prompt: bytes_in_blocks(prompt * 5, 3), n_slots=4)
+    outcomes: list[bool] = []
+
+    def work(worker: int) -> None:
+        for round in range(20):
+            prompt = b"%d-%d " % (worker, round)
+            generation = engine.submit(list(prompt))
+            if (worker + round) % 3 == 0:
+                generation.cancel()
+            text = "".join(chunk.text for chunk in generation)
+            done = generation.result(5)
+            whole = (prompt * 5).decode()
+            outcomes.append(text == done.text and (text == whole or (done.finish_reason == "cancelled" and whole.startswith(text))))
+
+    with Engine.over(native, max_queue=1000) as engine:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert outcomes == [True] * 320
+        assert (engine.n_running, engine.n_waiting, engine._scheduler._pending) == (0, 0, set())
+        assert sorted(engine._scheduler._idle) == [0, 1, 2, 3]

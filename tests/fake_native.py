@@ -1,0 +1,196 @@
+"""FakeNative: an in-memory native engine for what a real one cannot be made to do on demand (timing, death, odd bytes).
+
+Its vocabulary: token t < 256 is the byte t; 256 is `<tool_call>`, a control token; 257 ends an answer. What it says is scripted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_local.errors import ComputeError, RequestError
+from dflash_local.native import NativeChat, NativeEngine, SlotState, SlotStats, StepUpdate, _utf8
+
+CONTROL, EOG = 256, 257
+N_VOCAB = 258
+
+
+def bytes_in_blocks(answer: bytes, block: int = 4) -> list[list[int]]:
+    """A script: the answer's first byte from the prompt's pass, then `block` bytes a pass, then the end."""
+    passes = [list(answer[:1])] + [list(answer[at : at + block]) for at in range(1, len(answer), block)]
+    passes[-1].append(EOG)
+    return passes
+
+
+@dataclass
+class _Slot:
+    tokens: list[int] = field(default_factory=list)
+    passes: list[list[int]] = field(default_factory=list)
+    n_predict: int = -1
+    running: bool = False
+    stats: SlotStats = field(default_factory=SlotStats)
+
+
+class FakeNative(NativeEngine):
+    """Answers every prompt with `answer(prompt bytes)`: the tokens of each pass, EOG included.
+
+    Args:
+        step_seconds: how long a step takes.
+        gate: if given, each step first takes one permit of it.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[bytes], list[list[int]]] | bytes = b"hello",
+        *,
+        n_slots: int = 1,
+        n_ctx_slot: int = 4096,
+        step_seconds: float = 0.0,
+        gate: threading.Semaphore | None = None,
+    ) -> None:
+        self._answer = (lambda _prompt: bytes_in_blocks(answer)) if isinstance(answer, bytes) else answer
+        self._n_ctx_slot = n_ctx_slot
+        self._step_seconds, self._gate = step_seconds, gate
+        self._slots = [_Slot() for _ in range(n_slots)]
+        self.submitted: list[dict[str, Any]] = []
+        self.cancelled: list[int] = []
+        self.fail_next_step: str | None = None
+        self.fail_next_pass: str | None = None
+        self.n_steps = 0
+        self.destroyed = False
+
+    def destroy(self) -> None:
+        self.destroyed = True
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "n_slots": len(self._slots),
+            "n_ctx_slot": self._n_ctx_slot,
+            "target": {"n_vocab": N_VOCAB, "arch": "fake", "n_params": 1, "size": 1, "n_embd": 1, "n_ctx_train": self._n_ctx_slot},
+            "drafter": None,
+            "chat_template": "fake",
+            "memory": {},
+        }
+
+    def stats(self) -> dict[str, Any]:
+        return {"steps": self.n_steps}
+
+    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+        if "refuse me" in sampling:
+            raise RequestError("grammar does not parse", param="grammar")
+
+    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+        state = self._slots[slot]
+        assert not state.running, "submit on a running slot"
+        self.submitted.append({"slot": slot, "n_predict": n_predict, "sampling": sampling, "budget": budget})
+        state.stats = SlotStats(n_prompt=len(tokens), n_cached=0, t_prompt_ms=1.0)
+        state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
+        state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
+
+    def cancel(self, slot: int) -> None:
+        self.cancelled.append(slot)
+        self._slots[slot].running = False
+
+    def slot_clear(self, slot: int) -> None:
+        self._slots[slot].tokens = []
+
+    def slot_tokens(self, slot: int) -> bytes:
+        return array("i", self._slots[slot].tokens).tobytes()
+
+    def step(self) -> list[StepUpdate]:
+        if self._gate:
+            self._gate.acquire()
+        if self._step_seconds:
+            time.sleep(self._step_seconds)
+        if self.fail_next_step:
+            raise ComputeError(self.fail_next_step)
+        self.n_steps += 1
+        return [self._pass(index, slot) for index, slot in enumerate(self._slots) if slot.running]
+
+    def _pass(self, index: int, slot: _Slot) -> StepUpdate:
+        if self.fail_next_pass:
+            error, self.fail_next_pass = self.fail_next_pass, None
+            slot.running = False
+            return StepUpdate(index, SlotState.FAILED, [], error=error)
+        tokens = slot.passes.pop(0)
+        first = slot.stats.n_generated == 0 and slot.stats.n_passes == 0 and len(slot.tokens) == slot.stats.n_prompt
+        state = SlotState.WRITING
+        if tokens and tokens[-1] == EOG:
+            tokens, state = tokens[:-1], SlotState.STOP
+        room = slot.n_predict - slot.stats.n_generated
+        if slot.n_predict >= 0 and len(tokens) >= room:
+            tokens, state = tokens[:room], SlotState.LENGTH
+        slot.tokens += tokens
+        slot.stats.n_generated += len(tokens)
+        slot.stats.t_generate_ms += 2.0
+        if not first:
+            slot.stats.n_passes += 1
+            slot.stats.n_drafted += 4
+            slot.stats.n_accepted += max(len(tokens) - 1, 0)
+        slot.running = state == SlotState.WRITING
+        return StepUpdate(index, state, tokens, n_accepted=max(len(tokens) - 1, 0), n_drafted=4, first=first)
+
+    def interrupt(self) -> None:
+        if self._gate:
+            self._gate.release()
+
+    def slot_stats(self, slot: int) -> SlotStats:
+        copy = SlotStats()
+        ctypes.pointer(copy)[0] = self._slots[slot].stats
+        return copy
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        return [CONTROL] if parse_special and text == "<tool_call>" else list(_utf8(text, "prompt"))
+
+    def token_piece(self, token: int, special: bool) -> bytes:
+        if token < 256:
+            return bytes([token])
+        return b"<tool_call>" if special and token == CONTROL else b""
+
+    def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
+        fields = json.loads(body)
+        if any(message["role"] == "refuse" for message in fields["messages"]):
+            raise RequestError("the template refuses this role", param="messages")
+        prompt = "".join(f"{message['role']}: {message.get('content') or ''}\n" for message in fields["messages"])
+        sampling = {"preserved_tokens": ["<tool_call>"]} if fields.get("tools") else {}
+        return {"prompt": prompt, "stops": [], "sampling": sampling, "parser": {"tools": bool(fields.get("tools"))}}
+
+    def chat_new(self, parser: str) -> NativeChat:
+        return _FakeChat("true" in parser)
+
+
+class _FakeChat(NativeChat):
+    """Everything is content, but for what follows `<tool_call>`, which is the arguments of a call to `f`."""
+
+    def __init__(self, tools: bool) -> None:
+        self._tools, self._text = tools, ""
+
+    def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
+        before = self.message()
+        self._text += text
+        after = self.message()
+        deltas: list[dict[str, Any]] = []
+        if more := after["content"][len(before["content"]) :]:
+            deltas.append({"content": more})
+        for call in after.get("tool_calls", []):
+            known = len(before["tool_calls"][0]["function"]["arguments"]) if "tool_calls" in before else 0
+            arguments = call["function"]["arguments"][known:]
+            name = {} if known else {"name": "f"}
+            deltas.append({"tool_calls": [{"index": 0, "function": {**name, "arguments": arguments}}]})
+        return deltas
+
+    def message(self) -> dict[str, Any]:
+        content, mark, arguments = self._text.partition("<tool_call>")
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if mark and self._tools:
+            message["tool_calls"] = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+        return message
+
+    def __del__(self) -> None:
+        pass
