@@ -1,0 +1,38 @@
+// What a request's grammar and reasoning budget allow at the next token.
+//
+// common_sampler keeps these two to itself, and its only entry copies the whole vocabulary for every sample. So they are
+// composed here, in the order of llama.cpp's common/sampling.cpp: the budget first, the grammar on the sampled token.
+
+#pragma once
+
+#include "llama-cpp.h"
+
+#include "common.h"   // llama.cpp common
+
+namespace dflash {
+
+class token_gate {
+  public:
+    // Throws std::invalid_argument that names the field.
+    token_gate(const llama_vocab * vocab, const common_params_sampling & params);
+
+    // Whether the budget has run out and its end sequence is being forced: only mask() knows the token then.
+    bool forces() const;
+    bool allows(llama_token token) const;
+    // Sets what is not allowed to -inf; the grammar only if asked.
+    void mask(llama_token_data_array * all, bool grammar);
+    // Throws std::runtime_error if the grammar does not allow the token.
+    void accept(llama_token token);
+
+  private:
+    bool grammar_applies() const;
+    bool grammar_takes(llama_token token) const;
+    void advance_grammar(llama_token token);
+
+    const llama_vocab * vocab_;
+    bool                lazy_;     // the grammar waits for a trigger, and for the end of the reasoning
+    llama_sampler_ptr   grammar_;  // either may be null
+    llama_sampler_ptr   budget_;
+};
+
+}  // namespace dflash
