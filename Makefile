@@ -1,0 +1,68 @@
+# make demo   talk to a small model        make test   see it proven
+# Both set up everything they need first, in .venv: Python 3.10+ with venv, a C++ compiler and the network are enough.
+#
+#   make demo BUILD_ARGS="--backend cuda --cuda-arch 86"     arguments of `dflash-local build`
+#   make demo DEMO_ARGS="--port 9000"                        arguments of `dflash-local demo`
+
+PYTHON     ?= python3
+BUILD_ARGS ?=
+DEMO_ARGS  ?=
+TEST_ARGS  ?=
+BENCH_ARGS ?=
+
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
+
+.PHONY: setup setup-test demo test test-all lint native-test bench clean distclean
+
+setup: .venv/.installed
+	@$(BIN)/dflash-local build $(BUILD_ARGS)
+
+setup-test: setup .venv/.installed-test
+
+demo: setup
+	@$(BIN)/dflash-local demo $(DEMO_ARGS)
+
+test: lint native-test
+	@$(BIN)/python -m pytest -m "not slow" $(TEST_ARGS)
+
+test-all: lint native-test
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+bench: setup-test
+	@$(BIN)/python benchmarks/compare_upstream.py $(BENCH_ARGS)
+
+# mypy can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows it the installed shape.
+lint: setup-test
+	@$(BIN)/ruff check .
+	@rm -rf build/types && mkdir -p build/types/dflash_local
+	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
+	@ln -s $(CURDIR)/benchmarks $(CURDIR)/tests build/types/
+	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p dflash_local -p benchmarks -p tests
+
+native-test: setup-test
+	@mkdir -p build/native
+	@cmake -S ggml_ops/tests -B build/native -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="$(SANITIZE)" > build/native.log || { cat build/native.log; exit 1; }
+	@cmake --build build/native --parallel > build/native.log || { cat build/native.log; exit 1; }
+	@ctest --test-dir build/native --output-on-failure
+
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
+	@echo "installing dflash-local into .venv"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/.installed-test: .venv/.installed
+	@echo "installing the test tools into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[convert,test,dev]'
+	@touch $@
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

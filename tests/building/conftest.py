@@ -1,0 +1,92 @@
+"""A pinned source, a checkout and a pip in miniature."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import io
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dflash_local import build, recipe, upstream
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PATCH = """\
+--- a/vendor/llama.cpp/llama.cpp
++++ b/vendor/llama.cpp/llama.cpp
+@@ -1,2 +1,2 @@
+-one
++ONE
+ two
+"""
+
+
+@dataclass
+class World:
+    """Everything that a build reads or writes, below one folder."""
+
+    source: Path
+    cache: Path
+    pip: Path
+    bin: Path
+
+    def calls(self) -> list[str]:
+        """pip commands so far."""
+        file = self.pip / "calls"
+        return file.read_text().split() if file.is_file() else []
+
+    def repin(self, sha256: str | None = None, commit: str = COMMIT) -> None:
+        """Write patches/UPSTREAM; without a hash, the archive's own."""
+        sha256 = sha256 or upstream.sha256(self.pip / "llama_cpp_python-1.0.tar.gz")
+        (self.source / "patches" / "UPSTREAM").write_text(f"# pin\npackage llama-cpp-python==1.0\nsha256 {sha256}\nllama.cpp {commit}\n")
+
+    def tool(self, name: str, version: str = "1") -> Path:
+        """A program on PATH that only knows its version."""
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\necho {name} {version}\n")
+        path.chmod(0o755)
+        return path
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World(tmp_path / "source", tmp_path / "cache", tmp_path / "pip", tmp_path / "bin")
+    for folder in (world.pip, world.bin, world.source / "patches", world.source / "ggml_ops" / "src", world.source / "ggml_ops" / "tests"):
+        folder.mkdir(parents=True)
+
+    with tarfile.open(world.pip / "llama_cpp_python-1.0.tar.gz", "w:gz") as tar:
+        for name, text in {
+            ".git/modules/vendor/llama.cpp/HEAD": COMMIT + "\n",
+            "llama_cpp/__init__.py": 'from .llama import *\n\n__version__ = "1.0"\n',
+            "vendor/llama.cpp/llama.cpp": "one\ntwo\n",
+        }.items():
+            entry = tarfile.TarInfo(f"llama_cpp_python-1.0/{name}")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    world.repin()
+    (world.source / "patches" / "0001-shout.patch").write_text(PATCH)
+    (world.source / "ggml_ops" / "inject.cmake").write_text("# cmake\n")
+    (world.source / "ggml_ops" / "src" / "engine.cpp").write_text("int engine;\n")
+    (world.source / "ggml_ops" / "src" / "tree.cpp").write_text("int tree;\n")
+    world.tool("cc")
+    world.tool("c++")
+
+    for variable in ("CC", "CXX", "CUDACXX", "CMAKE_ARGS", *recipe.ENVIRONMENT):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", f"{world.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "no-cuda"))
+    monkeypatch.setenv("DFLASH_CACHE", str(world.cache))
+    monkeypatch.setenv("FAKE_PIP", str(world.pip))
+    fake = [sys.executable, str(Path(__file__).with_name("fake_pip.py"))]
+    for module in (build, upstream):
+        monkeypatch.setattr(module, "pip", lambda: fake)
+    monkeypatch.setattr(build, "native_source", lambda: world.source)
+
+    def find(name: str) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.PathFinder.find_spec(name, [str(world.pip / "site")])
+
+    monkeypatch.setattr(build.importlib.util, "find_spec", find)
+    return world

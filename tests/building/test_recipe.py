@@ -1,0 +1,115 @@
+"""What a build depends on, and which backend `auto` means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dflash_local import recipe
+from dflash_local.errors import BuildError
+from dflash_local.recipe import detect_backend, make_recipe
+
+from .conftest import World
+
+CHANGES: dict[str, Callable[[World, pytest.MonkeyPatch], object]] = {
+    "pin": lambda world, _: world.repin(sha256="1" * 64),
+    "patch": lambda world, _: (world.source / "patches" / "0002-new.patch").write_text("x"),
+    "inject.cmake": lambda world, _: (world.source / "ggml_ops" / "inject.cmake").write_text("# other\n"),
+    "source": lambda world, _: (world.source / "ggml_ops" / "src" / "engine.cpp").write_text("int other;\n"),
+    "source renamed": lambda world, _: (world.source / "ggml_ops" / "src" / "tree.cpp").rename(world.source / "ggml_ops" / "src" / "t.cpp"),
+    "compiler": lambda world, _: world.tool("c++", "2"),
+    "CXX": lambda world, monkeypatch: monkeypatch.setenv("CXX", str(world.tool("clang++"))),
+    "CXXFLAGS": lambda _, monkeypatch: monkeypatch.setenv("CXXFLAGS", "-O1"),
+    "CMAKE_ARGS": lambda _, monkeypatch: monkeypatch.setenv("CMAKE_ARGS", "-DGGML_OPENMP=OFF"),
+    "processor": lambda _, monkeypatch: monkeypatch.setattr(recipe, "_machine", lambda: "another"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_key_changes_with(world: World, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    before = make_recipe(world.source, "cpu")
+    CHANGES[change](world, monkeypatch)
+    after = make_recipe(world.source, "cpu")
+    assert after.key != before.key
+    assert (after.tree_key == before.tree_key) == (change in ("inject.cmake", "source", "source renamed"))
+
+
+def test_key_stays_with_what_does_not_count(world: World) -> None:
+    before = make_recipe(world.source, "cpu")
+    (world.source / "ggml_ops" / "tests" / "test_tree.cpp").write_text("int main() {}\n")
+    (world.source / "ggml_ops" / "src" / ".engine.cpp.swp").write_text("x")
+    (world.source / "ggml_ops" / "src" / "engine.cpp~").write_text("x")
+    (world.source / "patches" / "README.md").write_text("x")
+    assert make_recipe(world.source, "cpu") == before
+
+
+def device(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    file = world.bin.parent / "dev" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    monkeypatch.setattr(recipe, "DEVICES", world.bin.parent / "dev")
+
+
+@pytest.mark.parametrize(
+    ("tool", "file", "backend"), [("nvcc", "nvidia0", "cuda"), ("nvcc", "dxg", "cuda"), ("hipcc", "kfd", "hip"), ("glslc", "dri/renderD128", "vulkan")]
+)
+def test_auto_takes_the_gpu_whose_toolkit_is_there(world: World, monkeypatch: pytest.MonkeyPatch, tool: str, file: str, backend: str) -> None:
+    monkeypatch.setenv("PATH", str(world.bin))
+    monkeypatch.setattr(recipe.sys, "platform", "linux")
+    monkeypatch.setattr(recipe, "DEVICES", world.bin / "none")
+    assert detect_backend() == ("cpu", "no nvcc, no hipcc, no glslc")
+    world.tool(tool)
+    name, why = detect_backend()
+    assert name == "cpu"
+    assert f"{tool} but no {backend} device" in why
+    device(world, monkeypatch, file)
+    assert detect_backend()[0] == backend
+    assert recipe.BACKENDS[backend].flags[0] in make_recipe(world.source, backend).flags
+
+
+def test_auto_is_metal_on_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe.sys, "platform", "darwin")
+    assert detect_backend()[0] == "metal"
+
+
+def test_nvcc_off_the_path_is_found_and_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(world.bin))
+    nvcc = world.tool("nvcc-13").rename(world.bin.parent / "nvcc")
+    monkeypatch.setenv("CUDACXX", str(nvcc))
+    assert f"-DCMAKE_CUDA_COMPILER={nvcc}" in make_recipe(world.source, "cuda", "86").flags
+
+
+@pytest.mark.parametrize(("given", "flag"), [("86", "86"), ("86;89", "86;89"), ("86,90a", "86;90a"), ("native", "native"), ("80-real", "80-real")])
+def test_cuda_architectures(world: World, given: str, flag: str) -> None:
+    world.tool("nvcc")
+    assert f"-DCMAKE_CUDA_ARCHITECTURES={flag}" in make_recipe(world.source, "cuda", given).flags
+
+
+@pytest.mark.parametrize("given", ["sm_86", "8.6", "86;;89", "", "native;86 -DX"])
+def test_bad_cuda_architectures(world: World, given: str) -> None:
+    world.tool("nvcc")
+    with pytest.raises(BuildError, match="not a list of architectures"):
+        make_recipe(world.source, "cuda", given)
+
+
+def test_cuda_without_a_gpu_wants_the_architecture(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world.tool("nvcc")
+    monkeypatch.setattr(recipe, "DEVICES", tmp_path / "none")
+    with pytest.raises(BuildError, match="no NVIDIA GPU is visible"):
+        make_recipe(world.source, "cuda")
+    assert make_recipe(world.source, "cuda", cmake_flags=("-DCMAKE_CUDA_ARCHITECTURES=90",))
+
+
+def test_cuda_architecture_of_another_backend(world: World) -> None:
+    with pytest.raises(BuildError, match="does not go with backend cpu"):
+        make_recipe(world.source, "cpu", "86")
+
+
+@pytest.mark.parametrize(("backend", "tool"), [("cuda", "nvcc"), ("hip", "hipcc"), ("vulkan", "glslc")])
+def test_backend_without_its_toolkit(world: World, monkeypatch: pytest.MonkeyPatch, backend: str, tool: str) -> None:
+    monkeypatch.setenv("PATH", str(world.bin))
+    with pytest.raises(BuildError, match=f"needs {tool}") as caught:
+        make_recipe(world.source, backend)
+    assert caught.value.hint
