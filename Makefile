@@ -39,8 +39,9 @@ lint: setup-test
 	@$(BIN)/ruff check .
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
-	@ln -s $(CURDIR)/benchmarks $(CURDIR)/tests build/types/
-	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p dflash_local -p benchmarks -p tests
+	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks/*.py build/types/
+	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
+		-p dflash_local -p tests $(patsubst benchmarks/%.py,-m %,$(wildcard benchmarks/*.py))
 
 native-test: setup-test
 	@mkdir -p build/native

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.util
 import io
 import sys
 import tarfile
@@ -88,5 +89,5 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     def find(name: str) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.PathFinder.find_spec(name, [str(world.pip / "site")])
 
-    monkeypatch.setattr(build.importlib.util, "find_spec", find)
+    monkeypatch.setattr(importlib.util, "find_spec", find)
     return world

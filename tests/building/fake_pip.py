@@ -23,8 +23,8 @@ def main(command: str, arguments: list[str]) -> int:
     elif command == "wheel":
         wheel(Path(arguments[-1]), Path(arguments[arguments.index("-w") + 1]))
     elif command == "install":
-        with zipfile.ZipFile(arguments[-1]) as archive:
-            archive.extractall(HOME / "site")
+        with zipfile.ZipFile(arguments[-1]) as wheel_file:
+            wheel_file.extractall(HOME / "site")
     return 0
 
 
