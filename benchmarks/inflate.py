@@ -1,0 +1,40 @@
+"""Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter dflash|dflash2|dflash-small] OUTDIR
+
+`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/inflate.py for how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dflash_local.demo.pocket import DRAFTERS, bundled_pair
+from dflash_local.errors import DFlashError
+from dflash_local.inflate import SHAPES, TYPES, Pair, inflate
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description="Widen and deepen a small pair without changing the function it computes.")
+    ap.add_argument("outdir", type=Path, metavar="OUTDIR", help="gets target.gguf and drafter.gguf")
+    ap.add_argument("--shape", choices=SHAPES, default="0.6b", help="the shape of a real model (default: %(default)s)")
+    ap.add_argument("--type", choices=TYPES, default="f16", dest="ftype", help="quantization (default: %(default)s)")
+    ap.add_argument("--drafter-type", choices=TYPES, help="quantization of the drafter (default: as --type)")
+    ap.add_argument("--drafter", default="dflash", metavar="NAME|FILE", help=f"bundled: {', '.join(DRAFTERS)}; with --target a file")
+    ap.add_argument("--target", type=Path, metavar="FILE", help="a small qwen3 target of your own")
+    args = ap.parse_args(argv)
+    if args.target is None and args.drafter not in DRAFTERS:
+        ap.error(f"--drafter {args.drafter}: not one of {', '.join(DRAFTERS)}; a drafter file needs --target too")
+    small = Pair(args.target, Path(args.drafter)) if args.target else bundled_pair(args.drafter)
+    pair = inflate(small, args.outdir, SHAPES[args.shape], args.ftype, drafter_type=args.drafter_type)
+    for path in pair:
+        print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DFlashError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,66 @@
+"""The pocket pair: a small real target and three drafters that ship with the package, and inflated copies of it in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from dflash_local import inflate, native
+from dflash_local.errors import DFlashError
+from dflash_local.inflate import SHAPES, Pair, Progress, Quantizer
+from dflash_local.upstream import cache_dir, sha256
+
+_HERE = Path(__file__).parent
+DRAFTERS = ("dflash", "dflash2", "dflash-small")
+_F16_BYTES = {"0.1b": 0.2, "0.6b": 1.2, "4b": 9.0, "8b": 18.0}  # GiB that the f16 files need for a moment
+
+
+def bundled_pair(drafter: str = "dflash") -> Pair:
+    """The pocket target with one of `DRAFTERS`, as shipped (f16)."""
+    return Pair(_HERE / "pocket-target.gguf", _HERE / f"pocket-{drafter}.gguf")
+
+
+def inflated_pair(
+    shape: str,
+    ftype: str,
+    drafter: str = "dflash",
+    *,
+    quantize: Quantizer = native.quantize,
+    progress: Progress = lambda name, n_bytes: None,
+) -> Pair:
+    """The pocket pair in one of `SHAPES`, quantized; made once and then found in the cache by everything that it depends on.
+
+    A pair appears in the cache complete or not at all, however many processes make it.
+    """
+    small = bundled_pair(drafter)
+    folder = cache_dir() / "pocket" / f"{shape}-{ftype}-{drafter}-{_key(small)}"
+    pair = Pair(folder / "target.gguf", folder / "drafter.gguf")
+    if pair.target.is_file() and pair.drafter.is_file():
+        return pair
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder.parent).free
+    if free < _F16_BYTES[shape] * 2**30:
+        raise DFlashError(
+            f"{folder.parent} has {free / 2**30:.1f} GiB free; the {shape} pair needs {_F16_BYTES[shape]:.1f} GiB to be made",
+            hint="free some space, or set DFLASH_CACHE to a folder on another disk",
+        )
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        unfinished = Path(scratch) / folder.name
+        inflate.inflate(small, unfinished, SHAPES[shape], ftype, quantize=quantize, progress=progress)
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            # Another process was faster; its files are the same. Anything else in the way is an error.
+            if not (pair.target.is_file() and pair.drafter.is_file()):
+                raise
+    return pair
+
+
+def _key(small: Pair) -> str:
+    """Changes with the small files and with the code that inflates them."""
+    digest = hashlib.sha256()
+    for path in (*small, Path(inflate.__file__)):
+        digest.update(sha256(path).encode())
+    return digest.hexdigest()[:12]
