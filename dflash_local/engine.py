@@ -220,6 +220,21 @@ class Engine:
         """Requests that wait for a slot."""
         return self._scheduler.n_waiting
 
+    def slots(self) -> list[dict[str, Any]]:
+        """State of each slot, with llama-server's names."""
+        running = self._scheduler.running()
+        speculative = self._info.get("drafter") is not None
+        return [
+            {
+                "id": slot,
+                "n_ctx": self.n_ctx_slot,
+                "speculative": speculative,
+                "is_processing": slot in running,
+                "next_token": [{"n_decoded": running.get(slot, 0)}],
+            }
+            for slot in range(self.n_slots)
+        ]
+
     def stats(self) -> dict[str, Any]:
         """Native counters, phase times and cost curves (dflash_engine_stats); waits for the running step."""
         return self._scheduler.call(self._native.stats).result()

@@ -8,13 +8,31 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dflash_local.errors import RequestError
+from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine
+
+# llama-server's other spellings of sampling flags, and those of its variables that exist.
+_SAMPLING_ALIASES = {
+    "seed": ("-s",),
+    "temperature": ("--temp",),
+    "typical_p": ("--typical",),
+    "dynatemp_exponent": ("--dynatemp-exp",),
+    "mirostat_tau": ("--mirostat-ent",),
+    "mirostat_eta": ("--mirostat-lr",),
+    "reasoning_budget_tokens": ("--reasoning-budget",),
+}
+_SAMPLING_ENV = {
+    **{name: f"LLAMA_ARG_{name.upper()}" for name in ("temperature", "top_k", "top_p", "min_p")},
+    **{name: f"LLAMA_ARG_{name.upper()}" for name in ("repeat_penalty", "presence_penalty", "frequency_penalty")},
+    "reasoning_budget_tokens": "LLAMA_ARG_THINK_BUDGET",
+}
 
 
 class FlagGroup(Protocol):
@@ -210,3 +228,28 @@ def load_engine(args: argparse.Namespace, *, progress: Callable[[float], bool] |
     from dflash_local.engine import Engine
 
     return Engine(**{**engine_options(args), "progress": progress, **overrides})
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag for every numeric field of SamplingParams."""
+    group = parser.add_argument_group("sampling", "defaults for requests that do not say; 0 temperature is greedy")
+    for name, (kind, default) in _sampling_numbers().items():
+        names = [*_SAMPLING_ALIASES.get(name, ()), "--" + name.replace("_", "-")]
+        text = "seed (default: random)" if name == "seed" else f"default: {default:g}"
+        add_flag(group, *names, env=_SAMPLING_ENV.get(name), dest=f"sampling_{name}", type=kind, metavar="N", help=text)
+
+
+def sampling_options(args: argparse.Namespace) -> SamplingParams:
+    """The SamplingParams that the flags describe.
+
+    Raises:
+        RequestError: a value is out of range.
+    """
+    given = {name: getattr(args, f"sampling_{name}") for name in _sampling_numbers()}
+    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+
+
+def _sampling_numbers() -> dict[str, tuple[type, Any]]:
+    """Type and default of each numeric field."""
+    numbers: dict[str, tuple[type, Any]] = {"seed": (int, None)}
+    return numbers | {spec.name: (spec.metadata["type"], spec.default) for spec in fields(SamplingParams) if spec.metadata}

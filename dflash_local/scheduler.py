@@ -140,6 +140,10 @@ class Scheduler:
         self._commands.put(lambda: self._waiting.append(run))
         return future
 
+    def running(self) -> dict[int, int]:
+        """Tokens generated so far, by busy slot."""
+        return {slot: running.n_tokens for slot, running in self._running.copy().items()}
+
     @property
     def n_running(self) -> int:
         """Requests on slots."""

@@ -1,0 +1,194 @@
+"""From a request body to a checked Ask: every refusal that needs no model happens here, and names the parameter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from starlette.requests import Request
+
+from dflash_local.conversation import CHAT_FIELDS
+from dflash_local.errors import RequestError
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+from dflash_local.server.errors import HTTPError
+
+MAX_CHOICES = 128
+MAX_STOPS = 64
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+
+# What clients may ask for and we cannot do; leaving it out silently would be a wrong answer.
+UNSUPPORTED = {
+    "logprobs": "log-probabilities are not supported",
+    "top_logprobs": "log-probabilities are not supported",
+    "n_probs": "log-probabilities are not supported",
+    "echo": "echoing the prompt is not supported",
+    "suffix": "insertion is not supported",
+    "audio": "audio is not supported",
+    "functions": "functions are deprecated: use tools",
+    "function_call": "functions are deprecated: use tool_choice",
+    "lora": "LoRA adapters are not supported",
+}
+
+
+async def read_json(request: Request, limit: int) -> dict[str, Any]:
+    """The request's body, a JSON object of at most `limit` bytes.
+
+    Raises:
+        HTTPError: 413 if it is longer, 400 if it is no JSON object.
+    """
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > limit:
+            raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
+    try:
+        body = json.loads(raw, parse_constant=_no_constant)
+        if b"\\ud" in raw.lower():
+            json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
+    except (ValueError, RecursionError) as error:
+        raise HTTPError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise HTTPError(400, "the body must be a JSON object", code="invalid_json")
+    return body
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a client wants, but for the prompt."""
+
+    model: str | None
+    stream: bool
+    include_usage: bool
+    n: int
+    sampling: SamplingParams
+    options: dict[str, Any]  # of Engine.submit
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the command line sets for requests that are silent about it."""
+
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int = -1
+    chat: Mapping[str, Any] = field(default_factory=dict)  # CHAT_FIELDS
+
+
+def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False) -> Ask:
+    """Check everything but the prompt. In a chat, grammar and schema belong to the conversation, which see to them."""
+    for name, why in UNSUPPORTED.items():
+        if body.get(name) not in (None, False, 0, "", [], {}):
+            raise RequestError(f"{name}: {why}", param=name)
+    if _take(body, "best_of", int, 1) not in (1, _take(body, "n", int, 1)):
+        raise RequestError("best_of: choosing among more answers than n is not supported", param="best_of")
+    if body.get("modalities") not in (None, ["text"]):
+        raise RequestError('modalities: only ["text"] is supported', param="modalities")
+
+    n = _take(body, "n", int, _take(body, "n_cmpl", int, 1))
+    if not 1 <= n <= MAX_CHOICES:
+        raise RequestError(f"n must be between 1 and {MAX_CHOICES}, got {n}", param="n")
+    max_tokens = defaults.max_tokens
+    for name in ("max_tokens", "max_completion_tokens", "n_predict"):  # the last one given counts, as in llama-server
+        if (given := _take(body, name, int, None)) is not None:
+            max_tokens = given
+            if given < -1:
+                raise RequestError(f"{name} must be at least -1, got {given}", param=name)
+    fields = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
+    return Ask(
+        model=_take(body, "model", str, None),
+        stream=_take(body, "stream", bool, False),
+        include_usage=_take(_take(body, "stream_options", dict, {}), "include_usage", bool, False),
+        n=n,
+        sampling=replace(defaults.sampling, **{name: body[name] for name in fields & body.keys() if body[name] is not None}),
+        options={
+            "max_tokens": max_tokens,
+            "stop": _stops(body.get("stop")),
+            "budget": body.get("budget") or "auto",
+            "cache_prompt": _take(body, "cache_prompt", bool, True),
+        },
+    )
+
+
+def parse_chat(body: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+    """The CHAT_FIELDS of a body with checked messages, for Engine.apply_chat()."""
+    chat = {**defaults.chat, **{name: value for name, value in body.items() if name in CHAT_FIELDS and value is not None}}
+    messages = chat.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise RequestError("messages must be a list with at least one message", param="messages")
+    for index, message in enumerate(messages):
+        _check_message(f"messages[{index}]", message)
+    for name, kind in (("tools", list), ("response_format", dict), ("chat_template_kwargs", dict), ("grammar", str)):
+        _take(chat, name, kind, None)
+    kwargs = {**defaults.chat.get("chat_template_kwargs", {}), **chat.get("chat_template_kwargs", {})}
+    effort = _take(body, "reasoning_effort", str, None)
+    if effort == "none":
+        chat["enable_thinking"] = False
+    elif effort:
+        kwargs["reasoning_effort"] = effort
+    if kwargs:
+        chat["chat_template_kwargs"] = kwargs
+    if messages[-1]["role"] == "assistant" and not {"continue_final_message", "add_generation_prompt"} & chat.keys():
+        # llama-server's --prefill-assistant: the client began the answer, go on with it.
+        chat |= {"continue_final_message": True, "add_generation_prompt": False}
+    return chat
+
+
+def parse_prompts(body: Mapping[str, Any]) -> list[str | list[int]]:
+    """The prompts of a completion: a string, token ids, or a list of either."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, str) or _is_tokens(prompt):
+        return [prompt]  # type: ignore[list-item]
+    if isinstance(prompt, list) and prompt and all(isinstance(item, str) or _is_tokens(item) for item in prompt):
+        if len(prompt) > MAX_CHOICES:
+            raise RequestError(f"prompt holds {len(prompt)} prompts, at most {MAX_CHOICES} are allowed", param="prompt")
+        return prompt
+    raise RequestError("prompt must be a string, a list of token ids, or a list of those", param="prompt")
+
+
+def _is_tokens(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
+
+
+def _check_message(where: str, message: object) -> None:
+    if not isinstance(message, dict):
+        raise RequestError(f"{where} must be an object", param=where)
+    if message.get("role") not in ROLES:
+        raise RequestError(f"{where}.role must be one of {', '.join(sorted(ROLES))}, got {message.get('role')!r}", param=f"{where}.role")
+    content = message.get("content")
+    if content is None:
+        if message["role"] != "assistant" or not message.get("tool_calls"):
+            raise RequestError(f"{where}.content is missing", param=f"{where}.content")
+    elif isinstance(content, list):
+        for index, part in enumerate(content):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind != "text" or not isinstance(part.get("text"), str):
+                raise RequestError(
+                    f"{where}.content[{index}]: only parts of type text are supported, got {kind!r}", param=f"{where}.content[{index}]"
+                )
+    elif not isinstance(content, str):
+        raise RequestError(f"{where}.content must be a string or a list of text parts", param=f"{where}.content")
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    stops = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise RequestError("stop must be a string or a list of strings", param="stop")
+    if len(stops) > MAX_STOPS:
+        raise RequestError(f"stop holds {len(stops)} strings, at most {MAX_STOPS} are allowed", param="stop")
+    return tuple(stops)
+
+
+def _take(body: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    """body[name] if it is there and of type `kind`; null counts as absent."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if type(value) is not kind:
+        names = {int: "an integer", str: "a string", bool: "true or false", dict: "an object", list: "a list"}
+        raise RequestError(f"{name} must be {names[kind]}, got {value!r:.80}", param=name)
+    return value

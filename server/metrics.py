@@ -1,0 +1,73 @@
+"""Prometheus text with llama-server's metric names (`server-task.cpp`, `to_metrics`)."""
+
+from __future__ import annotations
+
+from dflash_local.engine import Engine
+
+COUNTERS = {
+    "prompt_tokens_total": "Number of prompt tokens processed, excluding cached tokens",
+    "prompt_tokens_cached_total": "Number of prompt tokens reused from the cache",
+    "prompt_seconds_total": "Total time spent processing prompts",
+    "tokens_predicted_total": "Number of generation tokens processed",
+    "tokens_predicted_seconds_total": "Total time spent generating tokens",
+    "n_decode_total": "Total number of steps, one target pass each",
+    "n_tokens_max": "Largest observed sequence length (prompt + generation)",
+    "spec_decode_num_draft_tokens_total": "Speculative: Total draft tokens generated",
+    "spec_decode_num_accepted_tokens_total": "Speculative: Total draft tokens accepted by the target model",
+    "spec_decode_num_drafts_total": "Speculative: Total speculative decoding verification steps",
+}
+GAUGES = {
+    "prompt_tokens_seconds": "Average prompt throughput in tokens/s since the last scrape",
+    "predicted_tokens_seconds": "Average generation throughput in tokens/s since the last scrape",
+    "requests_processing": "Number of requests processing",
+    "requests_deferred": "Number of requests deferred",
+    "n_busy_slots_per_decode": "Average number of busy slots per step",
+}
+PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+
+
+class Metrics:
+    """Renders an engine's counters; remembers the last scrape, over whose window the throughput gauges are averaged."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._last: dict[str, float] = {}
+
+    def render(self) -> str:
+        """The exposition. Counters grow when a request ends."""
+        counters, totals = self._engine.counters, self._engine.counters.timings
+        values: dict[str, float] = {
+            "prompt_tokens_total": totals.prompt_n,
+            "prompt_tokens_cached_total": totals.cache_n,
+            "prompt_seconds_total": totals.prompt_ms / 1e3,
+            "tokens_predicted_total": totals.predicted_n,
+            "tokens_predicted_seconds_total": totals.predicted_ms / 1e3,
+            "n_decode_total": counters.steps,
+            "n_tokens_max": counters.tokens_max,
+            "spec_decode_num_draft_tokens_total": totals.draft_n,
+            "spec_decode_num_accepted_tokens_total": totals.draft_n_accepted,
+            "spec_decode_num_drafts_total": counters.depth_drafted[1],
+            "requests_processing": self._engine.n_running,
+            "requests_deferred": self._engine.n_waiting,
+            "n_busy_slots_per_decode": counters.busy_slot_steps / max(counters.steps, 1),
+        }
+        values["prompt_tokens_seconds"] = self._rate(values, "prompt_tokens_total", "prompt_seconds_total")
+        values["predicted_tokens_seconds"] = self._rate(values, "tokens_predicted_total", "tokens_predicted_seconds_total")
+        self._last = values
+
+        lines = []
+        for kind, metrics in (("counter", COUNTERS), ("gauge", GAUGES)):
+            for name, text in metrics.items():
+                lines += _header(name, kind, text) + [f"llamacpp:{name} {values[name]:.10g}"]
+        if drafted := [depth for depth, passes in enumerate(counters.depth_drafted) if passes and depth]:
+            lines += _header(PER_POSITION, "counter", "Accepted tokens per draft position")
+            lines += [f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}' for d in range(1, drafted[-1] + 1)]
+        return "\n".join(lines) + "\n"
+
+    def _rate(self, values: dict[str, float], amount: str, seconds: str) -> float:
+        passed = values[seconds] - self._last.get(seconds, 0.0)
+        return (values[amount] - self._last.get(amount, 0.0)) / passed if passed > 0 else 0.0
+
+
+def _header(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP llamacpp:{name} {text}", f"# TYPE llamacpp:{name} {kind}"]

@@ -1,0 +1,125 @@
+"""EventStream: several generations as one server-sent event stream; and the end of both when the client goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dflash_local.generation import Chunk, Completion, Generation
+from dflash_local.server.errors import describe
+from dflash_local.server.replies import Body, Reply, timings
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def cancelled_on_disconnect(receive: Receive, generations: Sequence[Generation]) -> AsyncIterator[None]:
+    """Cancel the generations when the client disconnects, and in any case when the block ends."""
+
+    def cancel() -> None:
+        for generation in generations:
+            generation.cancel()
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        cancel()
+
+
+async def merged(generations: Sequence[Generation]) -> AsyncGenerator[tuple[int, Chunk | Completion], None]:
+    """(choice, chunk) as they come, and (choice, completion) at the end of each."""
+    if len(generations) == 1:  # almost always: no queue between
+        async for chunk in generations[0]:
+            yield 0, chunk
+        yield 0, await generations[0].completed()
+        return
+
+    queue: asyncio.Queue[tuple[int, Chunk | Completion | Exception]] = asyncio.Queue()
+
+    async def pump(index: int, generation: Generation) -> None:
+        try:
+            async for chunk in generation:
+                queue.put_nowait((index, chunk))
+            queue.put_nowait((index, await generation.completed()))
+        except Exception as error:
+            queue.put_nowait((index, error))
+
+    pumps = [asyncio.create_task(pump(index, generation)) for index, generation in enumerate(generations)]
+    try:
+        open_choices = len(pumps)
+        while open_choices:
+            index, item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            open_choices -= isinstance(item, Completion)
+            yield index, item
+    finally:
+        for task in pumps:
+            task.cancel()
+
+
+async def events(
+    reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool
+) -> AsyncGenerator[list[Body], None]:
+    """The stream's events, those of one pass together; the last one carries `timings`."""
+    begun: set[int] = set()
+    completions: dict[int, Completion] = {}
+    async with aclosing(merged(generations)) as items:
+        async for index, item in items:
+            bodies = [] if index in begun else reply.begin(index)
+            begun.add(index)
+            if isinstance(item, Chunk):
+                bodies += reply.chunk(index, item)
+            else:
+                completions[index] = item
+                bodies += reply.end(index, item)
+                if len(completions) == len(generations):
+                    done = [completions[choice] for choice in range(len(generations))]
+                    if include_usage:
+                        bodies.append(reply.usage_event(done, n_prompts))
+                    bodies[-1]["timings"] = timings(done)
+            if bodies:
+                yield bodies
+
+
+class EventStream(Response):
+    """Streams `events`. The status line waits for the first of them: until then an error is a proper error response."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._generations = generations
+        self._events = events(reply, generations, n_prompts, include_usage=include_usage)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with cancelled_on_disconnect(receive, self._generations), aclosing(self._events) as stream:
+            first = await anext(stream)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _send_events(send, first)
+            try:
+                async for bodies in stream:
+                    await _send_events(send, bodies)
+            except Exception as error:
+                log.error("a stream failed: %s", error)
+                await _send_events(send, [describe(error)[1]])
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def _send_events(send: Send, bodies: list[Body]) -> None:
+    lines = [f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n" for body in bodies]
+    await send({"type": "http.response.body", "body": "".join(lines).encode(), "more_body": True})
