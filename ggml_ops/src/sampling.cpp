@@ -79,6 +79,20 @@ void read_penalties(field_reader & in, common_params_sampling & p) {
     }
 }
 
+void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field, common_params_sampling & p) {
+    if (found.empty()) {
+        throw field_error(field, "'" + word + "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature and adaptive_p");
+    }
+    if (found[0] == COMMON_SAMPLER_TYPE_INFILL) {
+        throw field_error(field, "the infill sampler is not offered: it compares all pairs of candidates and aborts without an end-of-text token");
+    }
+    if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
+        throw field_error(field, "'" + word + "' is listed twice");
+    }
+    p.samplers.push_back(found[0]);
+}
+
+// Names in order, or llama-server's string of their initials.
 void read_samplers(field_reader & in, common_params_sampling & p) {
     const json * value = in.take("samplers");
     if (!value) {
@@ -86,19 +100,16 @@ void read_samplers(field_reader & in, common_params_sampling & p) {
     }
     const std::string name = in.name("samplers");
     p.samplers.clear();
+    if (value->is_string()) {
+        for (const char initial : value->get<std::string>()) {
+            const std::string word(1, initial);
+            add_sampler(common_sampler_types_from_chars(word), word, name, p);
+        }
+        return;
+    }
     for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
         const std::string word = as_string(value->at(i), member(name, i));
-        const auto        type = common_sampler_types_from_names({ word });
-        if (type.empty()) {
-            throw field_error(member(name, i), "'" + word + "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature and adaptive_p");
-        }
-        if (type[0] == COMMON_SAMPLER_TYPE_INFILL) {
-            throw field_error(member(name, i), "the infill sampler is not offered: it compares all pairs of candidates and aborts without an end-of-text token");
-        }
-        if (std::count(p.samplers.begin(), p.samplers.end(), type[0])) {
-            throw field_error(member(name, i), "'" + word + "' is listed twice");
-        }
-        p.samplers.push_back(type[0]);
+        add_sampler(common_sampler_types_from_names({ word }), word, member(name, i), p);
     }
 }
 
@@ -242,12 +253,12 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         p.grammar = { type, text };
     } else if (schema) {
         source = in.name("json_schema");
-        json any_object = *schema;
-        if (as_object(*schema, source).empty()) {
-            any_object["type"] = "object";
+        json wanted = *schema;
+        if (!schema->is_boolean() && as_object(*schema, source).empty()) {
+            wanted["type"] = "object";   // any object
         }
         try {
-            text = json_schema_to_grammar(any_object);
+            text = json_schema_to_grammar(wanted);
         } catch (const std::exception & e) {
             throw field_error(source, e.what());
         }

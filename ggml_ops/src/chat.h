@@ -1,0 +1,15 @@
+// From OpenAI's chat request to a prompt: the JSON side of llama.cpp's common/chat.
+
+#pragma once
+
+#include "../common/chat.h"   // llama.cpp's; ours has the same name
+
+#include <string>
+
+namespace dflash {
+
+// The result of dflash_chat_apply() for a body of its fields, both JSON. `templates` may be shared between threads.
+// Throws std::invalid_argument, "field 'messages[2].role': ...".
+std::string apply_chat(const common_chat_templates * templates, const std::string & body);
+
+}  // namespace dflash
