@@ -140,6 +140,9 @@ def parse_chat(body: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
 
 def parse_prompts(body: Mapping[str, Any]) -> list[str | list[int]]:
     """The prompts of a completion: a string, token ids, or a list of either."""
+    for name in ("response_format", "tools"):
+        if body.get(name) not in (None, [], {"type": "text"}):
+            raise RequestError(f"{name} needs a chat: use /v1/chat/completions, or json_schema or grammar here", param=name)
     prompt = body.get("prompt")
     if isinstance(prompt, str) or _is_tokens(prompt):
         return [prompt]  # type: ignore[list-item]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 import sys
@@ -22,8 +23,33 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, but a signal that was obeyed by draining does not kill the process afterwards."""
+# Seconds after the drain's limit for clients to read the error that they get then.
+LAST_WORDS = 3
+
+
+class Server(uvicorn.Server):
+    """uvicorn with a drain that ends in proper errors, after which a signal that was obeyed does not kill the process."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, drain_timeout: float) -> None:
+        super().__init__(config)
+        self._service, self._drain_timeout = service, drain_timeout
+        service.stop = self.stop
+
+    def stop(self) -> None:
+        """Begin to drain."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        limit = asyncio.create_task(self._cut_off())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            limit.cancel()
+
+    async def _cut_off(self) -> None:
+        await asyncio.sleep(self._drain_timeout)
+        log.warning("the drain took longer than %g s: what still runs is cut off", self._drain_timeout)
+        await self._service.close()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,31 +79,30 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+def make_server(app: FastAPI, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None) -> Server:
+    """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to finish."""
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        ssl_keyfile=ssl_key,
+        ssl_certfile=ssl_cert,
+        timeout_graceful_shutdown=math.ceil(drain_timeout) + LAST_WORDS,
+    )
+    return Server(config, app.state.service, drain_timeout)
+
+
 def serve(app: FastAPI, sock: socket.socket, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None) -> None:
-    """Serve until a signal comes, then finish what runs, for `drain_timeout` seconds at most.
+    """Serve until a signal comes and what runs has finished.
 
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
     """
-    service: Service = app.state.service
-    server = _Server(
-        uvicorn.Config(
-            app,
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            ssl_keyfile=ssl_key,
-            ssl_certfile=ssl_cert,
-            timeout_graceful_shutdown=max(int(drain_timeout), 1),
-        )
-    )
-
-    def stop() -> None:
-        server.should_exit = True
-
-    service.stop = stop
+    server = make_server(app, drain_timeout=drain_timeout, ssl_key=ssl_key, ssl_cert=ssl_cert)
     # The engine thread comes back from a step every few milliseconds and must not wait its turn for five.
     sys.setswitchinterval(0.0005)
     asyncio.run(server.serve(sockets=[sock]))
-    if service.failure is not None:
-        raise service.failure
+    failure = app.state.service.failure
+    if failure is not None:
+        raise failure

@@ -1,0 +1,66 @@
+"""A live server in this process: uvicorn in a thread, on a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import openai
+from fastapi import FastAPI
+
+from dflash_local.engine import Engine
+from dflash_local.server.app import create_app
+from dflash_local.server.process import listen, make_server
+from dflash_local.server.service import Service, Settings
+
+
+@dataclass
+class Live:
+    """A running server and its usual clients."""
+
+    url: str
+    service: Service
+    http: httpx.Client
+    openai: openai.OpenAI
+
+    @property
+    def engine(self) -> Engine:
+        return self.service.engine
+
+
+@contextmanager
+def live(load: Callable[[Callable[[float], bool]], Engine], settings: Settings | None = None, *, wait: bool = True) -> Iterator[Live]:
+    """Serve; `wait` until the model is loaded."""
+    app: FastAPI = create_app(load, settings)
+    sock = listen("127.0.0.1", 0)
+    server = make_server(app, drain_timeout=5)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
+    thread.start()
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    key = settings.api_keys[0] if settings and settings.api_keys else "none"
+    try:
+        with (
+            httpx.Client(base_url=url, timeout=30) as http,
+            openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30) as client,
+        ):
+            if wait:
+                wait_until(lambda: http.get("/health").status_code == 200)
+            yield Live(url, app.state.service, http, client)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        sock.close()
+        assert not thread.is_alive(), "the server does not stop"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Poll until `condition` holds; fail after `seconds`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition never came true"
+        time.sleep(0.005)

@@ -1,0 +1,357 @@
+"""Every endpoint over a scripted engine: shapes, streaming, choices, errors before the first byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.server.service import Settings
+from tests.fake_native import CONTROL, EOG, FakeNative
+from tests.server.live import Live, live
+
+TEXT = "hello world, said the fake"
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+def script(prompt: bytes) -> list[list[int]]:
+    if b"call" in prompt:
+        return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
+    if b"emoji" in prompt:
+        return [[byte] for byte in "é😀!".encode()] + [[EOG]]
+    data = TEXT.encode()
+    return [list(data[:1]), list(data[1:9]), [*data[9:], EOG]]
+
+
+@pytest.fixture(scope="module")
+def native() -> FakeNative:
+    return FakeNative(script, n_slots=4, n_ctx_slot=256)
+
+
+@pytest.fixture(scope="module")
+def server(native: FakeNative) -> Iterator[Live]:
+    with live(lambda _progress: Engine.over(native), Settings(alias="fake", max_body=10_000)) as running:
+        yield running
+
+
+def sse(text: str) -> list[dict[str, Any]]:
+    events = text.removesuffix("data: [DONE]\n\n").split("\n\n")
+    assert text.endswith("data: [DONE]\n\n")
+    return [json.loads(event.removeprefix("data: ")) for event in events if event]
+
+
+# ---- answers ----
+
+
+def test_chat(server: Live) -> None:
+    answer = server.openai.chat.completions.create(model="fake", messages=MESSAGES)
+    assert answer.choices[0].message.content == TEXT
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 26)
+    timings = answer.model_extra["timings"]  # type: ignore[index]
+    assert timings["predicted_n"] == 26
+    assert timings["acceptance_length"] == pytest.approx(25 / 2)
+    assert timings["draft_n"] == 8
+
+
+def test_chat_stream(server: Live) -> None:
+    stream = server.openai.chat.completions.create(
+        model="fake", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert [chunk.choices[0].delta.content for chunk in chunks[1:-2]] == ["h", "ello wor", "ld, said the fake"]
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 35
+    assert chunks[-1].model_extra["timings"]["predicted_n"] == 26  # type: ignore[index]
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_timings_without_usage_are_in_the_last_chunk(server: Live) -> None:
+    response = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, "stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = sse(response.text)
+    assert events[-1]["choices"][0]["finish_reason"] == "stop"
+    assert events[-1]["timings"]["predicted_n"] == 26
+    assert all("usage" not in event for event in events)
+
+
+def test_tool_call(server: Live) -> None:
+    answer = server.openai.chat.completions.create(model="fake", messages=[{"role": "user", "content": "call"}], tools=TOOLS)
+    assert answer.choices[0].finish_reason == "tool_calls"
+    call = answer.choices[0].message.tool_calls[0]  # type: ignore[index]
+    assert (call.function.name, json.loads(call.function.arguments)) == ("f", {"a": 1})  # type: ignore[union-attr]
+
+
+def test_tool_call_stream(server: Live) -> None:
+    stream = server.openai.chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "call"}], tools=TOOLS, stream=True
+    )
+    chunks = [chunk.choices[0] for chunk in stream]
+    calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
+    assert "".join(call.function.arguments or "" for call in calls if call.function) == '{"a": 1}'
+    assert chunks[-1].finish_reason == "tool_calls"
+
+
+def test_characters_are_never_torn(server: Live) -> None:
+    stream = server.openai.chat.completions.create(model="x", messages=[{"role": "user", "content": "emoji"}], stream=True)
+    pieces = [chunk.choices[0].delta.content for chunk in stream]
+    assert [piece for piece in pieces if piece] == ["é", "😀", "!"]
+
+
+def test_several_choices(server: Live, native: FakeNative) -> None:
+    native.submitted.clear()
+    answer = server.openai.chat.completions.create(model="fake", messages=MESSAGES, n=3, seed=7)
+    assert [choice.message.content for choice in answer.choices] == [TEXT] * 3
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 78)
+    assert sorted(json.loads(entry["sampling"])["seed"] for entry in native.submitted) == [7, 8, 9]
+
+
+def test_several_choices_streamed(server: Live) -> None:
+    stream = server.openai.chat.completions.create(
+        model="fake", messages=MESSAGES, n=3, stream=True, stream_options={"include_usage": True}
+    )
+    texts, reasons = ["", "", ""], ["", "", ""]
+    for chunk in stream:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            reasons[choice.index] += choice.finish_reason or ""
+    assert texts == [TEXT] * 3
+    assert reasons == ["stop"] * 3
+    assert chunk.usage is not None
+    assert chunk.usage.completion_tokens == 78
+
+
+def test_completion(server: Live) -> None:
+    answer = server.openai.completions.create(model="fake", prompt="hi", max_tokens=5, stop=[" wo"])
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("hello", "length")
+    answer = server.openai.completions.create(model="fake", prompt="hi", stop=" wo")
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("hello", "stop")
+
+
+def test_completion_stream(server: Live) -> None:
+    chunks = list(server.openai.completions.create(model="fake", prompt=[104, 105], stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == TEXT
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_several_prompts(server: Live) -> None:
+    answer = server.openai.completions.create(model="fake", prompt=["hi", "emoji"], n=2)
+    assert [choice.text for choice in answer.choices] == [TEXT, TEXT, "é😀!", "é😀!"]
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == 7
+
+
+def test_llama_server_completion(server: Live) -> None:
+    body = server.http.post("/completion", json={"prompt": "hi", "n_predict": 4}).json()
+    assert (body["content"], body["stop_type"], body["tokens_predicted"]) == ("hell", "limit", 4)
+    events = server.http.post("/completions", json={"prompt": "hi", "stream": True}).text
+    parsed = sse(events)
+    assert "".join(event["content"] for event in parsed) == TEXT
+    assert parsed[-1]["stop"] is True
+    assert parsed[-1]["timings"]["predicted_n"] == 26
+
+
+def test_paths_without_v1(server: Live) -> None:
+    assert server.http.post("/chat/completions", json={"messages": MESSAGES}).json()["object"] == "chat.completion"
+    assert server.http.get("/models").json()["data"][0]["id"] == "fake"
+
+
+def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
+    native.submitted.clear()
+    body = {
+        "prompt": "hi", "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
+        "max_completion_tokens": 9, "budget": 3, "seed": None, "user": "someone", "grammar": "root ::= [a-z]+",
+    }  # fmt: skip
+    server.http.post("/v1/completions", json=body).raise_for_status()
+    sent = native.submitted[0]
+    assert (sent["n_predict"], sent["budget"]) == (9, 3)
+    assert json.loads(sent["sampling"]) == {
+        "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
+        "grammar": "root ::= [a-z]+",
+    }  # fmt: skip
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
+        ({"messages": MESSAGES, "temperature": -1}, "temperature"),
+        ({"messages": MESSAGES, "temperature": "hot"}, "temperature"),
+        ({"messages": MESSAGES, "top_p": 2}, "top_p"),
+        ({"messages": MESSAGES, "n": 0}, "n"),
+        ({"messages": MESSAGES, "n": 1000}, "n"),
+        ({"messages": MESSAGES, "n": 1.0}, "n"),
+        ({"messages": MESSAGES, "n": True}, "n"),
+        ({"messages": MESSAGES, "max_tokens": -5}, "max_tokens"),
+        ({"messages": MESSAGES, "max_completion_tokens": "x"}, "max_completion_tokens"),
+        ({"messages": MESSAGES, "stop": 3}, "stop"),
+        ({"messages": MESSAGES, "stop": ["x"] * 100}, "stop"),
+        ({"messages": MESSAGES, "stream": "yes"}, "stream"),
+        ({"messages": MESSAGES, "stream_options": 3}, "stream_options"),
+        ({"messages": MESSAGES, "logit_bias": [1]}, "logit_bias"),
+        ({"messages": MESSAGES, "logprobs": True}, "logprobs"),
+        ({"messages": MESSAGES, "top_logprobs": 3}, "top_logprobs"),
+        ({"messages": MESSAGES, "functions": [{}]}, "functions"),
+        ({"messages": MESSAGES, "modalities": ["audio"]}, "modalities"),
+        ({"messages": MESSAGES, "tools": {}}, "tools"),
+        ({"messages": MESSAGES, "model": 3}, "model"),
+        ({"messages": MESSAGES, "budget": "big"}, "budget"),
+        ({"messages": MESSAGES, "budget": 1000}, "budget"),
+        ({"messages": [{"role": "user", "content": "x" * 300}]}, "prompt"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any], param: str, stream: bool) -> None:
+    native.submitted.clear()
+    response = server.http.post("/v1/chat/completions", json={"stream": stream, **body})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert set(error) == {"message", "type", "param", "code"}
+    assert native.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1, "x"]}, "prompt"),
+        ({"prompt": [True]}, "prompt"),
+        ({"prompt": [999]}, "prompt"),
+        ({"prompt": ["x"] * 129}, "prompt"),
+        ({"prompt": ["x"] * 65, "n": 2}, "n"),
+        ({"prompt": "x", "echo": True}, "echo"),
+        ({"prompt": "x", "suffix": "y"}, "suffix"),
+        ({"prompt": "x", "best_of": 3}, "best_of"),
+        ({"prompt": "x", "logprobs": 2}, "logprobs"),
+        ({"prompt": "x", "response_format": {"type": "json_object"}}, "response_format"),
+        ({"prompt": "x", "grammar": "refuse me"}, "grammar"),
+        ({"prompt": "x", "grammar": "root ::= [a]", "json_schema": {}}, "grammar"),
+    ],
+)
+def test_bad_completion_requests(server: Live, body: dict[str, Any], param: str) -> None:
+    response = server.http.post("/v1/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b"[]", "invalid_json"),
+        (b'{"temperature": NaN}', "invalid_json"),
+        (b'{"prompt": "\\ud800"}', "invalid_json"),
+        (b"\xff\xfe", "invalid_json"),
+        (b"[" * 5000, "invalid_json"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "invalid_json"),
+    ],
+)
+def test_bad_json(server: Live, raw: bytes, code: str) -> None:
+    response = server.http.post("/v1/completions", content=raw)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, code)
+
+
+def test_context_length(server: Live) -> None:
+    response = server.http.post("/v1/completions", json={"prompt": "x" * 256})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    assert "256 tokens" in response.json()["error"]["message"]
+
+
+def test_body_limit(server: Live) -> None:
+    response = server.http.post("/v1/completions", content=b'{"prompt": "' + b"x" * 20_000 + b'"}')
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def test_huge_max_tokens_is_fine(server: Live) -> None:
+    assert server.http.post("/v1/completions", json={"prompt": "hi", "max_tokens": 10**12}).status_code == 200
+
+
+def test_unknown_path_and_method(server: Live) -> None:
+    assert server.http.get("/v1/embeddings").json()["error"]["type"] == "not_found_error"
+    assert server.http.get("/v1/completions").status_code == 405
+
+
+def test_openai_client_sees_its_own_exceptions(server: Live) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.openai.chat.completions.create(model="fake", messages=MESSAGES, temperature=-1)
+    assert caught.value.param == "temperature"
+
+
+# ---- facts and text ----
+
+
+def test_metrics(server: Live) -> None:
+    server.http.post("/v1/completions", json={"prompt": "hi"}).raise_for_status()
+    text = server.http.get("/metrics").text
+    values = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if not line.startswith("#")}
+    for name in (
+        "prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total", "tokens_predicted_total",
+        "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max", "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", "prompt_tokens_seconds", "predicted_tokens_seconds",
+        "requests_processing", "requests_deferred", "n_busy_slots_per_decode",
+    ):  # fmt: skip
+        assert f"llamacpp:{name}" in values
+        assert f"# TYPE llamacpp:{name} " in text
+    assert values["llamacpp:tokens_predicted_total"] >= 26
+    assert values["llamacpp:predicted_tokens_seconds"] > 0
+    again = server.http.get("/metrics").text
+    assert "llamacpp:predicted_tokens_seconds 0\n" in again  # nothing since the last scrape
+
+
+def test_facts(server: Live) -> None:
+    assert server.http.get("/health").json() == {"status": "ok"}
+    model = server.openai.models.list().data[0]
+    assert (model.id, model.owned_by) == ("fake", "dflash-local")
+    props = server.http.get("/props").json()
+    assert (props["total_slots"], props["default_generation_settings"]["n_ctx"]) == (4, 256)
+    slots = server.http.get("/slots").json()
+    assert [slot["is_processing"] for slot in slots] == [False] * 4
+
+
+def test_text(server: Live) -> None:
+    assert server.http.post("/tokenize", json={"content": "hi"}).json() == {"tokens": [104, 105]}
+    assert server.http.post("/tokenize", json={"content": "h", "with_pieces": True}).json() == {"tokens": [{"id": 104, "piece": "h"}]}
+    assert server.http.post("/detokenize", json={"tokens": [104, 256]}).json() == {"content": "h<tool_call>"}
+    assert server.http.post("/apply-template", json={"messages": MESSAGES}).json() == {"prompt": "user: hi\n"}
+    assert server.http.post("/tokenize", json={"content": 3}).json()["error"]["param"] == "content"
+    assert server.http.post("/detokenize", json={"tokens": ["x"]}).json()["error"]["param"] == "tokens"
+
+
+def test_page(server: Live) -> None:
+    response = server.http.get("/")
+    assert response.headers["content-type"].startswith("text/html")
+    assert "http://" not in response.text  # self-contained
+    assert "https://" not in response.text
+
+
+def test_cors(server: Live) -> None:
+    headers = {"Origin": "http://example.test", "Access-Control-Request-Method": "POST"}
+    response = server.http.options("/v1/chat/completions", headers=headers)
+    assert response.headers["access-control-allow-origin"] == "*"

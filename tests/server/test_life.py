@@ -1,0 +1,290 @@
+"""A server's life: loading, keys, full queues, clients that leave, dying engines, signals. Over a scripted engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError, ModelError
+from dflash_local.server import service as service_module
+from dflash_local.server.process import listen
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live, wait_until
+
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
+
+
+def gated(**options: Any) -> tuple[FakeNative, threading.Semaphore]:
+    gate = threading.Semaphore(0)
+    return FakeNative(b"x" * 2000, gate=gate, n_ctx_slot=8192, **options), gate
+
+
+# ---- loading ----
+
+
+def test_socket_answers_503_while_loading() -> None:
+    loaded = threading.Event()
+
+    def load(progress: Callable[[float], bool]) -> Engine:
+        assert progress(0.25)
+        assert loaded.wait(10)
+        return Engine.over(FakeNative())
+
+    with live(load, wait=False) as server:
+        wait_until(lambda: server.service.progress == 0.25)
+        health = server.http.get("/health")
+        assert health.status_code == 503
+        assert health.json()["error"]["message"] == "Loading model"
+        assert health.json()["progress"] == 0.25
+        for path in PATHS:
+            assert server.http.post(path, json=BODY).json()["error"]["code"] == "loading"
+        assert server.http.get("/v1/models").status_code == 503
+        assert server.http.get("/metrics").status_code == 503
+        assert server.http.get("/").status_code == 200
+        loaded.set()
+        wait_until(lambda: server.http.get("/health").status_code == 200)
+        assert server.http.post(PATHS[0], json=BODY).status_code == 200
+
+
+def test_a_model_that_does_not_load_ends_the_server() -> None:
+    def load(_progress: Callable[[float], bool]) -> Engine:
+        raise ModelError("tensor blk.0 is torn")
+
+    with live(load, wait=False) as server:
+        wait_until(lambda: isinstance(server.service.failure, ModelError))
+
+
+def test_shutdown_while_loading_stops_the_loading() -> None:
+    def load(progress: Callable[[float], bool]) -> Engine:
+        while progress(0.5):
+            time.sleep(0.005)
+        raise ModelError("cancelled")
+
+    with live(load, wait=False) as server:
+        wait_until(lambda: server.service.progress == 0.5)
+    assert server.service.failure is None
+
+
+# ---- keys ----
+
+
+def test_keys() -> None:
+    with live(lambda _: Engine.over(FakeNative()), Settings(api_keys=("secret", "other"))) as server:
+        for wrong in ({}, {b"Authorization": b"Bearer wrong"}, {b"Authorization": b"Bearer secre"}, {b"Authorization": b"Bearer \xff"}):
+            response = server.http.post(PATHS[0], json=BODY, headers=wrong)
+            assert response.status_code == 401
+            assert response.json()["error"]["code"] == "invalid_api_key"
+        for headers in ({"Authorization": "Bearer secret"}, {"X-Api-Key": "other"}):
+            assert server.http.post(PATHS[0], json=BODY, headers=headers).status_code == 200
+        assert server.http.get("/metrics").status_code == 401
+        assert server.http.get("/health").status_code == 200
+        assert server.openai.models.list().data  # the client of `live` shows the first key
+
+
+# ---- queue ----
+
+
+def test_full_queue_answers_503_with_retry_after() -> None:
+    native, gate = gated()
+    with live(lambda _: Engine.over(native, max_queue=1)) as server, ThreadPoolExecutor() as pool:
+        answers = [pool.submit(server.http.post, PATHS[0], json={**BODY, "max_tokens": 1}) for _ in range(2)]
+        wait_until(lambda: server.engine.n_running == 1 and server.engine.n_waiting == 1)
+        for stream in (False, True):
+            refused = server.http.post(PATHS[0], json={**BODY, "stream": stream})
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "queue_full"
+            assert int(refused.headers["retry-after"]) >= 1
+        assert server.http.post(PATHS[0], json={**BODY, "n": 2}).status_code == 503
+        gate.release(100)
+        assert [answer.result(10).status_code for answer in answers] == [200, 200]
+        assert server.engine.n_waiting == 0
+
+
+def test_a_request_that_fits_in_part_is_not_started_in_part() -> None:
+    native, gate = gated(n_slots=2)
+    with live(lambda _: Engine.over(native, max_queue=1)) as server:
+        assert server.http.post(PATHS[0], json={**BODY, "n": 4}).status_code == 503
+        gate.release(10)
+        wait_until(lambda: server.engine.n_running + server.engine.n_waiting == 0)
+
+
+# ---- clients that leave ----
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_disconnect_frees_the_slot_within_one_step(path: str, stream: bool) -> None:
+    native, gate = gated()
+    with live(lambda _: Engine.over(native)) as server:
+        with raw_request(server, path, {**BODY, "prompt": "hi", "stream": stream}) as client:
+            gate.release(3)
+            wait_until(lambda: native.n_steps == 3)
+            if stream:
+                assert b"200 OK" in client.recv(4096)
+        time.sleep(0.05)  # the loop sees the closed socket
+        gate.release()
+        wait_until(lambda: server.engine.n_running == 0)
+        assert native.n_steps == 4
+        assert native.cancelled == [0]
+
+
+def test_disconnect_while_waiting_leaves_the_queue() -> None:
+    native, gate = gated()
+    with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
+        running = pool.submit(server.http.post, PATHS[0], json={**BODY, "max_tokens": 5})
+        wait_until(lambda: server.engine.n_running == 1)
+        with raw_request(server, PATHS[0], BODY):
+            wait_until(lambda: server.engine.n_waiting == 1)
+        gate.release(1)
+        time.sleep(0.05)
+        gate.release(10)
+        assert running.result(10).status_code == 200
+        wait_until(lambda: server.engine.n_waiting == 0)
+        assert len(native.submitted) == 1
+
+
+def raw_request(server: Live, path: str, body: dict[str, Any]) -> socket.socket:
+    """A request on a socket of our own, to be closed at will."""
+    host, port = server.url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=10)
+    data = json.dumps(body).encode()
+    client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data))
+    return client
+
+
+# ---- death ----
+
+
+def test_engine_death_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "DEATH_GRACE", 0.5)
+    native, gate = gated()
+    with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
+        running = pool.submit(server.http.post, PATHS[0], json=BODY)
+        wait_until(lambda: server.engine.n_running == 1)
+        waiting = pool.submit(server.http.post, PATHS[0], json={**BODY, "stream": True})
+        wait_until(lambda: server.engine.n_waiting == 1)
+        native.fail_next_step = "the device is gone"
+        gate.release()
+        for answer in (running, waiting):
+            assert answer.result(10).status_code == 500
+            assert "the device is gone" in answer.result().json()["error"]["message"]
+        assert server.http.post(PATHS[0], json=BODY).status_code == 500
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["error"]["code"]) == (503, "engine_dead")
+        wait_until(lambda: not reachable(server.url))  # after the grace it ends by itself
+
+
+def test_death_in_mid_stream_is_an_event() -> None:
+    native, gate = gated()
+    with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
+        answer = pool.submit(server.http.post, PATHS[1], json={"prompt": "hi", "stream": True})
+        gate.release(2)
+        wait_until(lambda: native.n_steps == 2)
+        native.fail_next_step = "the device is gone"
+        gate.release()
+        text = answer.result(10).text
+        assert answer.result().status_code == 200
+        assert "the device is gone" in json.loads(text.split("\n\n")[-3].removeprefix("data: "))["error"]["message"]
+
+
+def test_a_failed_pass_is_500_and_the_next_request_works() -> None:
+    native = FakeNative()
+    with live(lambda _: Engine.over(native)) as server:
+        native.fail_next_pass = "out of memory"
+        failed = server.http.post(PATHS[0], json={**BODY, "stream": True})
+        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+        assert server.http.post(PATHS[0], json=BODY).status_code == 200
+
+
+def reachable(url: str) -> bool:
+    try:
+        httpx.get(url + "/health", timeout=1)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+# ---- the process ----
+
+
+PROGRAM = """
+    import sys
+    from dflash_local.engine import Engine
+    from dflash_local.server.app import create_app
+    from dflash_local.server.process import listen, serve
+    from tests.fake_native import FakeNative
+
+    native = FakeNative(b"x" * 40, n_slots=2, step_seconds=float(sys.argv[1]))
+    with listen("127.0.0.1", 0) as sock:
+        print(sock.getsockname()[1], flush=True)
+        serve(create_app(lambda _: Engine.over(native)), sock, drain_timeout=float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    step_seconds, drain = request.param
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), str(step_seconds), str(drain)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    ) as running:
+        try:
+            assert running.stdout
+            url = f"http://127.0.0.1:{running.stdout.readline().strip()}"
+            wait_until(lambda: reachable(url) and httpx.get(url + "/health").status_code == 200)
+            yield running, url
+        finally:
+            running.kill()
+
+
+@pytest.mark.parametrize("process", [(0.05, 30)], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(process: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
+    running, url = process
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(httpx.post, url + PATHS[0], json={**BODY, "stream": stream}, timeout=20) for stream in (False, True)]
+        wait_until(lambda: sum(slot["is_processing"] for slot in httpx.get(url + "/slots").json()) == 2)
+        running.send_signal(number)
+        wait_until(lambda: not reachable(url))  # no new connections
+        assert not answers[0].done()
+        assert answers[0].result(20).json()["choices"][0]["message"]["content"] == "x" * 40
+        assert answers[1].result(20).text.endswith("data: [DONE]\n\n")
+    assert running.wait(10) == 0
+
+
+@pytest.mark.parametrize("process", [(0.5, 1)], indirect=True)
+def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[str], str]) -> None:
+    running, url = process
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(httpx.post, url + PATHS[0], json=BODY, timeout=20)
+        wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(url + "/slots").json()))
+        running.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        assert running.wait(10) == 0
+        assert time.monotonic() - begin < 4
+        assert (answer.result(10).status_code, answer.result().json()["error"]["message"]) == (500, "the engine was closed")
+
+
+def test_a_taken_port_is_one_clear_error() -> None:
+    with listen("127.0.0.1", 0) as sock, pytest.raises(DFlashError, match=r"cannot listen on .*choose another --port"):
+        listen("127.0.0.1", sock.getsockname()[1])
