@@ -11,6 +11,7 @@ import ctypes
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint32, c_void_p
@@ -268,8 +269,7 @@ def _unbind_log(lib: ctypes.CDLL) -> None:
 def library_info() -> dict[str, Any]:
     """dflash_library_info(): ABI, versions, loaded backends, devices, CPU features."""
     lib = load()
-    info: dict[str, Any] = _take_json(lib, lib.dflash_library_info())
-    return info
+    return _take_json(lib, lib.dflash_library_info())
 
 
 def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
@@ -299,7 +299,8 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
     message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
     match status:
         case Status.ERROR_ARG:
-            return RequestError(message)
+            field = re.match(r"field '([^']*)'", message)  # fields.h
+            return RequestError(message, param=field[1] if field else None)
         case Status.ERROR_MODEL:
             return ModelError(message)
         case Status.ERROR_PAIR:
@@ -364,13 +365,11 @@ class NativeEngine:
 
     def info(self) -> dict[str, Any]:
         """dflash_engine_info()."""
-        info: dict[str, Any] = _take_json(self._lib, self._lib.dflash_engine_info(self._handle))
-        return info
+        return _take_json(self._lib, self._lib.dflash_engine_info(self._handle))
 
     def stats(self) -> dict[str, Any]:
         """dflash_engine_stats()."""
-        stats: dict[str, Any] = _take_json(self._lib, self._lib.dflash_engine_stats(self._handle))
-        return stats
+        return _take_json(self._lib, self._lib.dflash_engine_stats(self._handle))
 
     # -- requests --
 
@@ -468,8 +467,7 @@ class NativeEngine:
     def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
         """Render a conversation: {"prompt", "stops", "sampling", "parser"}; `body` is JSON with OpenAI's fields."""
         source = None if template is None else _utf8(template, "chat_template")
-        applied: dict[str, Any] = _take_json(self._lib, self._lib.dflash_chat_apply(self._handle, source, _utf8(body, "messages")))
-        return applied
+        return _take_json(self._lib, self._lib.dflash_chat_apply(self._handle, source, _utf8(body, "messages")))
 
     def chat_new(self, parser: str) -> NativeChat:
         """An incremental parser of one answer; `parser` is the "parser" of `chat_apply` as JSON."""
@@ -522,13 +520,11 @@ class NativeChat:
 
     def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
         """Add text; the deltas since the last call."""
-        deltas: list[dict[str, Any]] = _take_json(self._lib, self._lib.dflash_chat_push(self._handle, text.encode(), is_final))
-        return deltas
+        return _take_json(self._lib, self._lib.dflash_chat_push(self._handle, text.encode(), is_final))
 
     def message(self) -> dict[str, Any]:
         """The whole message so far."""
-        message: dict[str, Any] = _take_json(self._lib, self._lib.dflash_chat_message(self._handle))
-        return message
+        return _take_json(self._lib, self._lib.dflash_chat_message(self._handle))
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):

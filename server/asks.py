@@ -16,7 +16,6 @@ from dflash_local.server.errors import HTTPError
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 # What clients may ask for and we cannot do; leaving it out silently would be a wrong answer.
 UNSUPPORTED = {
@@ -80,7 +79,7 @@ class Defaults:
 
 
 def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False) -> Ask:
-    """Check everything but the prompt. In a chat, grammar and schema belong to the conversation, which see to them."""
+    """Check everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has them."""
     for name, why in UNSUPPORTED.items():
         if body.get(name) not in (None, False, 0, "", [], {}):
             raise RequestError(f"{name}: {why}", param=name)
@@ -115,27 +114,15 @@ def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False
 
 
 def parse_chat(body: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """The CHAT_FIELDS of a body with checked messages, for Engine.apply_chat()."""
-    chat = {**defaults.chat, **{name: value for name, value in body.items() if name in CHAT_FIELDS and value is not None}}
-    messages = chat.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise RequestError("messages must be a list with at least one message", param="messages")
-    for index, message in enumerate(messages):
-        _check_message(f"messages[{index}]", message)
-    for name, kind in (("tools", list), ("response_format", dict), ("chat_template_kwargs", dict), ("grammar", str)):
-        _take(chat, name, kind, None)
-    kwargs = {**defaults.chat.get("chat_template_kwargs", {}), **chat.get("chat_template_kwargs", {})}
+    """The fields for Engine.apply_chat(), which checks them: those of the body over those of the command line."""
+    chat = {**defaults.chat, **{name: body[name] for name in CHAT_FIELDS & body.keys() if body[name] is not None}}
+    kwargs = {**defaults.chat.get("chat_template_kwargs", {}), **_take(chat, "chat_template_kwargs", dict, {})}
     effort = _take(body, "reasoning_effort", str, None)
     if effort == "none":
         chat["enable_thinking"] = False
     elif effort:
         kwargs["reasoning_effort"] = effort
-    if kwargs:
-        chat["chat_template_kwargs"] = kwargs
-    if messages[-1]["role"] == "assistant" and not {"continue_final_message", "add_generation_prompt"} & chat.keys():
-        # llama-server's --prefill-assistant: the client began the answer, go on with it.
-        chat |= {"continue_final_message": True, "add_generation_prompt": False}
-    return chat
+    return chat | {"chat_template_kwargs": kwargs} if kwargs else chat
 
 
 def parse_prompts(body: Mapping[str, Any]) -> list[str | list[int]]:
@@ -155,26 +142,6 @@ def parse_prompts(body: Mapping[str, Any]) -> list[str | list[int]]:
 
 def _is_tokens(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
-
-
-def _check_message(where: str, message: object) -> None:
-    if not isinstance(message, dict):
-        raise RequestError(f"{where} must be an object", param=where)
-    if message.get("role") not in ROLES:
-        raise RequestError(f"{where}.role must be one of {', '.join(sorted(ROLES))}, got {message.get('role')!r}", param=f"{where}.role")
-    content = message.get("content")
-    if content is None:
-        if message["role"] != "assistant" or not message.get("tool_calls"):
-            raise RequestError(f"{where}.content is missing", param=f"{where}.content")
-    elif isinstance(content, list):
-        for index, part in enumerate(content):
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind != "text" or not isinstance(part.get("text"), str):
-                raise RequestError(
-                    f"{where}.content[{index}]: only parts of type text are supported, got {kind!r}", param=f"{where}.content[{index}]"
-                )
-    elif not isinstance(content, str):
-        raise RequestError(f"{where}.content must be a string or a list of text parts", param=f"{where}.content")
 
 
 def _stops(value: object) -> tuple[str, ...]:
