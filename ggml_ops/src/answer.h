@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../common/chat.h"   // llama.cpp's; ours has the same name
+#include "common/chat.h"
 
 #include <cstdint>
 #include <string>

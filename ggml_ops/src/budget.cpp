@@ -8,12 +8,12 @@ namespace dflash {
 // ---- cost_curve ----
 
 void cost_curve::observe(int32_t rows, double ms) {
-    const auto it = points_.find(rows);
-    if (it == points_.end() || !(ms > 0)) {
+    if (!(ms > 0)) {
         return;
     }
+    double & point = points_.try_emplace(rows, ms).first->second;
     // One slow pass (a page fault, another process) must not change the choice: clip, then average.
-    it->second += 0.1 * (std::min(ms, 2.0 * it->second) - it->second);
+    point += 0.1 * (std::min(ms, 2.0 * point) - point);
 }
 
 double cost_curve::at(int32_t rows) const {
@@ -59,9 +59,17 @@ void calibration::observe(float prob, bool accepted) {
     c.seen     = 0.99 * c.seen + 1;
 }
 
+void calibration::fade(double weight) {
+    for (counts & c : bins_) {
+        const double f = std::min(1.0, weight / std::max(1e-9, c.seen));
+        c.accepted *= f;
+        c.seen     *= f;
+    }
+}
+
 // ---- choice of nodes ----
 
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows) {
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass previous) {
     const int32_t n_slots = (int32_t) values.size();
     struct item { float value; int32_t slot; int32_t index; };
     std::vector<item> items;
@@ -82,10 +90,14 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
         if (k > 0) {
             gain += items[k - 1].value;
         }
-        const double ms   = fixed_ms + verify.at(n_slots + k);
+        const int32_t rows = n_slots + k;
+        if (k > 0 && k < last && rows % 4 != 0 && rows != previous.rows && !verify.points().count(rows)) {
+            continue;
+        }
+        const double ms   = fixed_ms + verify.at(rows) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
-            best.n_nodes = n_slots + k;
+            best.n_nodes = rows;
             best.gain    = gain;
             best.rate    = rate;
         }
@@ -117,6 +129,14 @@ double survival::at(int32_t depth) const {
         p *= previous;
     }
     return p;
+}
+
+void survival::fade(double weight) {
+    for (counts & c : depths_) {
+        const double f = std::min(1.0, weight / std::max(1e-9, c.tried));
+        c.reached *= f;
+        c.tried   *= f;
+    }
 }
 
 // ---- choice of the block length ----

@@ -16,7 +16,7 @@ namespace dflash {
 class cost_curve {
   public:
     void   set(int32_t rows, double ms) { points_[rows] = ms; }
-    void   observe(int32_t rows, double ms);   // a pass that ran; ignored for widths that were never set
+    void   observe(int32_t rows, double ms);   // a pass that ran
     double at(int32_t rows) const;             // 0 if nothing was ever set
     bool   empty() const { return points_.empty(); }
     const std::map<int32_t, double> & points() const { return points_; }
@@ -30,6 +30,7 @@ class calibration {
   public:
     float apply(float prob) const;
     void  observe(float prob, bool accepted);
+    void  fade(double weight);               // count what was seen as at most this many observations per bin
 
   private:
     static constexpr int32_t N_BINS = 12;
@@ -45,15 +46,24 @@ struct node_choice {
     std::vector<int32_t> per_slot;  // nodes per slot, anchor counted
 };
 
+// llama.cpp keeps the graph of the last pass: another width costs its rebuilding.
+struct last_pass {
+    int32_t rows       = 0;
+    double  rebuild_ms = 0;
+};
+
 // values[s]: the draft nodes' values of slot s in falling order (the anchor, worth 1, not among them).
-// fixed_ms: T_draft + T_other of the step. max_rows bounds the pass.
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows);
+// fixed_ms: T_draft + T_other of the step. max_rows bounds the pass. Counts are those of measured passes, multiples of 4 (the
+// row groups of the CPU's matrix products) and all there is, so that shapes recur.
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass last = {});
 
 // Running acceptance of one slot by depth: decides how much of the block to denoise, and whether drafting pays at all.
 class survival {
   public:
     void   observe(int32_t drafted, int32_t accepted);   // one verified tree: its depth, and how deep the walk got
     double at(int32_t depth) const;                      // chance that a draft token at this depth is accepted, 1-based
+    void   fade(double weight);                          // count what was seen as at most this many observations per depth
+
   private:
     static constexpr int32_t MAX_DEPTH = 63;
     struct counts { double reached = 0, tried = 0; };

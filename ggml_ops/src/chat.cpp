@@ -6,6 +6,8 @@
 #include "engine.h"
 #include "fields.h"
 
+#include "common/chat.h"
+
 #include <algorithm>
 
 namespace dflash {

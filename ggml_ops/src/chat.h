@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include "../common/chat.h"   // llama.cpp's; ours has the same name
-
 #include <string>
+
+struct common_chat_templates;   // llama.cpp common/chat.h
 
 namespace dflash {
 

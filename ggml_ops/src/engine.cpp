@@ -86,13 +86,14 @@ void engine::submit(int32_t i, const dflash_request & r) {
     slot & s = idle_slot(i);
     check(r);
 
+    const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
     s.prompt.assign(r.tokens, r.tokens + r.n_tokens);
-    s.chain     = std::make_unique<sampler>(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
+    s.chain     = std::make_unique<sampler>(model_.get(), sampling);
+    s.greedy    = sampling.temp <= 0.0f;
+    s.seen      = last_seen_[s.greedy];
     s.n_predict = r.n_predict;
     s.budget    = !drafter_ || !no_draft_.empty() ? 1 : r.budget ? r.budget : budget_;
     s.stats     = {};
-    s.depths    = {};
-    s.odds      = {};
     s.drafted   = {};
     s.next      = {};
     s.anchor    = -1;
@@ -167,6 +168,11 @@ void engine::clear(int32_t i) {
 void engine::finish(slot & s, int32_t state) {
     s.state = state;
     s.chain.reset();
+    if (s.stats.n_drafted > 0) {
+        last_seen_[s.greedy] = s.seen;
+        last_seen_[s.greedy].depths.fade(4);
+        last_seen_[s.greedy].odds.fade(16);
+    }
     s.next = {};
     s.drafted = {};
     if (s.t_first_us) {
@@ -200,8 +206,9 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     const double verify_ms = watch.lap(times_.verify);
     if (ok) {
         if (pure_) {
-            verify_cost_.observe(n_rows_, verify_ms);
+            verify_cost_.observe(n_rows_, verify_ms - (n_rows_ == last_rows_ ? 0.0 : rebuild_ms_));
         }
+        last_rows_ = n_rows_;
         walk_slots();
         watch.lap(times_.walk);
         commit();
@@ -368,10 +375,10 @@ void engine::count(slot & s, const tree & t) {
     for (int32_t i = 1; i < t.size(); ++i) {
         depth = std::max(depth, t.nodes[i].depth);
         if (reached[t.nodes[i].parent]) {   // other nodes were never put to the test
-            s.odds.observe(t.nodes[i].prob, reached[i]);
+            s.seen.odds.observe(t.nodes[i].prob, reached[i]);
         }
     }
-    s.depths.observe(depth, accepted);
+    s.seen.depths.observe(depth, accepted);
     for (int32_t d = 1; d <= depth; ++d) {
         ++s.stats.depth_drafted[d];
         s.stats.depth_accepted[d] += d <= accepted;
@@ -524,13 +531,13 @@ void engine::draft_and_grow() {
         std::vector<float> v;
         float value = 1;
         for (int32_t i = 1; i < s->next.size(); ++i) {
-            v.push_back(value *= s->odds.apply(s->next.nodes[i].prob));
+            v.push_back(value *= s->seen.odds.apply(s->next.nodes[i].prob));
         }
         values.push_back(std::move(v));
         automatic.push_back(s);
     }
     if (!automatic.empty()) {
-        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, n_rows_max_ - n_fixed);
+        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, n_rows_max_ - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
         for (size_t i = 0; i < automatic.size(); ++i) {
             automatic[i]->next.nodes.resize(choice.per_slot[i]);
         }
@@ -560,7 +567,7 @@ int32_t engine::choose_block(const std::vector<slot *> & drafting) {
         if (s->budget != 0) {
             fixed = std::max(fixed, max_nodes(*s));
         } else {
-            depths.push_back(&s->depths);
+            depths.push_back(&s->seen.depths);
         }
     }
     if (depths.empty() || verify_cost_.empty()) {

@@ -44,6 +44,12 @@ struct pending_taps {
     void truncate(int32_t end, size_t width);   // keep positions < end
 };
 
+// What a slot has learned about its drafts.
+struct experience {
+    survival    depths;
+    calibration odds;
+};
+
 struct slot {
     int32_t id    = 0;
     int32_t state = DFLASH_IDLE;
@@ -55,6 +61,7 @@ struct slot {
     std::unique_ptr<sampler> chain;
     int32_t n_predict = -1;
     int32_t budget    = 0;             // effective: 0 auto, 1 plain, N fixed
+    bool    greedy    = false;         // temperature 0
     // the next pass
     int32_t anchor = -1;
     tree    next;                      // node 0 is the anchor
@@ -67,8 +74,7 @@ struct slot {
     walk_result walked;
     // drafting
     pending_taps taps;
-    survival     depths;
-    calibration  odds;
+    experience   seen;
     // result of this step
     std::vector<int32_t> emitted;
     dflash_update        update = {};
@@ -148,8 +154,10 @@ class engine {
 
     // cost and choice
     cost_curve verify_cost_, draft_cost_;
-    double     other_ms_ = 0;
+    double     other_ms_ = 0, rebuild_ms_ = 0;           // of a step beyond its passes; of a pass whose width differs from the last one's
+    int32_t    last_rows_ = 0;
     int32_t    rest_ = 0, backoff_ = 0;                  // steps without drafting before the next probe
+    experience    last_seen_[2];                         // of the last answers, sampled and greedy: where a new one starts
     length_choice last_choice_;
     std::string   last_reason_;
 

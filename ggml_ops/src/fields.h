@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "json.h"   // llama.cpp common
+#include "common/json.h"
 
 #include <cstdint>
 #include <set>

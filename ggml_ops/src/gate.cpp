@@ -2,7 +2,7 @@
 
 #include "fields.h"
 
-#include "reasoning-budget.h"   // llama.cpp common
+#include "common/reasoning-budget.h"
 
 #include <cctype>
 #include <climits>

@@ -7,7 +7,7 @@
 
 #include "llama-cpp.h"
 
-#include "common.h"   // llama.cpp common
+#include "common/common.h"
 
 namespace dflash {
 

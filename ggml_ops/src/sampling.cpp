@@ -3,7 +3,7 @@
 #include "fields.h"
 #include "gbnf.h"
 
-#include "json-schema-to-grammar.h"   // llama.cpp common
+#include "common/json-schema-to-grammar.h"
 
 #include <algorithm>
 #include <cmath>

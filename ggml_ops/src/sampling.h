@@ -5,7 +5,7 @@
 #include "gate.h"
 #include "logits_row.h"
 
-#include "../common/sampling.h"   // llama.cpp's; ours has the same name
+#include "common/sampling.h"
 
 #include <string>
 #include <vector>
