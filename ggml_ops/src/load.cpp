@@ -318,6 +318,7 @@ std::string engine::info() const {
         json d = describe(draft_model_.get());
         d["kind"]          = drafter_->lattice() ? "dflash2" : "dflash";
         d["block_size"]    = drafter_->block_size();
+        d["top_k"]         = drafter_->top_k();
         d["target_layers"] = drafter_->weights().target_layers;
         d["mask_token"]    = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
         d["draft_ctx"]     = drafter_->n_ctx();
