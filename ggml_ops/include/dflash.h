@@ -75,7 +75,7 @@ typedef struct dflash_engine_params {
     const char * model;              // target GGUF
     const char * drafter;            // drafter GGUF in upstream's `dflash` dialect, or NULL
 
-    uint32_t n_ctx;                  // total context of all slots in tokens, 0 = the model's own length per slot
+    uint32_t n_ctx;                  // total context of all slots in tokens, 0 = per slot the model's own length, at most 16384
     uint32_t n_slots;                // sequences that run at the same time, 1..64
     uint32_t n_batch;                // rows one target pass may have, at least 64
     uint32_t n_ubatch;               // rows computed at once; prompts are read in chunks of this size
@@ -122,7 +122,7 @@ typedef struct dflash_request {
     // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k, top_p, min_p,
     // typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty, frequency_penalty, presence_penalty,
     // dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta,
-    // min_keep, samplers, logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema,
+    // adaptive_target, adaptive_decay, min_keep, samplers, logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema,
     // grammar_type ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
     // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's defaults.
     const char    * sampling;
