@@ -1,0 +1,1 @@
+"""Parity with the authors' PyTorch implementation of DFlash (docs/proof.md)."""

@@ -1,0 +1,50 @@
+"""Our engine and the authors' models on the same f32 weights."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="parity needs the authors' implementation: pip install dflash-local[test]")
+pytest.importorskip("dflash", reason="parity needs the authors' implementation: pip install dflash-local[test]")
+
+from dflash_local import Engine
+
+from .f32 import DEMO, engine_f32, widen
+from .reference import DRAFTERS, Reference, load_drafter, load_target
+
+N_CONTEXT = 1024
+
+
+@pytest.fixture(scope="session")
+def target_f32(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return widen(DEMO / "pocket-target.gguf", tmp_path_factory.mktemp("f32") / "target.gguf")
+
+
+@pytest.fixture(scope="session", params=DRAFTERS)
+def drafter_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def drafter_f32(drafter_name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return widen(DEMO / f"{drafter_name}.gguf", tmp_path_factory.mktemp("f32") / f"{drafter_name}.gguf")
+
+
+@pytest.fixture(scope="session")
+def engine(target_f32: Path, drafter_f32: Path) -> Iterator[Engine]:
+    with engine_f32(target_f32, drafter_f32, n_ctx=N_CONTEXT) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def reference(target_f32: Path, drafter_f32: Path, drafter_name: str) -> Reference:
+    return Reference(load_target(target_f32), load_drafter(drafter_f32, DRAFTERS[drafter_name]))
+
+
+@pytest.fixture(scope="session")
+def prompts(engine: Engine) -> list[list[int]]:
+    """Chats about the pocket model's subjects, several turns and tools among them, as tokens."""
+    lines = (Path(__file__).parent / "prompts.jsonl").read_text().splitlines()
+    return [engine.tokenize(engine.apply_chat(json.loads(line)).prompt) for line in lines]

@@ -1,0 +1,44 @@
+"""The pocket models with every tensor widened to f32: the same numbers for llama.cpp and for PyTorch."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+import dflash_local
+from dflash_local import Engine
+
+DEMO = Path(dflash_local.__file__).parent / "demo"
+
+Tensors = dict[str, npt.NDArray[np.float32]]
+
+
+def read_tensors(path: Path) -> Tensors:
+    """Tensors of an f16 or f32 GGUF by name, widened to f32, numpy order (the reverse of ggml's `ne`)."""
+    return {tensor.name: np.array(tensor.data, dtype=np.float32) for tensor in gguf.GGUFReader(path).tensors}
+
+
+def widen(source: Path, destination: Path) -> Path:
+    """Copy `source` with all tensors as f32 and all metadata but the file type; returns `destination`."""
+    reader = gguf.GGUFReader(source)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(destination, architecture)
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF.") and key not in ("general.architecture", "general.file_type"):
+            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    for name, data in read_tensors(source).items():
+        writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return destination
+
+
+def engine_f32(target: Path, drafter: Path | None, **parameters: Any) -> Engine:
+    """An engine that computes in f32 throughout: llama.cpp's flash attention would round K and V to f16 even in f32 caches."""
+    caches = dict.fromkeys(("cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft"), "f32")
+    return Engine(target, drafter, **caches, **{"flash_attn": "off", "n_threads": 1, "warmup": False} | parameters)

@@ -1,0 +1,70 @@
+"""One drafter pass: hidden states, logits, candidates and pair scores within 1e-3 of the authors' model."""
+
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dflash_local import Engine
+
+from .reference import BLOCK_SIZE, Reference
+
+TOLERANCE = 1e-3
+
+
+def assert_close(ours: npt.NDArray[np.floating], theirs: npt.NDArray[np.floating]) -> None:
+    """Each row within TOLERANCE of its norm, each element within TOLERANCE of the largest."""
+    assert ours.shape == theirs.shape
+    difference = ours - theirs
+    assert (np.linalg.norm(difference, axis=-1) <= TOLERANCE * np.linalg.norm(theirs, axis=-1)).all()
+    assert np.abs(difference).max() <= TOLERANCE * np.abs(theirs).max()
+
+
+@pytest.fixture(scope="module")
+def texts(prompts: list[list[int]], reference: Reference) -> list[list[int]]:
+    """Tokens of several lengths, 2 to 700: a prompt's beginning, prompts with part of their answer, many chats in a row."""
+    answered = [prompt + reference.generate(prompt, 40).tokens for prompt in prompts[::9]]
+    long = list(chain.from_iterable(prompts))
+    return [answered[0][:2], answered[1][:17], *answered[2:], long[:300], long[:700]]
+
+
+@pytest.mark.parametrize("n_block", [BLOCK_SIZE, 7, 2])
+def test_hidden_states_and_logits(engine: Engine, reference: Reference, texts: list[list[int]], n_block: int) -> None:
+    for tokens in texts:
+        hidden, logits = reference.draft(tokens, n_block)
+        probe = engine.draft_probe(tokens, n_block)
+        assert_close(probe.hidden, hidden.numpy())
+        assert_close(probe.logits, logits.numpy())
+
+
+def test_candidates_and_scores(engine: Engine, reference: Reference, texts: list[list[int]]) -> None:
+    """DFlash: top-k tokens with log-probabilities. DFlash 2: the selector's candidates with all pair scores."""
+    for tokens in texts:
+        hidden, logits = reference.draft(tokens)
+        probe = engine.draft_probe(tokens, BLOCK_SIZE)
+        if probe.scores.ndim == 2:
+            expected = np.take_along_axis(logits.log_softmax(-1).numpy(), probe.ids.astype(np.int64), -1)
+            best = logits.topk(probe.ids.shape[1]).indices.numpy()
+            np.testing.assert_array_equal(np.sort(probe.ids[1:]), np.sort(best[1:]))
+            assert_close(probe.scores[1:], expected[1:])
+            continue
+        lattice = reference.lattice(tokens[-1], hidden, logits)
+        ours, theirs = np.argsort(probe.ids[1:]), np.argsort(lattice.ids)
+        np.testing.assert_array_equal(np.take_along_axis(probe.ids[1:], ours, -1), np.take_along_axis(lattice.ids, theirs, -1))
+        for position in range(BLOCK_SIZE - 1):
+            columns = probe.scores[position + 1][:, ours[position]], lattice.scores[position][:, theirs[position]]
+            if position == 0:  # the anchor is the predecessor of all
+                assert_close(*columns)
+            else:
+                assert_close(columns[0][ours[position - 1]], columns[1][theirs[position - 1]])
+
+
+def test_target_logits(engine: Engine, reference: Reference, texts: list[list[int]]) -> None:
+    """What `score` reports, the ground of the losslessness tests, is the authors' target."""
+    for tokens in texts:
+        logits = reference.target_logits(tokens)[:-1].numpy()
+        for width in (1, BLOCK_SIZE):
+            score = engine.score(tokens, 1, width)
+            assert_close(score.logit, np.take_along_axis(logits, np.array(tokens[1:])[:, None], -1)[:, 0])
+            assert_close(score.best_logit, logits.max(-1))
