@@ -149,6 +149,7 @@ length_choice choose_length(const std::vector<const survival *> & slots, const s
     }
     best.plain = n_slots / std::max(1e-9, verify.at(n_slots) + other_ms);
     best.rate  = best.plain;
+    best.gain  = n_slots;
 
     std::vector<double> gained(1, n_slots);  // gained[d]: expected tokens with d draft tokens per slot
     for (const int32_t length : lengths) {
@@ -165,6 +166,7 @@ length_choice choose_length(const std::vector<const survival *> & slots, const s
             const double rate = gained[n - 1] / std::max(1e-9, ms);
             if (rate > best.rate) {
                 best.rate   = rate;
+                best.gain   = gained[n - 1];
                 best.length = length;
             }
         }

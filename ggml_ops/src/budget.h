@@ -73,6 +73,7 @@ class survival {
 struct length_choice {
     int32_t length = 1;        // block tokens to denoise, 1 = do not draft
     double  rate   = 0;        // expected tokens per ms of the best length
+    double  gain   = 0;        // expected tokens of its step, all slots
     double  plain  = 0;        // of plain decoding
 };
 

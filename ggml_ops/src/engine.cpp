@@ -15,6 +15,8 @@ namespace {
 constexpr int32_t FLUSH_READING = 256;   // tap rows a slot may hold back before a pass injects them: long prompts in
 constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draft now and then
 constexpr int32_t MAX_BACKOFF   = 128;   // steps between two probes while plain decoding wins
+constexpr int32_t REFRESH       = 24;    // steps between two plain ones while drafts gain little: what plain decoding
+                                         // costs must not be an old measurement
 
 class stopwatch {
   public:
@@ -56,7 +58,7 @@ slot & engine::idle_slot(int32_t i) {
     return slots_[i];
 }
 
-void engine::check(const dflash_request & r) const {
+void engine::check_tokens(const dflash_request & r) const {
     if (!r.tokens || r.n_tokens < 1) {
         throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
     }
@@ -75,20 +77,21 @@ void engine::check(const dflash_request & r) const {
     if (r.budget < 0 || r.budget > DFLASH_MAX_NODES) {
         throw status_error(DFLASH_ERROR_ARG, "budget is " + std::to_string(r.budget) + ", must be 0.." + std::to_string(DFLASH_MAX_NODES));
     }
-    try {
-        sampler trial(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
-    } catch (const std::exception & e) {
-        throw status_error(DFLASH_ERROR_ARG, e.what());
-    }
+}
+
+void engine::check(const dflash_request & r) const {
+    check_tokens(r);
+    sampler(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
 }
 
 void engine::submit(int32_t i, const dflash_request & r) {
     slot & s = idle_slot(i);
-    check(r);
-
+    check_tokens(r);
     const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
+    auto chain = std::make_unique<sampler>(model_.get(), sampling);
+
     s.prompt.assign(r.tokens, r.tokens + r.n_tokens);
-    s.chain     = std::make_unique<sampler>(model_.get(), sampling);
+    s.chain     = std::move(chain);
     s.greedy    = sampling.temp <= 0.0f;
     s.seen      = last_seen_[s.greedy];
     s.n_predict = r.n_predict;
@@ -112,7 +115,7 @@ void engine::submit(int32_t i, const dflash_request & r) {
     s.stats.n_prompt = r.n_tokens;
     s.stats.n_cached = reuse_prefix(s, n_common);
     s.t_submit_us    = llama_time_us();
-    s.t_start_us     = 0;
+    s.t_start_us     = s.t_first_us = 0;
     s.state          = DFLASH_READING;
 }
 
@@ -268,7 +271,7 @@ void engine::plan() {
         const int32_t n = std::min((int32_t) s->prompt.size() - s->n_past(), n_rows_max_ - n_rows_);
         s->first_row = n_rows_;
         s->reads     = n > 0;
-        s->samples   = n > 0 && s->n_past() + n == (int32_t) s->prompt.size();
+        s->samples   = n > 0 && s->n_past() + n == (int32_t) s->prompt.size() && s->n_predict != 0;
         for (int32_t i = 0; i < n; ++i) {
             add_row(*s, s->prompt[s->n_past() + i], s->n_past() + i, s->samples && i == n - 1);
         }
@@ -408,6 +411,9 @@ void engine::commit() {
             }
         }
         if (!s.samples) {
+            if (s.n_past() == (int32_t) s.prompt.size()) {   // n_predict 0: the prompt was all there was to do
+                finish(s, DFLASH_LENGTH);
+            }
             continue;
         }
         s.emitted = s.walked.tokens;
@@ -586,10 +592,17 @@ int32_t engine::choose_block(const std::vector<slot *> & drafting) {
         return std::max(fixed, last_choice_.length);
     }
     if (last_choice_.length > 1) {
+        const double gain = last_choice_.gain / drafting.size();
+        if (gain < 2.0 && ++since_plain_ >= REFRESH) {
+            since_plain_ = 0;
+            last_reason_ = "plain step to measure";
+            return 1;
+        }
         last_reason_ = "drafting pays";
         rest_ = backoff_ = 0;
         return last_choice_.length;
     }
+    since_plain_ = 0;
     // Plain decoding wins now. Text changes: try again after a while, ever more rarely.
     if (rest_ > 0) {
         --rest_;
@@ -600,95 +613,6 @@ int32_t engine::choose_block(const std::vector<slot *> & drafting) {
     rest_    = backoff_;
     last_reason_ = "probe";
     return std::min(8, most);
-}
-
-// ---- proof ----
-
-void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
-    slot & s = idle_slot(i);
-    dflash_request r = {};
-    r.tokens   = tokens;
-    r.n_tokens = n;
-    check(r);
-    if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
-        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
-    }
-    forget(s);
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
-    try {
-        for (int32_t at = 0; at < n - 1;) {
-            // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
-            const int32_t rows = std::min(width, n - 1 - at);
-            llama_batch_ext_clear(batch_.get());
-            n_rows_ = 0;
-            for (int32_t k = 0; k < rows; ++k) {
-                add_row(s, tokens[at + k], at + k, true);
-            }
-            process_or_throw("score");
-            for (int32_t k = 0; k < rows; ++k) {
-                const int32_t of = at + k + 1;   // the token these logits predict
-                if (of < from) {
-                    continue;
-                }
-                const float * row  = llama_get_logits_ith(ctx_.get(), k);
-                const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
-                if (best_id)    { best_id[of - from]    = best; }
-                if (best_logit) { best_logit[of - from] = row[best]; }
-                if (logit)      { logit[of - from]      = row[tokens[of]]; }
-            }
-            at += rows;
-        }
-    } catch (...) {
-        forget(s);
-        s.n_rows = 0;
-        throw;
-    }
-    s.n_rows = 0;
-    forget(s);
-}
-
-void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
-    slot & s = idle_slot(i);
-    if (!drafter_) {
-        throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
-    }
-    dflash_request r = {};
-    r.tokens   = tokens;
-    r.n_tokens = n;
-    check(r);
-    if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
-        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
-    }
-    forget(s);
-    draft_probe full;
-    try {
-        for (int32_t at = 0; at < n - 1;) {
-            const int32_t rows = std::min(n_rows_max_, n - 1 - at);
-            llama_batch_ext_clear(batch_.get());
-            n_rows_ = 0;
-            for (int32_t k = 0; k < rows; ++k) {
-                add_row(s, tokens[at + k], at + k, k == rows - 1);
-            }
-            process_or_throw("draft_probe");
-            keep_taps(s, 0, rows);
-            at += rows;
-        }
-        std::vector<draft> drafts;
-        drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
-    } catch (...) {
-        forget(s);
-        s.n_rows = 0;
-        throw;
-    }
-    s.n_rows = 0;
-    forget(s);
-    const auto copy = [](const auto & from, auto * to) {
-        if (to) { std::copy(from.begin(), from.end(), to); }
-    };
-    copy(full.hidden, hidden);
-    copy(full.logits, logits);
-    copy(full.ids, ids);
-    copy(full.scores, scores);
 }
 
 }  // namespace dflash

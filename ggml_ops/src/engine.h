@@ -123,6 +123,7 @@ class engine {
     void draft_and_grow();
 
     slot &  idle_slot(int32_t slot);
+    void    check_tokens(const dflash_request & request) const;
     void    add_row(slot & s, int32_t token, int32_t pos, bool output);
     void    keep_taps(slot & s, int32_t row, int32_t n);
     void    count(slot & s, const tree & t);             // statistics of a walk
@@ -157,6 +158,7 @@ class engine {
     double     other_ms_ = 0, rebuild_ms_ = 0;           // of a step beyond its passes; of a pass whose width differs from the last one's
     int32_t    last_rows_ = 0;
     int32_t    rest_ = 0, backoff_ = 0;                  // steps without drafting before the next probe
+    int32_t    since_plain_ = 0;
     experience    last_seen_[2];                         // of the last answers, sampled and greedy: where a new one starts
     length_choice last_choice_;
     std::string   last_reason_;

@@ -489,6 +489,13 @@ private:
                 fail_key(key, "must have one flag for each of the " + std::to_string(n_layer) + " layers, and at least one set, because there is a sliding window");
             }
         }
+        // A reduced vocabulary comes with an output matrix of one row per entry; otherwise rows are scattered that do not exist.
+        if (const gguf_tensor * d2t = file.find_tensor("d2t"); d2t != nullptr) {
+            const gguf_tensor * output = file.find_tensor("output.weight");
+            if (!d2t->is_vector() || output == nullptr || output->ne[1] != d2t->ne[0]) {
+                fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
+            }
+        }
         check_selector();
     }
 

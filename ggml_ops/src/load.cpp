@@ -24,6 +24,8 @@ void llama_deleter::operator()(common_chat_templates * t) const { common_chat_te
 
 namespace {
 
+constexpr int32_t DEFAULT_CTX = 16384;   // of a slot: a 256k model must not fill the memory unasked
+
 ggml_type cache_type(const char * name, const char * field, bool drafter) {
     const std::string n = name && *name ? name : "f16";
     for (const ggml_type t : { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1 }) {
@@ -136,7 +138,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     const int32_t block = has_drafter ? access_drafter(draft_model_.get()).block_size : 1;
 
     const int32_t n_train = llama_model_n_ctx_train(model_.get());
-    n_ctx_slot_ = p.n_ctx ? (int32_t) (p.n_ctx / p.n_slots) : n_train;
+    n_ctx_slot_ = p.n_ctx ? (int32_t) (p.n_ctx / p.n_slots) : std::min(n_train, DEFAULT_CTX);
     check_range("n_ctx per slot", n_ctx_slot_, 8, 1 << 30);
     n_rows_max_ = (int32_t) std::min({ p.n_batch, p.n_ubatch, (uint32_t) n_ctx_slot_ * p.n_slots });
     if ((int32_t) p.n_slots > n_rows_max_) {

@@ -1,0 +1,96 @@
+// Open looks at a target and a drafter, for tests: teacher-forced scores, and one drafter pass with all of its outputs.
+
+#include "engine.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
+    slot & s = idle_slot(i);
+    dflash_request r = {};
+    r.tokens   = tokens;
+    r.n_tokens = n;
+    check_tokens(r);
+    if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
+        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
+    }
+    forget(s);
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    try {
+        for (int32_t at = 0; at < n - 1;) {
+            // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
+            const int32_t rows = std::min(width, n - 1 - at);
+            llama_batch_ext_clear(batch_.get());
+            n_rows_ = 0;
+            for (int32_t k = 0; k < rows; ++k) {
+                add_row(s, tokens[at + k], at + k, true);
+            }
+            process_or_throw("score");
+            for (int32_t k = 0; k < rows; ++k) {
+                const int32_t of = at + k + 1;   // the token these logits predict
+                if (of < from) {
+                    continue;
+                }
+                const float * row  = llama_get_logits_ith(ctx_.get(), k);
+                const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
+                if (best_id)    { best_id[of - from]    = best; }
+                if (best_logit) { best_logit[of - from] = row[best]; }
+                if (logit)      { logit[of - from]      = row[tokens[of]]; }
+            }
+            at += rows;
+        }
+    } catch (...) {
+        forget(s);
+        s.n_rows = 0;
+        throw;
+    }
+    s.n_rows = 0;
+    forget(s);
+}
+
+void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
+    slot & s = idle_slot(i);
+    if (!drafter_) {
+        throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
+    }
+    dflash_request r = {};
+    r.tokens   = tokens;
+    r.n_tokens = n;
+    check_tokens(r);
+    if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
+        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
+    }
+    forget(s);
+    draft_probe full;
+    try {
+        for (int32_t at = 0; at < n - 1;) {
+            const int32_t rows = std::min(n_rows_max_, n - 1 - at);
+            llama_batch_ext_clear(batch_.get());
+            n_rows_ = 0;
+            for (int32_t k = 0; k < rows; ++k) {
+                add_row(s, tokens[at + k], at + k, k == rows - 1);
+            }
+            process_or_throw("draft_probe");
+            keep_taps(s, 0, rows);
+            at += rows;
+        }
+        std::vector<draft> drafts;
+        drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
+    } catch (...) {
+        forget(s);
+        s.n_rows = 0;
+        throw;
+    }
+    s.n_rows = 0;
+    forget(s);
+    const auto copy = [](const auto & from, auto * to) {
+        if (to) { std::copy(from.begin(), from.end(), to); }
+    };
+    copy(full.hidden, hidden);
+    copy(full.logits, logits);
+    copy(full.ids, ids);
+    copy(full.scores, scores);
+}
+
+}  // namespace dflash
