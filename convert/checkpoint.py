@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import Any
 from dflash_local.errors import ConvertError
 
 from .safetensors_file import StoredTensor, read_header
+from .strict_json import DuplicateKeyError, strict_json
 
 _CONFIG = "config.json"
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_WHOLE = "download the whole checkpoint"
 _PREFIX = "model."  # some checkpoints wrap the drafter once more
 
 
@@ -30,7 +31,9 @@ class Checkpoint:
     def open(cls, directory: Path) -> Checkpoint:
         """Raises ConvertError whose `field` is the file or tensor to blame."""
         if not directory.is_dir():
-            raise ConvertError(f"{directory} is not a directory", hint="give the directory that holds config.json and the safetensors files")
+            raise ConvertError(
+                f"{directory} is not a directory", hint="give the directory that holds config.json and the safetensors files"
+            )
         config = _json_object(directory / _CONFIG)
         if (directory / "mask_embedding.pt").exists():
             raise ConvertError(
@@ -51,12 +54,14 @@ class Checkpoint:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = strict_json(path.read_bytes())
     except FileNotFoundError:
-        raise ConvertError(f"{path.parent} has no {path.name}", field=path.name, hint="download the whole checkpoint") from None
+        raise ConvertError(f"{path.parent} has no {path.name}", field=path.name, hint=_WHOLE) from None
     except OSError as error:
         raise ConvertError(f"cannot read {path}: {error.strerror}", field=path.name) from error
-    except (ValueError, RecursionError):
+    except DuplicateKeyError as error:
+        raise ConvertError(f"{path.name}: the key {error.key!r} is listed twice", field=error.key) from None
+    except ValueError:
         raise ConvertError(f"{path.name} is not JSON", field=path.name, hint="download the file again") from None
     if not isinstance(value, dict):
         raise ConvertError(f"{path.name} is not a JSON object", field=path.name, hint="download the file again")
@@ -65,7 +70,7 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 def _unindexed(directory: Path) -> list[StoredTensor]:
     """Tensors of a checkpoint without an index: one file, or a full set of `model-0000i-of-0000n.safetensors`."""
-    found = sorted(path for path in directory.glob("*.safetensors"))
+    found = sorted(directory.glob("*.safetensors"))
     if directory / _SINGLE in found:
         found = [directory / _SINGLE]
     if not found:
@@ -74,14 +79,11 @@ def _unindexed(directory: Path) -> list[StoredTensor]:
             field=_SINGLE,
             hint="download the whole checkpoint; a pytorch_model.bin must be saved as safetensors first",
         )
-    for path in found:
-        if match := re.search(r"-of-(\d{1,9})\.safetensors$", path.name):
-            if len(found) != int(match[1]):
-                raise ConvertError(f"{len(found)} of {int(match[1])} shards are there", field=path.name, hint="download the missing shards")
-        elif len(found) > 1:
-            raise ConvertError(
-                f"{directory} has {len(found)} safetensors files and no {_INDEX}", field=_INDEX, hint="download the whole checkpoint"
-            )
+    totals = {int(match[1]) if (match := re.search(r"-of-(\d{1,9})\.safetensors$", path.name)) else 1 for path in found}
+    if len(totals) > 1 or (len(found) > 1 and totals == {1}):
+        raise ConvertError(f"{directory} has {len(found)} safetensors files and no {_INDEX}", field=_INDEX, hint=_WHOLE)
+    if totals != {len(found)}:
+        raise ConvertError(f"{len(found)} of {max(totals)} shards are there", field=found[0].name, hint="download the missing shards")
     return [tensor for path in found for tensor in read_header(path)]
 
 
@@ -99,10 +101,8 @@ def _indexed(index: Path) -> list[StoredTensor]:
     for tensor in tensors:
         if tensor.name not in weight_map:
             raise ConvertError(f"tensor {tensor.name!r} in {tensor.path.name} is not in {index.name}", field=tensor.name)
-    absent = weight_map.keys() - {tensor.name for tensor in tensors}
+    absent = weight_map.items() - {(tensor.name, tensor.path.name) for tensor in tensors}
     if absent:
-        name = min(absent)
-        raise ConvertError(
-            f"tensor {name!r} is not in {weight_map[name]}, where {index.name} says it is", field=name, hint="download the shard again"
-        )
+        name, shard = min(absent)
+        raise ConvertError(f"tensor {name!r} is not in {shard}, where {index.name} says it is", field=name, hint=_WHOLE)
     return tensors

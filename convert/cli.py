@@ -27,7 +27,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER_DIR", help="directory with the drafter's config.json and safetensors files")
-    parser.add_argument("--target", type=Path, required=True, metavar="TARGET.gguf", help="GGUF of the model that the drafter was trained for")
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="TARGET.gguf", help="GGUF of the model that the drafter was trained for"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="file to write (default: DRAFTER_DIR's name and the type, here)")
     parser.add_argument("--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")

@@ -56,14 +56,14 @@ def convert(
     """
     if outtype not in _TYPES:
         raise ConvertError(f"unknown outtype {outtype!r}", field="outtype", hint=f"use one of {', '.join(_TYPES)}")
-    checkpoint, target, output = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
-    _check_output(output, target, checkpoint)
-    config = DrafterConfig.read(checkpoint.config, target)
+    checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
+    _check_output(path, model, checkpoint)
+    config = DrafterConfig.read(checkpoint.config, model)
     matrix_type, file_type = _TYPES[outtype]
     specs = _match(checkpoint, config)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, matrix_type) for spec in specs]
 
-    keys = metadata(config, target, checkpoint.directory.resolve().name)
+    keys = metadata(config, model, checkpoint.directory.resolve().name)
     keys["general.file_type"] = u32(file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
     total = sum(tensor.n_bytes for tensor in outputs)
@@ -76,10 +76,12 @@ def convert(
             progress(name, done, total)
 
     try:
-        write_gguf(output, keys, outputs, report)
+        write_gguf(path, keys, outputs, report)
     except OSError as error:
-        raise ConvertError(f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o") from error
-    return Conversion(output, config, len(outputs), total)
+        raise ConvertError(
+            f"cannot write {path}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
+        ) from error
+    return Conversion(path, config, len(outputs), total)
 
 
 def _check_output(output: Path, target: Target, checkpoint: Checkpoint) -> None:
@@ -112,9 +114,7 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
     return specs
 
 
-def _output_tensor(
-    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType
-) -> OutputTensor:
+def _output_tensor(spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType) -> OutputTensor:
     kind = spec.type if spec.type is not None else matrix_type
     if spec.shape[-1] % GGML_QUANT_SIZES[kind][0]:
         kind = GGMLQuantizationType.F16

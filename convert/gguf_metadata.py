@@ -1,8 +1,8 @@
-"""The key-value section of a GGUF file, read strictly and with little memory.
+"""The key-value section of a GGUF file, read strictly, with little memory, and written back as it was.
 
 `gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges that is
-more memory than the rest of a conversion. Here a string stays the bytes that it is in the file, so copying a tokenizer loses
-nothing, and tensor data is never touched.
+more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here a string stays the bytes that it is in
+the file, so copying a tokenizer loses nothing, and tensor data is never touched.
 Source: docs/gguf.md in the ggml repository.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,27 @@ def string(data: str) -> Value:
 
 def array(item: GGUFValueType, data: Sequence[Any]) -> Value:
     return Value(GGUFValueType.ARRAY, data, item)
+
+
+def pack_string(data: bytes | str) -> bytes:
+    raw = data.encode() if isinstance(data, str) else data
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def pack_metadata(metadata: Mapping[str, Value]) -> bytes:
+    """The pairs as they stand in a GGUF file, without their count."""
+    parts = []
+    for key, value in metadata.items():
+        parts += [pack_string(key), struct.pack("<I", value.type)]
+        items, kind = [value.data], value.type
+        if value.item is not None:
+            items, kind = value.data, value.item
+            parts.append(struct.pack("<IQ", kind, len(items)))
+        if kind == GGUFValueType.STRING:
+            parts += map(pack_string, items)
+        else:
+            parts.append(struct.pack(f"<{len(items)}{_FORMATS[kind]}", *items))
+    return b"".join(parts)
 
 
 def read_metadata(path: Path) -> dict[str, Value]:

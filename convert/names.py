@@ -93,11 +93,12 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
     if rope.kind in ("linear", "yarn"):
         keys["rope.scaling.type"] = string(rope.kind)
         keys["rope.scaling.factor"] = f32(rope.factor)
-    if rope.kind == "yarn":
+    if rope.yarn:
         keys["rope.scaling.original_context_length"] = u32(rope.n_ctx_original)
-        gguf_names = {"extrapolation_factor": "ext_factor", "attention_factor": "attn_factor"}
-        for name, value in rope.yarn.items():
-            keys[f"rope.scaling.yarn_{gguf_names.get(name, name)}"] = f32(value)
+        keys["rope.scaling.yarn_beta_fast"] = _maybe(rope.yarn.beta_fast)
+        keys["rope.scaling.yarn_beta_slow"] = _maybe(rope.yarn.beta_slow)
+        # llama.cpp overwrites yarn_attn_factor with the default scale and then multiplies by this key (llama-context.cpp)
+        keys["rope.scaling.attn_factor"] = _maybe(rope.yarn.attention_scale)
     return keys
 
 
@@ -123,8 +124,9 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
         yield _tensor("output", "lm_head", config.n_vocab_draft, n_embd)
     if config.n_vocab_draft < n_vocab:
         yield TensorSpec("d2t", (config.n_vocab_draft,), "d2t", (config.n_vocab_draft,), type=GGMLQuantizationType.I64)
-    if config.rope.kind == "llama3":
-        factors = tuple(config.rope.frequency_factors())
+    if config.rope.llama3:
+        # dimensions that are not rotated have a factor too, which is never read
+        factors = config.rope.frequency_factors() + (1.0,) * ((config.head_dim - config.rope.n_dims) // 2)
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)
     if config.conv:
         rank = config.conv.selector_rank
@@ -154,9 +156,9 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     yield _norm(f"{blk}.attn_q_norm", f"{src}.self_attn.q_norm", config.head_dim, rotated=True)
     yield _norm(f"{blk}.attn_k_norm", f"{src}.self_attn.k_norm", config.head_dim, rotated=True)
     yield _tensor(f"{blk}.attn_output", f"{src}.self_attn.o_proj", n_embd, n_q)
-    sinks = f"{src}.self_attn.sinks"
-    if sinks in found:
-        yield TensorSpec(f"{blk}.attn_sinks.weight", (config.n_head,), sinks, (config.n_head,), type=_F32)
+    for sinks in (f"{src}.self_attn.sinks", f"{src}.self_attn.attention_sink_bias"):
+        if sinks in found:
+            yield TensorSpec(f"{blk}.attn_sinks.weight", (config.n_head,), sinks, (config.n_head,), type=_F32)
     yield _norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
     yield _tensor(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
     yield _tensor(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)

@@ -8,7 +8,6 @@ Source: the format description in the safetensors repository's README.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -21,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dflash_local.errors import ConvertError
+
+from .strict_json import DuplicateKeyError, strict_json
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 _ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
@@ -98,10 +99,10 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
         raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
 
     try:
-        header = json.loads(text, object_pairs_hook=_unique_keys)
-    except _DuplicateKey as error:
+        header = strict_json(text)
+    except DuplicateKeyError as error:
         raise bad(f"the key {error.key!r} is listed twice", error.key) from None
-    except (ValueError, RecursionError):  # ValueError covers bad JSON, bad UTF-8 and absurd numbers
+    except ValueError:
         raise bad("its header is not JSON") from None
     if not isinstance(header, dict):
         raise bad("its header is not a JSON object")
@@ -145,18 +146,3 @@ def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str,
 
 def _is_sizes(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
-
-
-class _DuplicateKey(Exception):
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise _DuplicateKey(key)
-        result[key] = value
-    return result

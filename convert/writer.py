@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter
+from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_VERSION, GGMLQuantizationType
 
-from .gguf_metadata import Value
+from .gguf_metadata import Value, pack_metadata, pack_string
 
+_ALIGNMENT = GGUF_DEFAULT_ALIGNMENT
 Chunks = Iterable[npt.NDArray[Any]]
 
 
@@ -34,46 +36,38 @@ class OutputTensor:
         return math.prod(self.shape) // block * block_bytes
 
 
-def write_gguf(path: Path, metadata: Mapping[str, Value], tensors: list[OutputTensor], progress: Callable[[str, int], None]) -> None:
+def write_gguf(path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Callable[[str, int], None]) -> None:
     """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk.
 
-    `metadata` starts with `general.architecture`. A file that was there before stays until the new one is complete.
+    A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in memory.
     """
-    with _complete_or_absent(path) as temporary:
-        writer = GGUFWriter(None, str(metadata["general.architecture"].data))
-        for key, value in metadata.items():
-            if key != "general.architecture":  # GGUFWriter has written it
-                writer.add_key_value(key, value.data, value.type, value.item)
+    with _complete_or_absent(path) as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))
+        offset = 0
         for tensor in tensors:
-            # float32 stands for "the shape is in elements"; the type that counts is the last argument
-            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype(np.float32), tensor.n_bytes, tensor.type)
-        try:
-            writer.write_header_to_file(temporary)
-            writer.write_kv_data_to_file()
-            writer.write_ti_data_to_file()
-            assert writer.fout is not None
-            file = writer.fout[0]
-            writer.write_padding(file, file.tell())
-            for tensor in tensors:
-                # GGUFWriter.write_tensor_data wants a whole tensor in memory
-                written = 0
-                for chunk in tensor.chunks():
-                    file.write(np.ascontiguousarray(chunk).data)
-                    written += chunk.nbytes
-                    progress(tensor.name, chunk.nbytes)
-                assert written == tensor.n_bytes, tensor.name
-                writer.write_padding(file, written)
-            file.flush()
-            os.fsync(file.fileno())
-        finally:
-            writer.close()
+            n_dims = len(tensor.shape)
+            file.write(pack_string(tensor.name))
+            file.write(struct.pack(f"<I{n_dims}QIQ", n_dims, *reversed(tensor.shape), tensor.type, offset))
+            offset += tensor.n_bytes + -tensor.n_bytes % _ALIGNMENT
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        for tensor in tensors:
+            written = 0
+            for chunk in tensor.chunks():
+                file.write(np.ascontiguousarray(chunk).data)
+                written += chunk.nbytes
+                progress(tensor.name, chunk.nbytes)
+            assert written == tensor.n_bytes, tensor.name
+            file.write(bytes(-written % _ALIGNMENT))
 
 
 @contextmanager
-def _complete_or_absent(path: Path) -> Iterator[Path]:
+def _complete_or_absent(path: Path) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield temporary
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

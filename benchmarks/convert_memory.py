@@ -1,0 +1,224 @@
+"""Peak memory of a conversion, on a synthetic checkpoint of several gigabytes.
+
+Usage: python benchmarks/convert_memory.py [--gigabytes 3] [--outtypes f16 q8_0] [--folder DIR]
+
+Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model with as many layers as the size takes) and the
+GGUF header of a target with 151,936 tokens, converts in a process of its own and reads that process's peak resident memory. The
+limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes benchmarks/results/convert_memory.json, and fails if
+a peak is above the limit. Needs about twice the size on disk (in DIR, default the system's temporary folder), freed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGUFValueType
+
+from dflash_local.convert import OUTTYPES
+from dflash_local.convert.gguf_metadata import array, pack_metadata, string, u32
+
+RESULT = Path(__file__).parent / "results" / "convert_memory.json"
+MB = 1_000_000
+N_TARGET_LAYER = 36
+CHILD = """
+import json, re, sys
+from pathlib import Path
+from dflash_local.convert import convert
+
+def peak():  # bytes; what /proc says is not spoiled by the memory of the process that started this one
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\\s*(\\d+) kB", status.read_text())[1]) * 1024
+    import resource
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+before = peak()
+convert(sys.argv[1], sys.argv[2], sys.argv[3], outtype=sys.argv[4])
+print(json.dumps([before, peak()]))
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the synthetic drafter; the defaults are those of a drafter for an 8b model."""
+
+    n_embd: int = 4096
+    n_ff: int = 12288
+    n_head: int = 32
+    n_head_kv: int = 8
+    head_dim: int = 128
+    n_taps: int = 5
+    n_vocab: int = 151_936
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One conversion. Sizes in bytes; `idle` is the process's peak before it began."""
+
+    outtype: str
+    checkpoint: int
+    largest_tensor: int
+    limit: int
+    idle: int
+    peak: int
+    seconds: float
+
+    @property
+    def row(self) -> str:
+        sizes = (self.checkpoint, self.largest_tensor, self.limit, self.idle, self.peak)
+        return f"| {self.outtype} | " + " | ".join(f"{size / MB:,.0f}" for size in sizes) + f" | {self.seconds:.1f} |"
+
+
+HEADER = """\
+| outtype | checkpoint MB | largest tensor MB | limit MB | idle process MB | peak MB | seconds |
+|---|---:|---:|---:|---:|---:|---:|"""
+
+
+def write_checkpoint(folder: Path, shape: Shape, n_bytes: int, shard_bytes: int) -> tuple[int, int]:
+    """A checkpoint of at least `n_bytes` in shards; returns its size and that of its largest tensor."""
+    n_layer, sizes = 1, list(tensors(shape, 1))
+    while sum(2 * math.prod(size) for _, size in sizes) < n_bytes:
+        n_layer += 1
+        sizes = list(tensors(shape, n_layer))
+    config = {
+        "architectures": ["DFlashDraftModel"],
+        "block_size": 16,
+        "dflash_config": {"mask_token_id": 3, "target_layer_ids": list(range(1, 7 * shape.n_taps, 7))},
+        "head_dim": shape.head_dim,
+        "hidden_size": shape.n_embd,
+        "intermediate_size": shape.n_ff,
+        "max_position_embeddings": 40960,
+        "num_attention_heads": shape.n_head,
+        "num_hidden_layers": n_layer,
+        "num_key_value_heads": shape.n_head_kv,
+        "num_target_layers": N_TARGET_LAYER,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "vocab_size": shape.n_vocab,
+    }
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    shards: list[list[tuple[str, tuple[int, ...]]]] = [[]]
+    filled = 0
+    for name, size in sizes:
+        if filled > shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append((name, size))
+        filled += 2 * math.prod(size)
+    weight_map = {}
+    for i, part in enumerate(shards):
+        file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
+        weight_map.update({name: file for name, _ in part})
+        write_shard(folder / file, part)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    all_bytes = [2 * math.prod(size) for _, size in sizes]
+    return sum(all_bytes), max(all_bytes)
+
+
+def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of a DFlash checkpoint."""
+    n_embd, n_ff = shape.n_embd, shape.n_ff
+    n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
+    yield from {"fc.weight": (n_embd, shape.n_taps * n_embd), "hidden_norm.weight": (n_embd,), "norm.weight": (n_embd,)}.items()
+    for i in range(n_layer):
+        for name, size in {
+            "input_layernorm": (n_embd,),
+            "post_attention_layernorm": (n_embd,),
+            "self_attn.q_proj": (n_q, n_embd),
+            "self_attn.k_proj": (n_kv, n_embd),
+            "self_attn.v_proj": (n_kv, n_embd),
+            "self_attn.o_proj": (n_embd, n_q),
+            "self_attn.q_norm": (shape.head_dim,),
+            "self_attn.k_norm": (shape.head_dim,),
+            "mlp.gate_proj": (n_ff, n_embd),
+            "mlp.up_proj": (n_ff, n_embd),
+            "mlp.down_proj": (n_embd, n_ff),
+        }.items():
+            yield f"layers.{i}.{name}.weight", size
+
+
+def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
+    """Weights repeat a block of 16 MB: what they are does not matter, that they are on the disk does."""
+    block = (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    header: dict[str, Any] = {}
+    end = 0
+    for name, size in part:
+        begin, end = end, end + 2 * math.prod(size)
+        header[name] = {"dtype": "BF16", "shape": list(size), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for at in range(0, end, len(block)):
+            file.write(block[: end - at])
+
+
+def write_target(path: Path, shape: Shape) -> Path:
+    """The header of a target's GGUF, with a tokenizer of real size."""
+    tokens = [f"token{i}" for i in range(shape.n_vocab)]
+    metadata = {
+        "general.architecture": string("qwen3"),
+        "qwen3.block_count": u32(N_TARGET_LAYER),
+        "qwen3.embedding_length": u32(shape.n_embd),
+        "tokenizer.ggml.model": string("gpt2"),
+        "tokenizer.ggml.tokens": array(GGUFValueType.STRING, tokens),
+        "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [1] * len(tokens)),
+        "tokenizer.ggml.merges": array(GGUFValueType.STRING, [f"{token} {token}" for token in tokens]),
+    }
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(metadata)) + pack_metadata(metadata))
+    return path
+
+
+def measure(
+    folder: Path, outtypes: list[str], n_bytes: int, shape: Shape | None = None, shard_bytes: int = 1000 * MB
+) -> Iterator[Measurement]:
+    """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`; `folder` is empty again at the end."""
+    shape = shape or Shape()
+    checkpoint, output = folder / "checkpoint", folder / "out.gguf"
+    target = write_target(folder / "target.gguf", shape)
+    try:
+        size, largest = write_checkpoint(checkpoint, shape, n_bytes, shard_bytes)
+        for outtype in outtypes:
+            start = time.monotonic()
+            command = [sys.executable, "-c", CHILD, str(checkpoint), str(target), str(output), outtype]
+            idle, peak = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            yield Measurement(outtype, size, largest, 2 * largest + 300 * MB, idle, peak, round(time.monotonic() - start, 1))
+            output.unlink()
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        for path in (output, target):
+            path.unlink(missing_ok=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Peak memory of `dflash-local convert` on a large synthetic checkpoint.")
+    parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
+    parser.add_argument("--outtypes", nargs="+", choices=OUTTYPES, default=["f16", "q8_0"], help="types to convert to (default: f16 q8_0)")
+    parser.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
+    args = parser.parse_args()
+    print(HEADER)
+    done = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for measurement in measure(Path(folder), args.outtypes, int(args.gigabytes * 1000 * MB)):
+            done.append(measurement)
+            print(measurement.row, flush=True)
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps([asdict(measurement) for measurement in done], indent=1) + "\n")
+    return int(any(measurement.peak > measurement.limit for measurement in done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Rotary position settings of a drafter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from .keys import Keys, wrong
+
+_KINDS = ("default", "linear", "yarn", "llama3")  # what upstream's dialect can say
+
+
+@dataclass(frozen=True)
+class Llama3:
+    """Bounds of llama3's frequency scaling (`_compute_llama3_parameters` in transformers)."""
+
+    low_freq_factor: float
+    high_freq_factor: float
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """YaRN's settings; None where llama.cpp and transformers have the same default.
+
+    `attention_scale` multiplies the scale `0.1 ln(factor) + 1` that both apply by default.
+    """
+
+    beta_fast: float | None
+    beta_slow: float | None
+    attention_scale: float | None
+
+
+@dataclass(frozen=True)
+class Rope:
+    """`n_dims` are the rotated dimensions of a head; `factor` and `n_ctx_original` mean nothing if `kind` is "default"."""
+
+    kind: str
+    theta: float
+    n_dims: int
+    factor: float = 1.0
+    n_ctx_original: int = 0
+    yarn: Yarn | None = None
+    llama3: Llama3 | None = None
+
+    @classmethod
+    def read(cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str]) -> Rope:
+        """Settings stand in `rope_parameters` or `rope_scaling`, the older ones at the top level; or once per kind of layer."""
+        place, found = keys.find("rope_parameters")
+        if found is None:
+            place, found = keys.find("rope_scaling")
+        chosen = {} if found is None else found
+        if not isinstance(chosen, dict):
+            raise wrong(place, "it must be an object")
+        per_layer_type = [chosen[name] for name in sorted(set(layer_types)) if isinstance(chosen.get(name), dict)]
+        if len(per_layer_type) > 1 and per_layer_type[0] != per_layer_type[1]:
+            raise wrong(place, "full and sliding layers rotate differently, the GGUF dialect of DFlash has one rotation")
+        if per_layer_type:
+            chosen = per_layer_type[0]
+        keys = keys.inside(place, chosen)
+
+        kind = chosen.get("rope_type") or chosen.get("type") or "default"  # "type" is the key's old name
+        if kind == "mrope":
+            kind = "default"  # the drafter sees text only, where both are the same
+        if kind not in _KINDS:
+            raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
+        n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
+        if not 2 <= n_dims <= head_dim or n_dims % 2:
+            raise wrong(keys.find("partial_rotary_factor")[0], f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs")
+        theta = keys.number("rope_theta", 10000.0)  # Qwen3Config's default
+        if kind == "default":
+            return cls(kind, theta, n_dims)
+        return cls(
+            kind,
+            theta,
+            n_dims,
+            factor=keys.number("factor"),
+            n_ctx_original=keys.integer("original_max_position_embeddings", n_ctx),
+            yarn=_yarn(keys) if kind == "yarn" else None,
+            llama3=_llama3(keys) if kind == "llama3" else None,
+        )
+
+    def frequency_factors(self) -> tuple[float, ...]:
+        """What llama3 divides the rotation frequencies by, `[n_dims / 2]`."""
+        assert self.llama3
+        low, high = self.llama3.low_freq_factor, self.llama3.high_freq_factor
+        factors = []
+        for i in range(self.n_dims // 2):
+            turns = self.n_ctx_original / (2 * math.pi * self.theta ** (2 * i / self.n_dims))
+            smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
+            factors.append(1 / ((1 - smooth) / self.factor + smooth))
+        return tuple(factors)
+
+
+def _yarn(keys: Keys) -> Yarn:
+    def scale(factor: float, mscale: float = 1.0) -> float:
+        return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
+
+    factor = keys.number("factor")
+    attention = keys.maybe_number("attention_factor")
+    mscale, mscale_all = keys.maybe_number("mscale"), keys.maybe_number("mscale_all_dim")
+    if attention is None and mscale and mscale_all:
+        attention = scale(factor, mscale) / scale(factor, mscale_all)
+    return Yarn(
+        beta_fast=keys.maybe_number("beta_fast"),
+        beta_slow=keys.maybe_number("beta_slow"),
+        attention_scale=None if attention is None else attention / scale(factor),
+    )
+
+
+def _llama3(keys: Keys) -> Llama3:
+    bounds = Llama3(keys.number("low_freq_factor"), keys.number("high_freq_factor"))
+    if bounds.high_freq_factor <= bounds.low_freq_factor:
+        raise wrong(keys.find("high_freq_factor")[0], "it must exceed low_freq_factor")
+    return bounds

@@ -1,0 +1,84 @@
+"""`dflash-local convert` on the command line."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_local.cli import main
+from dflash_local.convert.cli import _Progress
+
+from . import samples
+
+
+def test_convert(
+    target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", str(checkpoint), "--target", str(target), "--outtype", "q8_0"]) == 0
+    assert samples.read_keys(tmp_path / "drafter-q8_0.gguf")["general.file_type"] == 7
+    shown = capsys.readouterr()
+    assert "drafter-q8_0.gguf: DFlash drafter, 25 tensors" in shown.out
+    assert "block size 8, mask token 3, taps at the inputs of layers 1, 5" in shown.out
+    assert "100%" in shown.err
+
+
+def test_quiet(target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(checkpoint), "--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_error_is_two_lines(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = samples.write_checkpoint(tmp_path / "d", samples.config(hidden_size=64))
+    assert main(["convert", str(directory), "--target", str(target), "-o", str(tmp_path / "x.gguf")]) == 1
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("error: the drafter does not fit the target: hidden_size is 64")
+    assert shown[1].startswith("  fix: give the GGUF of the model")
+    assert not (tmp_path / "x.gguf").exists()
+
+
+@pytest.mark.parametrize("arguments", [["x"], ["x", "--target", "t", "--outtype", "q4_0"], ["--target", "t"]])
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["convert", *arguments])
+    assert exit_.value.code == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    progress = _Progress(stream)
+    for done in range(1, 1001):
+        progress(f"blk.{done}.attn_q.weight", done, 1000)
+    progress.close()
+    lines = stream.getvalue().split("\r")
+    assert 2 <= len(lines) < 50  # not one for each step
+    assert "100%" in lines[-1] and lines[-1].endswith("\n") and all(len(line.rstrip("\n")) < 60 for line in lines)
+
+
+def test_progress_elsewhere_is_a_line_for_each_tenth() -> None:
+    stream = io.StringIO()
+    progress = _Progress(stream)
+    for done in range(1, 1001):
+        progress("fc.weight", done, 1000)
+    progress.close()
+    assert stream.getvalue().count("\n") == 10
+
+
+def test_neither_torch_nor_safetensors_is_imported() -> None:
+    code = "import sys, dflash_local.convert.conversion; sys.exit(not {'torch', 'safetensors', 'transformers'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_needs_neither_numpy_nor_gguf() -> None:
+    code = "import sys, dflash_local.convert.cli; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
