@@ -62,7 +62,7 @@ class Engine:
     Args:
         model: the target, a GGUF file.
         drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
-        n_ctx: context of all slots together, in tokens; 0: the model's own length per slot.
+        n_ctx: context of all slots together, in tokens; 0: per slot the model's own length, at most 16384.
         n_slots: requests that run at the same time.
         n_batch, n_ubatch: rows of one target pass, and rows computed at once.
         n_threads, n_threads_batch: None: one per physical core.

@@ -126,7 +126,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     context = parser.add_argument_group("context and batching")
     add_flag(
         context, "-c", "--ctx-size", env="LLAMA_ARG_CTX_SIZE", dest="n_ctx", type=count(), default=0, metavar="N",
-        help="context of all slots together, in tokens (default: what the model was trained with, for each slot)",
+        help="context of all slots together, in tokens (default: for each slot what the model was trained with, 16384 at most)",
     )  # fmt: skip
     add_flag(
         context, "-np", "--parallel", env="LLAMA_ARG_N_PARALLEL", dest="n_slots", type=count(-1), default=1, metavar="N",

@@ -1,0 +1,265 @@
+"""The real thing: Engine over libdflash and the pocket pair. (tests/lossless proves what it says; here is how it behaves.)"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dflash_local import native
+from dflash_local.engine import Engine, SamplingParams
+from dflash_local.errors import ContextLengthError, DFlashError, ModelError, PairError, RequestError
+
+PROMPT = "<|im_start|>user\nWhat is 48 plus 24?<|im_end|>\n<|im_start|>assistant\n"
+MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "What is 48 plus 24?"}]
+GREEDY = SamplingParams(temperature=0)
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Get the weather in a city",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    }
+]
+
+
+@pytest.fixture(scope="module")
+def engine(pocket: dict[str, Path]) -> Iterator[Engine]:
+    with Engine(pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=4, n_threads=1, warmup=False) as engine:
+        yield engine
+
+
+def test_generate_and_timings(engine: Engine) -> None:
+    done = engine.generate(PROMPT, temperature=0, max_tokens=60, budget=16, cache_prompt=False)
+    assert done.prompt_tokens == len(engine.tokenize(PROMPT))
+    assert len(done.tokens) == 60
+    assert done.finish_reason == "length"
+    timings = done.timings
+    assert timings.draft_n >= timings.draft_n_accepted > 0
+    assert sum(done.acceptance_lengths) == 59
+    assert timings.n_passes == len(done.acceptance_lengths)
+    assert timings.acceptance_length == pytest.approx(59 / timings.n_passes)
+    assert timings.acceptance_length > 1.5
+    assert timings.prompt_ms > 0
+    assert timings.predicted_ms > 0
+
+
+def test_stream_is_generate_in_pieces(engine: Engine) -> None:
+    whole = engine.generate(PROMPT, temperature=0, max_tokens=60)
+    chunks = list(engine.stream(PROMPT, temperature=0, max_tokens=60))
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    assert [token for chunk in chunks for token in chunk.tokens] == whole.tokens
+    assert chunks[0].accepted is None
+    assert engine.detokenize(whole.tokens) == whole.text
+
+
+def test_slots_at_once_answer_as_alone(engine: Engine) -> None:
+    prompts = [PROMPT.replace("48", str(number)) for number in range(10, 18)]
+    alone = [engine.generate(prompt, temperature=0, max_tokens=40).text for prompt in prompts]
+    together = [engine.submit(engine.tokenize(prompt), GREEDY, max_tokens=40) for prompt in prompts]
+    assert [generation.result(60).text for generation in together] == alone
+
+
+def test_prefix_reuse(engine: Engine) -> None:
+    first = engine.generate(PROMPT, temperature=0, max_tokens=20)
+    again = engine.generate(PROMPT, temperature=0, max_tokens=20)
+    assert again.cached_tokens == again.prompt_tokens - 1
+    assert again.tokens == first.tokens
+    assert engine.generate(PROMPT, temperature=0, max_tokens=20, cache_prompt=False).cached_tokens == 0
+
+
+def test_cancel(engine: Engine) -> None:
+    generation = engine.submit(engine.tokenize(PROMPT), GREEDY, budget=1, max_tokens=900)
+    next(iter(generation))
+    generation.cancel()
+    assert generation.result(10).finish_reason in ("cancelled", "stop")
+    assert engine.n_running == 0
+
+
+def test_asyncio(engine: Engine) -> None:
+    async def main() -> str:
+        return "".join([chunk.text async for chunk in engine.submit(engine.tokenize(PROMPT), GREEDY, max_tokens=30)])
+
+    assert asyncio.run(main()) == engine.generate(PROMPT, temperature=0, max_tokens=30).text
+
+
+def test_chat(engine: Engine) -> None:
+    done = engine.chat(MESSAGES, temperature=0, max_tokens=90)
+    streamed = list(engine.chat(MESSAGES, temperature=0, max_tokens=90, stream=True))
+    assert done.message["role"] == "assistant"
+    assert "".join(delta.text for delta in streamed) == done.text != ""
+    assert streamed[-1].finish_reason == done.finish_reason
+
+
+def test_tool_call(engine: Engine) -> None:
+    messages = [{"role": "user", "content": "What is the weather in Lisbon?"}]
+    done = engine.chat(messages, tools=TOOLS, tool_choice="required", temperature=0, max_tokens=80)
+    assert done.finish_reason == "tool_calls"
+    call = done.message["tool_calls"][0]["function"]
+    assert call["name"] == "get_weather"
+    assert "city" in json.loads(call["arguments"])
+
+
+def test_json_schema_holds(engine: Engine) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]}
+    response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for seed in range(5):
+        done = engine.chat(MESSAGES, response_format=response_format, temperature=1.5, seed=seed, max_tokens=200)
+        answer = json.loads(done.text)
+        assert type(answer["n"]) is int
+        assert type(answer["ok"]) is bool
+
+
+def test_same_seed_same_text(engine: Engine) -> None:
+    texts = [engine.generate(PROMPT, temperature=1.0, seed=5, max_tokens=40).text for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len({engine.generate(PROMPT, temperature=1.5, max_tokens=40).text for _ in range(5)}) > 1
+
+
+def test_score_and_probe(engine: Engine) -> None:
+    tokens = engine.tokenize(PROMPT)
+    answer = engine.generate(tokens, temperature=0, max_tokens=20).tokens
+    score = engine.score(tokens + answer, len(tokens))
+    np.testing.assert_array_equal(score.best_id, answer)
+    np.testing.assert_array_equal(score.best_logit, score.logit)
+    probe = engine.draft_probe(tokens + answer[:3], 8)
+    assert probe.hidden.shape == (8, engine.info["drafter"]["n_embd"])
+    assert probe.logits.shape == (8, engine.n_vocab)
+    assert probe.ids.shape == probe.scores.shape == (8, engine.info["drafter"]["top_k"])
+    np.testing.assert_array_equal(probe.logits[1:].argmax(1), probe.ids[1:, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"grammar": "root ::= ("}, "grammar"),
+        ({"grammar": "root ::= [a]", "json_schema": {}}, "json_schema"),
+        ({"json_schema": {"type": "nonsense"}}, "json_schema"),
+        ({"samplers": ["magic"]}, "samplers[0]"),
+        ({"logit_bias": {"99999": 1}}, "logit_bias"),
+        ({"logit_bias": 3}, "logit_bias"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+        ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers[0]"),
+    ],
+)
+def test_bad_sampling_is_refused_at_once(engine: Engine, options: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        engine.submit(engine.tokenize(PROMPT), SamplingParams(**options))
+    assert (caught.value.param or "").startswith(param.split("[")[0])
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+        ({"messages": MESSAGES, "tools": {}}, "tools"),
+        ({"messages": MESSAGES, "tool_choice": "maybe"}, "tool_choice"),
+        ({"messages": MESSAGES, "response_format": {"type": "poem"}}, "response_format.type"),
+    ],
+)
+def test_bad_chats_name_the_field(engine: Engine, body: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        engine.apply_chat(body)
+    assert caught.value.param == param
+
+
+def test_a_template_of_ones_own(pocket: dict[str, Path]) -> None:
+    template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    with Engine(pocket["target"], n_ctx=256, n_threads=1, warmup=False, chat_template=template) as engine:
+        assert engine.apply_chat({"messages": MESSAGES}).prompt == "[What is 48 plus 24?]"
+
+
+def test_context(pocket: dict[str, Path]) -> None:
+    with Engine(pocket["target"], pocket["dflash2"], n_ctx=256, n_threads=1, warmup=False) as engine:
+        assert engine.n_ctx_slot == 256
+        with pytest.raises(ContextLengthError):
+            engine.generate([5] * 256)
+        done = engine.generate(PROMPT, ignore_eos=True, temperature=0)
+        assert done.finish_reason == "length"
+        assert done.prompt_tokens + len(done.tokens) in (256, 257)
+
+
+def test_stats(engine: Engine) -> None:
+    engine.generate(PROMPT, max_tokens=5)
+    assert engine.stats()["steps"] > 0
+
+
+def test_wrong_files(pocket: dict[str, Path], tmp_path: Path) -> None:
+    torn = tmp_path / "torn.gguf"
+    torn.write_bytes(pocket["target"].read_bytes()[:100_000])
+    with pytest.raises(ModelError, match="torn"):
+        Engine(torn)
+    with pytest.raises(ModelError, match=r"nowhere\.gguf"):
+        Engine(tmp_path / "nowhere.gguf")
+    with pytest.raises((ModelError, PairError)):
+        Engine(pocket["target"], pocket["target"])
+    with pytest.raises(RequestError):
+        Engine(pocket["target"], n_slots=0)
+    with pytest.raises(RequestError):
+        Engine(pocket["target"], n_slots=1000)
+    with pytest.raises(DFlashError):
+        Engine(pocket["target"], cache_type_k="q17")
+
+
+def test_loading_reports_progress_and_can_be_cancelled(pocket: dict[str, Path]) -> None:
+    seen: list[float] = []
+    Engine(pocket["target"], n_ctx=256, warmup=False, progress=lambda done: seen.append(done) or True).close()  # type: ignore[func-returns-value]
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    with pytest.raises(DFlashError):
+        Engine(pocket["target"], n_ctx=256, warmup=False, progress=lambda _: False)
+
+
+def test_native_messages_reach_logging(pocket: dict[str, Path], caplog: pytest.LogCaptureFixture) -> None:
+    native.set_log_level(logging.INFO)
+    try:
+        with caplog.at_level(logging.INFO, "dflash_local.native"):
+            Engine(pocket["target"], n_ctx=256, warmup=False).close()
+        assert any("qwen3" in record.message for record in caplog.records)
+    finally:
+        native.set_log_level(logging.WARNING)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    ["", "engine.close()", "del engine", "import sys; sys.exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"],
+)
+def test_the_interpreter_ends_cleanly(pocket: dict[str, Path], ending: str) -> None:
+    """An engine that is busy when the interpreter ends neither hangs nor crashes it."""
+    program = f"""
+from dflash_local import Engine
+engine = Engine({str(pocket["target"])!r}, n_ctx=4096, n_threads=1, warmup=False)
+generation = engine.submit(engine.tokenize("x"), max_tokens=3000)
+next(iter(generation))
+{ending}
+"""
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    expected = 3 if "exit" in ending else -signal.SIGINT if "SIGINT" in ending else 0
+    assert done.returncode == expected, done.stderr
+    assert time.monotonic() - begin < 30
+
+
+def test_the_library_describes_itself() -> None:
+    info = native.library_info()
+    assert info["abi"] == native.ABI_VERSION
+    assert any(device["type"] == "cpu" for device in info["devices"])
