@@ -45,7 +45,7 @@ lint: setup-test
 
 native-test: setup-test
 	@mkdir -p build/native
-	@cmake -S ggml_ops/tests -B build/native -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="$(SANITIZE)" > build/native.log || { cat build/native.log; exit 1; }
+	@cmake -S ggml_ops/tests -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="$(SANITIZE)" > build/native.log || { cat build/native.log; exit 1; }
 	@cmake --build build/native --parallel > build/native.log || { cat build/native.log; exit 1; }
 	@ctest --test-dir build/native --output-on-failure
 
