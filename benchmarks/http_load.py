@@ -1,0 +1,250 @@
+"""Servers as child processes and clients that load them: what every HTTP benchmark here is made of."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HOST = "127.0.0.1"
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class LoadError(RuntimeError):
+    """A server did not start, or did not answer a benchmark's request."""
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind((HOST, 0))
+        return int(s.getsockname()[1])
+
+
+class Server:
+    """One HTTP server in a process group of its own. `argv` gets `--host H --port P` appended.
+
+    Use as a context manager: entering waits for `/health` to answer 200, leaving ends the whole group.
+    """
+
+    def __init__(self, name: str, argv: Sequence[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.name = name
+        self.port = free_port()
+        self.argv = [*argv, "--host", HOST, "--port", str(self.port)]
+        self.log = log
+        self.env = {**os.environ, **(env or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.env, start_new_session=True
+            )
+        try:
+            self._wait_healthy(timeout=300.0)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server: SIGTERM, ten seconds later SIGKILL, to the whole process group."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, sign)
+            except ProcessLookupError:
+                break
+            try:
+                process.wait(timeout=10.0)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+
+    def cpu_seconds(self) -> float:
+        """User + system time of the server process so far."""
+        if self._process is None:
+            raise LoadError(f"{self.name} is not running")
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+    def _wait_healthy(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        assert self._process is not None
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise LoadError(f"{self.name} ended with status {self._process.returncode}:\n{self._log_tail()}")
+            connection = http.client.HTTPConnection(HOST, self.port, timeout=5.0)
+            try:
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            finally:
+                connection.close()
+            time.sleep(0.1)
+        raise LoadError(f"{self.name} was not ready after {timeout:.0f} s:\n{self._log_tail()}")
+
+    def _log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt time.
+
+    `passes` are the target passes after the prompt's.
+    """
+
+    text: str
+    finish_reason: str
+    latency: float
+    ttft: float
+    predicted_per_second: float
+    passes: int
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """All answers of one prompt set, in prompt order, and the wall time from the first request to the last answer (seconds)."""
+
+    wall: float
+    answers: tuple[Answer, ...]
+
+
+def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadResult:
+    """Send all bodies to /v1/chat/completions from `clients` connections at once; each takes the next body when it is free.
+
+    Raises LoadError if any request fails: a benchmark with holes is no benchmark.
+    """
+    waiting: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+    for item in enumerate(bodies):
+        waiting.put(item)
+    answers: dict[int, Answer] = {}
+    errors: list[BaseException] = []
+
+    def client() -> None:
+        connection = http.client.HTTPConnection(HOST, port, timeout=600.0)
+        try:
+            while not errors:
+                try:
+                    index, body = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                answers[index] = _ask(connection, body)
+        except (OSError, ValueError, KeyError, http.client.HTTPException, LoadError) as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wall = time.perf_counter() - start
+    if errors:
+        raise LoadError(f"a request failed: {errors[0]!r}") from errors[0]
+    return LoadResult(wall, tuple(answers[i] for i in range(len(bodies))))
+
+
+def count_tokens(port: int, text: str) -> int:
+    """Tokens of a text in the words of the server's model. Servers count an answer's end token or don't; a text has one length."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=60.0)
+    try:
+        return len(_post(connection, "/tokenize", {"content": text})["tokens"])
+    finally:
+        connection.close()
+
+
+def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer:
+    start = time.perf_counter()
+    response = _send(connection, "/v1/chat/completions", body)
+    if body.get("stream"):
+        message, ttft = _read_stream(response, start)
+    else:
+        message, ttft = json.loads(response.read()), None
+    latency = time.perf_counter() - start
+    choice, timings = message["choices"][0], message["timings"]
+    return Answer(
+        text=_text(choice["message"]),
+        finish_reason=choice["finish_reason"],
+        latency=latency,
+        ttft=timings["prompt_ms"] / 1000.0 if ttft is None else ttft,
+        predicted_per_second=timings["predicted_per_second"],
+        passes=_passes(timings),
+    )
+
+
+def _passes(timings: dict[str, Any]) -> int:
+    """llama-server does not count its passes, but each gives one token besides the accepted ones; dflash-local's AL knows them."""
+    after_first = timings["predicted_n"] - 1
+    if timings.get("acceptance_length"):
+        return round(after_first / timings["acceptance_length"])
+    return max(after_first - timings.get("draft_n_accepted", 0), 0)
+
+
+def _post(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> Any:
+    return json.loads(_send(connection, path, body).read())
+
+
+def _send(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
+    connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise LoadError(f"{path}: HTTP {response.status}: {response.read(2000).decode(errors='replace')}")
+    return response
+
+
+def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict[str, Any], float]:
+    """Fold server-sent events into the shape of an unstreamed answer; also the time to the first text."""
+    message: dict[str, Any] = {}
+    reason, ttft = "", None
+    whole: dict[str, Any] = {}
+    for raw in response:
+        line = raw.strip()
+        if not line.startswith(b"data:") or line == b"data: [DONE]":
+            continue
+        event = json.loads(line[5:])
+        if "error" in event:
+            raise LoadError(f"error inside a stream: {event['error']}")
+        if event.get("timings"):
+            whole["timings"] = event["timings"]
+        for choice in event.get("choices", ()):
+            delta = choice.get("delta", {})
+            for key in ("content", "reasoning_content"):
+                if delta.get(key):
+                    message[key] = message.get(key, "") + delta[key]
+            message.setdefault("tool_calls", []).extend(delta.get("tool_calls") or [])
+            reason = choice.get("finish_reason") or reason
+            if ttft is None and any(delta.get(k) for k in ("content", "reasoning_content", "tool_calls")):
+                ttft = time.perf_counter() - start
+    whole["choices"] = [{"message": message, "finish_reason": reason}]
+    return whole, time.perf_counter() - start if ttft is None else ttft
+
+
+def _text(message: dict[str, Any]) -> str:
+    """Everything the model said, so that two systems' answers can be compared, streamed or not."""
+    calls = [call.get("function", {}) for call in message.get("tool_calls") or []]
+    said = [message.get("reasoning_content"), message.get("content"), *(c.get(key) for c in calls for key in ("name", "arguments"))]
+    return "".join(part for part in said if part)

@@ -1,0 +1,102 @@
+"""Upstream's own llama-server and llama-quantize, built from the unpatched pinned source: what dflash-local is measured against.
+
+Same source, compiler, optimization and backend as our own build, so that a difference between the two is ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dflash_local.build import installed_stamp
+from dflash_local.buildlog import BuildLog
+from dflash_local.errors import BuildError, DFlashError
+from dflash_local.inflate import Quantizer
+from dflash_local.recipe import make_recipe
+from dflash_local.upstream import Upstream, cache_dir, native_source
+
+PROGRAMS = ("llama-server", "llama-quantize")
+FLAGS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON",  # the programs are moved into the cache after the build
+    "-DBUILD_SHARED_LIBS=ON",
+    "-DLLAMA_BUILD_COMMON=ON",
+    "-DLLAMA_BUILD_TOOLS=ON",
+    "-DLLAMA_BUILD_SERVER=ON",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",  # would be downloaded
+    "-DLLAMA_CURL=OFF",
+)
+
+
+def pin() -> Upstream:
+    """What `patches/UPSTREAM` pins."""
+    return Upstream.read(native_source() / "patches" / "UPSTREAM")
+
+
+def build() -> Path:
+    """The folder that holds `PROGRAMS`, built for the backend of the installed build (without one: cpu) unless the cache has it.
+
+    DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
+    """
+    if given := os.environ.get("DFLASH_PEER_BIN"):
+        return _complete(Path(given))
+    source = native_source()
+    recipe = make_recipe(source, str((installed_stamp() or {}).get("backend", "cpu")))
+    flags = [*(flag for flag in recipe.flags if flag.startswith("-")), *FLAGS]
+    identity = json.dumps([recipe.upstream, flags, recipe.compilers, recipe.machine])
+    home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log") as log, tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+            _compile(Path(scratch), flags, log).rename(home)
+    return _complete(home)
+
+
+def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
+    upstream = pin()
+    log.say(f"upstream's own server, once: {upstream.package} {upstream.version}, unpatched (log: {log.path})")
+    upstream.unpack(upstream.fetch(log), scratch / "tree")
+    build = scratch / "build"
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # cmake and ninja from this environment
+    cmake = shutil.which("cmake", path=path)
+    if cmake is None:
+        raise BuildError("cmake is not on PATH", hint="run: make setup-test")
+    generator = ["-G", "Ninja"] if shutil.which("ninja", path=path) else []
+    configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
+    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", *PROGRAMS]
+    for command in (configure, compile_):
+        status, lines = log.run(command, env={**os.environ, "PATH": path})
+        if status != 0:
+            raise BuildError(f"upstream's server could not be built (log: {log.path})\n{log.excerpt(lines)}")
+    return build / "bin"
+
+
+def _complete(folder: Path) -> Path:
+    for program in PROGRAMS:
+        if not (folder / program).is_file():
+            raise BuildError(f"{folder} has no {program}", hint="delete the folder to build it again, or correct DFLASH_PEER_BIN")
+    return folder
+
+
+def quantizer(bins: Path) -> Quantizer:
+    """llama-quantize as a function, so that both sides read a file that upstream's own tool made."""
+
+    def quantize(source: Path, target: Path, ftype: str) -> None:
+        done = subprocess.run([str(bins / "llama-quantize"), str(source), str(target), ftype], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise DFlashError(f"llama-quantize failed on {source.name}: {done.stderr.strip()[-300:]}")
+
+    return quantize
+
+
+if __name__ == "__main__":
+    print(build())
