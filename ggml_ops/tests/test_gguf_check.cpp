@@ -1,0 +1,406 @@
+// gguf_check(): sound files pass, each way to be bad is refused with a sentence that names the culprit, and no bytes crash it.
+//
+// Every case below was, or would be, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
+
+#include "gguf_check.h"
+
+#include "gguf_file.h"
+
+#include "check.h"
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace dflash;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+enum : uint32_t { F32 = 0, F16 = 1, Q8_0 = 8, Q8_1 = 9, I8 = 24, I32 = 26, I64 = 27, F64 = 28 };
+
+template <typename T> std::string raw(T value) {
+    return std::string(reinterpret_cast<const char *>(&value), sizeof(T));
+}
+
+std::string text(const std::string & s) { return raw<uint64_t>(s.size()) + s; }
+
+// One key with its encoded value.
+struct pair {
+    std::string key;
+    uint32_t    type;
+    std::string body;
+};
+
+struct tensor {
+    std::string           name;
+    std::vector<uint64_t> dims;
+    uint32_t              type = F16;
+    std::string           data = "";            // "": zeros of the right size
+    uint64_t              skew = 0;             // added to the offset
+};
+
+// A GGUF file under construction.
+struct image {
+    std::vector<pair>   pairs;
+    std::vector<tensor> tensors;
+    std::string magic     = "GGUF";
+    uint32_t    version   = 3;
+    uint64_t    more_keys = 0;                  // claimed beyond those there are
+    uint64_t    more_tensors = 0;
+
+    void put(const std::string & key, uint32_t type, const std::string & body) {
+        drop(key);
+        pairs.push_back({ key, type, body });
+    }
+    void u32(const std::string & key, uint32_t v)  { put(key, 4, raw(v)); }
+    void f32(const std::string & key, float v)     { put(key, 6, raw(v)); }
+    void flag(const std::string & key, bool v)     { put(key, 7, raw(v)); }
+    void str(const std::string & key, const std::string & v) { put(key, 8, text(v)); }
+    void i32s(const std::string & key, const std::vector<int32_t> & v) {
+        std::string body = raw<uint32_t>(5) + raw<uint64_t>(v.size());
+        for (const int32_t x : v) { body += raw(x); }
+        put(key, 9, body);
+    }
+    void strs(const std::string & key, const std::vector<std::string> & v) {
+        std::string body = raw<uint32_t>(8) + raw<uint64_t>(v.size());
+        for (const std::string & x : v) { body += text(x); }
+        put(key, 9, body);
+    }
+    void drop(const std::string & key) {
+        for (size_t i = 0; i < pairs.size(); ++i) {
+            if (pairs[i].key == key) { pairs.erase(pairs.begin() + i--); }
+        }
+    }
+    tensor & at(const std::string & name) {
+        for (tensor & t : tensors) {
+            if (t.name == name) { return t; }
+        }
+        throw std::runtime_error("no tensor " + name);
+    }
+
+    std::string encode() const {
+        std::string out = magic + raw(version) + raw<uint64_t>(tensors.size() + more_tensors) + raw<uint64_t>(pairs.size() + more_keys);
+        for (const pair & p : pairs) { out += text(p.key) + raw(p.type) + p.body; }
+        std::string data;
+        for (const tensor & t : tensors) {
+            out += text(t.name) + raw<uint32_t>(t.dims.size());
+            uint64_t n = 1;
+            for (const uint64_t d : t.dims) { out += raw(d); n *= d; }
+            out += raw(t.type) + raw<uint64_t>(data.size() + t.skew);
+            const ggml_type_info * type = ggml_type_find(t.type);
+            data += !t.data.empty() ? t.data : std::string(type != nullptr && n < (1 << 20) ? n / type->block * type->bytes : 0, '\0');
+            data.resize((data.size() + 31) / 32 * 32);
+        }
+        out.resize((out.size() + 31) / 32 * 32);
+        return out + data;
+    }
+};
+
+image target() {
+    image m;
+    m.str("general.architecture", "qwen3");
+    m.u32("qwen3.block_count", 1);
+    m.u32("qwen3.context_length", 256);
+    m.u32("qwen3.embedding_length", 64);
+    m.u32("qwen3.feed_forward_length", 64);
+    m.u32("qwen3.attention.head_count", 4);
+    m.u32("qwen3.attention.head_count_kv", 2);
+    m.u32("qwen3.attention.key_length", 16);
+    m.u32("qwen3.attention.value_length", 16);
+    m.f32("qwen3.attention.layer_norm_rms_epsilon", 1e-6f);
+    m.f32("qwen3.rope.freq_base", 1e6f);
+    m.str("tokenizer.ggml.model", "gpt2");
+    m.strs("tokenizer.ggml.tokens", { "a", "b", "c", "d" });
+    m.i32s("tokenizer.ggml.token_type", { 1, 1, 1, 1 });
+    m.strs("tokenizer.ggml.merges", { "a b" });
+    m.tensors = { { "token_embd.weight", { 64, 4 } }, { "output_norm.weight", { 64 }, F32 }, { "blk.0.attn_norm.weight", { 64 }, F32 },
+                  { "blk.0.attn_q.weight", { 64, 64 }, Q8_0 } };
+    return m;
+}
+
+image drafter(bool second) {
+    image m = target();
+    for (pair & p : m.pairs) {
+        if (p.key.rfind("qwen3.", 0) == 0) { p.key = "dflash." + p.key.substr(6); }
+    }
+    m.str("general.architecture", "dflash");
+    m.u32("tokenizer.ggml.mask_token_id", 3);
+    m.u32("dflash.block_size", 8);
+    m.i32s("dflash.target_layers", { 0, 1 });
+    m.tensors = { { "fc.weight", { 128, 64 } }, { "enc.output_norm.weight", { 64 }, F32 }, { "blk.0.attn_q.weight", { 64, 64 } } };
+    if (second) {
+        m.u32("dflash.conv_kernel_size", 2);
+        m.u32("dflash.conv_group_size", 16);
+        m.u32("dflash.selector_rank", 8);
+        m.u32("dflash.selector_top_k", 4);
+        m.tensors.push_back({ "selector_hidden.weight", { 64, 8 } });
+        m.tensors.push_back({ "blk.0.attn_conv_base", { 64, 2, 2 }, F32 });
+    }
+    return m;
+}
+
+// The folder of this run's files.
+struct scratch {
+    fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
+    scratch() { fs::create_directories(dir); }
+    ~scratch() { fs::remove_all(dir); }
+
+    std::string write(const std::string & bytes, const std::string & name = "model.gguf") const {
+        std::ofstream(dir / name, std::ios::binary) << bytes;
+        return (dir / name).u8string();
+    }
+};
+
+gguf_report check(const scratch & files, const std::string & bytes) {
+    gguf_report report;
+    const bool ok = gguf_check(files.write(bytes).c_str(), report);
+    CHECK(ok == report.error.empty());
+    return report;
+}
+
+struct bad_case {
+    const char * name;
+    const char * base;                          // "target", "dflash" or "dflash2"
+    std::function<void(image &)> edit;
+    const char * field;                         // the key or tensor that must be named
+};
+
+image base(const std::string & name) {
+    return name == "target" ? target() : drafter(name == "dflash2");
+}
+
+const float nan_value = std::numeric_limits<float>::quiet_NaN();
+
+// clang-format off
+const std::vector<bad_case> bad_cases = {
+    // ---- the header
+    { "magic",                 "target", [](image & m) { m.magic = "GGML"; }, "" },
+    { "version 1",             "target", [](image & m) { m.version = 1; }, "" },
+    { "big endian",            "target", [](image & m) { m.version = 0x03000000; }, "" },
+    { "more keys than bytes",  "target", [](image & m) { m.more_keys = 1ull << 60; }, "" },
+    { "more tensors than bytes", "target", [](image & m) { m.more_tensors = 1ull << 60; }, "" },
+    { "one key too many",      "target", [](image & m) { m.more_keys = 1; }, "*" },
+    { "key twice",             "target", [](image & m) { m.pairs.push_back(m.pairs[1]); }, "qwen3.block_count" },
+    { "empty key",             "target", [](image & m) { m.u32("", 1); }, "" },
+    { "zero byte in a key",    "target", [](image & m) { m.u32(std::string("a\0b", 3), 1); }, "*" },
+    { "unknown type",          "target", [](image & m) { m.put("x", 13, ""); }, "x" },
+    { "array of arrays",       "target", [](image & m) { m.put("x", 9, raw<uint32_t>(9) + raw<uint64_t>(1)); }, "x" },
+    { "string beyond the file", "target", [](image & m) { m.put("x", 8, raw<uint64_t>(1 << 27)); }, "" },
+    { "string of 2^63 bytes",  "target", [](image & m) { m.put("x", 8, raw<uint64_t>(1ull << 63)); }, "" },
+    { "array of 2^61 u64",     "target", [](image & m) { m.put("x", 9, raw<uint32_t>(10) + raw<uint64_t>(1ull << 61)); }, "" },
+    { "array of 2^40 strings", "target", [](image & m) { m.put("x", 9, raw<uint32_t>(8) + raw<uint64_t>(1ull << 40)); }, "" },
+    { "alignment 16",          "target", [](image & m) { m.u32("general.alignment", 16); }, "general.alignment" },
+    { "alignment 48",          "target", [](image & m) { m.u32("general.alignment", 48); }, "general.alignment" },
+    { "alignment as text",     "target", [](image & m) { m.str("general.alignment", "32"); }, "general.alignment" },
+    { "split model under a wrong name", "target", [](image & m) { m.put("split.count", 2, raw<uint16_t>(3)); m.put("split.no", 2, raw<uint16_t>(0)); }, "split.count" },
+    // ---- the tensor table
+    { "tensor twice",          "target", [](image & m) { m.tensors.push_back(m.tensors[1]); }, "output_norm.weight" },
+    { "long tensor name",      "target", [](image & m) { m.tensors[0].name = std::string(64, 'x'); }, "" },
+    { "zero byte in a name",   "target", [](image & m) { m.tensors[0].name = std::string("a\0b", 3); }, "*" },
+    { "zero dimension",        "target", [](image & m) { m.tensors[0].dims[1] = 0; }, "token_embd.weight" },
+    { "negative dimension",    "target", [](image & m) { m.tensors[0].dims[1] = ~0ull; }, "token_embd.weight" },
+    { "product overflows",     "target", [](image & m) { m.tensors[0].dims = { 1ull << 32, 1ull << 32 }; }, "token_embd.weight" },
+    { "five dimensions",       "target", [](image & m) { m.tensors[0].dims = { 1, 1, 1, 1, 1 }; }, "token_embd.weight" },
+    { "removed tensor type",   "target", [](image & m) { m.tensors[0].type = 31; }, "token_embd.weight" },
+    { "unknown tensor type",   "target", [](image & m) { m.tensors[0].type = 43; }, "token_embd.weight" },
+    { "row of half a block",   "target", [](image & m) { m.at("blk.0.attn_q.weight").dims = { 48, 64 }; }, "blk.0.attn_q.weight" },
+    { "gap between tensors",   "target", [](image & m) { m.tensors[2].skew = 32; }, "blk.0.attn_norm.weight" },
+    { "offset 2^64 - 32",      "target", [](image & m) { m.tensors[0].skew = ~0ull - 31; }, "token_embd.weight" },
+    { "data cut off",          "target", [](image & m) { m.tensors.back().dims = { 64, 1 << 14 }; }, "blk.0.attn_q.weight" },
+    // ---- types that ggml's kernels abort or jump through null on
+    { "f64 norm",              "target", [](image & m) { m.at("output_norm.weight").type = F64; }, "output_norm.weight" },
+    { "f16 norm",              "target", [](image & m) { m.at("blk.0.attn_norm.weight").type = F16; }, "blk.0.attn_norm.weight" },
+    { "i8 matrix",             "target", [](image & m) { m.at("blk.0.attn_q.weight").type = I8; }, "blk.0.attn_q.weight" },
+    { "q8_1 matrix",           "target", [](image & m) { m.at("blk.0.attn_q.weight").type = Q8_1; }, "blk.0.attn_q.weight" },
+    { "f16 convolution base",  "dflash2", [](image & m) { m.at("blk.0.attn_conv_base").type = F16; }, "blk.0.attn_conv_base" },
+    // ---- numbers that are asserted on, divided by or multiplied out
+    { "no architecture",       "target", [](image & m) { m.drop("general.architecture"); }, "general.architecture" },
+    { "encoder",               "target", [](image & m) { m.str("general.architecture", "bert"); }, "general.architecture" },
+    { "no layers",             "target", [](image & m) { m.u32("qwen3.block_count", 0); }, "qwen3.block_count" },
+    { "513 layers",            "target", [](image & m) { m.u32("qwen3.block_count", 513); }, "qwen3.block_count" },
+    { "layers as text",        "target", [](image & m) { m.str("qwen3.block_count", "1"); }, "qwen3.block_count" },
+    { "only nextn layers",     "target", [](image & m) { m.u32("qwen3.nextn_predict_layers", 1); }, "qwen3.nextn_predict_layers" },
+    { "endless context",       "target", [](image & m) { m.u32("qwen3.context_length", 1u << 31); }, "qwen3.context_length" },
+    { "not causal",            "target", [](image & m) { m.flag("qwen3.attention.causal", false); }, "qwen3.attention.causal" },
+    { "pooling type 9",        "target", [](image & m) { m.u32("qwen3.pooling_type", 9); }, "qwen3.pooling_type" },
+    { "no heads",              "target", [](image & m) { m.u32("qwen3.attention.head_count", 0); }, "qwen3.attention.head_count" },
+    { "no K/V heads",          "target", [](image & m) { m.u32("qwen3.attention.head_count_kv", 0); }, "qwen3.attention.head_count_kv" },
+    { "3 K/V heads for 4",     "target", [](image & m) { m.u32("qwen3.attention.head_count_kv", 3); }, "qwen3.attention.head_count_kv" },
+    { "heads of two layers",   "target", [](image & m) { m.i32s("qwen3.attention.head_count", { 4, 4 }); }, "qwen3.attention.head_count" },
+    { "negative heads",        "target", [](image & m) { m.i32s("qwen3.attention.head_count", { -1 }); }, "qwen3.attention.head_count" },
+    { "more heads than width", "target", [](image & m) { m.u32("qwen3.attention.head_count", 128); m.drop("qwen3.attention.key_length"); m.drop("qwen3.attention.value_length"); }, "qwen3.attention.head_count" },
+    { "K and V sizes differ",  "target", [](image & m) { m.u32("qwen3.attention.value_length", 32); }, "qwen3.attention.value_length" },
+    { "head size that wraps",  "target", [](image & m) { m.u32("qwen3.attention.key_length", (1u << 31) + 16); }, "qwen3.attention.key_length" },
+    { "negative epsilon",      "target", [](image & m) { m.f32("qwen3.attention.layer_norm_rms_epsilon", -1e-6f); }, "qwen3.attention.layer_norm_rms_epsilon" },
+    { "epsilon not a number",  "target", [](image & m) { m.f32("qwen3.attention.layer_norm_rms_epsilon", nan_value); }, "qwen3.attention.layer_norm_rms_epsilon" },
+    { "infinite scale",        "target", [](image & m) { m.f32("qwen3.attention.scale", INFINITY); }, "qwen3.attention.scale" },
+    { "rope base 0",           "target", [](image & m) { m.f32("qwen3.rope.freq_base", 0.0f); }, "qwen3.rope.freq_base" },
+    { "rope scaling unknown",  "target", [](image & m) { m.str("qwen3.rope.scaling.type", "magic"); }, "qwen3.rope.scaling.type" },
+    { "odd rope",              "target", [](image & m) { m.u32("qwen3.rope.dimension_count", 15); }, "qwen3.rope.dimension_count" },
+    { "rope beyond the head",  "target", [](image & m) { m.u32("qwen3.rope.dimension_count", 18); }, "qwen3.rope.dimension_count" },
+    { "rope below the head",   "target", [](image & m) { m.u32("qwen3.rope.dimension_count", 8); }, "qwen3.rope.dimension_count" },
+    { "sections sum to 0",     "target", [](image & m) { m.i32s("qwen3.rope.dimension_sections", { 0, 0, 0, 0 }); }, "qwen3.rope.dimension_sections" },
+    { "sections cancel out",   "dflash", [](image & m) { m.i32s("dflash.rope.dimension_sections", { 1, -1, 0, 0 }); }, "dflash.rope.dimension_sections" },
+    { "only the last section", "dflash", [](image & m) { m.i32s("dflash.rope.dimension_sections", { 0, 0, 0, 4 }); }, "dflash.rope.dimension_sections" },
+    { "three sections",        "target", [](image & m) { m.i32s("qwen3.rope.dimension_sections", { 4, 2, 2 }); }, "qwen3.rope.dimension_sections" },
+    { "more experts used than there are", "target", [](image & m) { m.u32("qwen3.expert_count", 4); m.u32("qwen3.expert_used_count", 5); }, "qwen3.expert_used_count" },
+    { "experts, none used",    "target", [](image & m) { m.u32("qwen3.expert_count", 4); }, "qwen3.expert_used_count" },
+    { "1025 experts",          "target", [](image & m) { m.u32("qwen3.expert_count", 1025); }, "qwen3.expert_count" },
+    { "groups that do not divide", "target", [](image & m) { m.u32("qwen3.expert_count", 4); m.u32("qwen3.expert_used_count", 2); m.u32("qwen3.expert_group_count", 3); m.u32("qwen3.expert_group_used_count", 1); }, "qwen3.expert_group_count" },
+    { "gating function 9",     "target", [](image & m) { m.u32("qwen3.expert_gating_func", 9); }, "qwen3.expert_gating_func" },
+    { "attention interval 0",  "target", [](image & m) { m.u32("qwen3.full_attention_interval", 0); }, "qwen3.full_attention_interval" },
+    { "step rank 0",           "target", [](image & m) { m.u32("qwen3.ssm.time_step_rank", 0); }, "qwen3.ssm.time_step_rank" },
+    { "window of 2^31",        "target", [](image & m) { m.u32("qwen3.attention.sliding_window", 1u << 31); }, "qwen3.attention.sliding_window" },
+    // ---- the tokenizer
+    { "no tokenizer",          "target", [](image & m) { m.str("tokenizer.ggml.model", "none"); }, "tokenizer.ggml.model" },
+    { "no tokens",             "target", [](image & m) { m.strs("tokenizer.ggml.tokens", {}); }, "tokenizer.ggml.tokens" },
+    { "tokens as numbers",     "target", [](image & m) { m.i32s("tokenizer.ggml.tokens", { 1, 2, 3, 4 }); }, "tokenizer.ggml.tokens" },
+    { "token twice",           "target", [](image & m) { m.strs("tokenizer.ggml.tokens", { "a", "b", "a", "d" }); }, "tokenizer.ggml.tokens" },
+    { "tokens that differ behind a zero byte", "target", [](image & m) { m.strs("tokenizer.ggml.tokens", { std::string("a\0b", 3), "b", std::string("a\0c", 3), "d" }); }, "tokenizer.ggml.tokens" },
+    { "the name of an empty token taken", "target", [](image & m) { m.strs("tokenizer.ggml.tokens", { "", "b", "[EMPTY_0]", "d" }); }, "tokenizer.ggml.tokens" },
+    { "too few token types",   "target", [](image & m) { m.i32s("tokenizer.ggml.token_type", { 1 }); }, "tokenizer.ggml.token_type" },
+    { "scores as text",        "target", [](image & m) { m.strs("tokenizer.ggml.scores", { "a", "b", "c", "d" }); }, "tokenizer.ggml.scores" },
+    { "merges as numbers",     "target", [](image & m) { m.i32s("tokenizer.ggml.merges", { 1 }); }, "tokenizer.ggml.merges" },
+    // ---- drafters
+    { "no taps",               "dflash", [](image & m) { m.drop("dflash.target_layers"); }, "dflash.target_layers" },
+    { "empty taps",            "dflash", [](image & m) { m.i32s("dflash.target_layers", {}); }, "dflash.target_layers" },
+    { "negative tap",          "dflash", [](image & m) { m.i32s("dflash.target_layers", { 0, -1 }); }, "dflash.target_layers" },
+    { "taps as text",          "dflash", [](image & m) { m.strs("dflash.target_layers", { "0" }); }, "dflash.target_layers" },
+    { "block of 1",            "dflash", [](image & m) { m.u32("dflash.block_size", 1); }, "dflash.block_size" },
+    { "block of 65",           "dflash", [](image & m) { m.u32("dflash.block_size", 65); }, "dflash.block_size" },
+    { "no mask token",         "dflash", [](image & m) { m.drop("tokenizer.ggml.mask_token_id"); }, "tokenizer.ggml.mask_token_id" },
+    { "mask token outside",    "dflash", [](image & m) { m.u32("tokenizer.ggml.mask_token_id", 4); }, "tokenizer.ggml.mask_token_id" },
+    { "activation unknown",    "dflash", [](image & m) { m.str("dflash.hidden_activation", "relu"); }, "dflash.hidden_activation" },
+    { "window without pattern", "dflash", [](image & m) { m.u32("dflash.attention.sliding_window", 64); }, "dflash.attention.sliding_window_pattern" },
+    { "pattern without a window layer", "dflash", [](image & m) { m.u32("dflash.attention.sliding_window", 64); m.i32s("dflash.attention.sliding_window_pattern", { 0 }); }, "dflash.attention.sliding_window_pattern" },
+    { "selector keys without tensors", "dflash", [](image & m) { m.u32("dflash.selector_top_k", 4); }, "dflash.selector_top_k" },
+    { "selector tensors without keys", "dflash2", [](image & m) { m.drop("dflash.selector_rank"); }, "dflash.selector_top_k" },
+    { "DFlash 2 without block size", "dflash2", [](image & m) { m.drop("dflash.block_size"); }, "dflash.block_size" },
+    { "group of 0",            "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 0); }, "dflash.conv_group_size" },
+    { "group does not divide", "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 17); }, "dflash.conv_group_size" },
+    { "lattice wider than a row", "dflash2", [](image & m) { m.u32("dflash.embedding_length", 16); }, "dflash.selector_top_k" },
+    { "more candidates than tokens", "dflash2", [](image & m) { m.u32("dflash.selector_top_k", 5); }, "dflash.selector_top_k" },
+    { "DSpark",                "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); }, "dflash.hyper_connection.count" },
+    { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
+    { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
+    { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
+};
+// clang-format on
+
+void test_sound(const scratch & files) {
+    const gguf_report t = check(files, target().encode());
+    CHECK(t.error.empty() && !t.is_drafter());
+    CHECK(t.architecture == "qwen3" && t.n_layer == 1 && t.n_embd == 64 && t.n_vocab == 4 && t.n_ctx_train == 256);
+
+    const gguf_report d = check(files, drafter(false).encode());
+    CHECK(d.error.empty() && d.is_drafter());
+    CHECK(d.block_size == 8 && d.mask_token == 3 && d.target_layers == std::vector<int64_t>({ 0, 1 }));
+    CHECK(d.selector_top_k == 0 && !d.has_embeddings && !d.has_output);
+
+    image m = drafter(true);
+    m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
+    m.tensors.push_back({ "output.weight", { 64, 2 } });
+    m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) });
+    m.i32s("dflash.rope.dimension_sections", { 8, 0, 0, 0 });
+    m.u32("dflash.attention.sliding_window", 64);
+    m.i32s("dflash.attention.sliding_window_pattern", { 1 });
+    const gguf_report d2 = check(files, m.encode());
+    CHECK(d2.error.empty());
+    CHECK(d2.selector_top_k == 4 && d2.has_embeddings && d2.has_output);
+
+    // unusual, and fine: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
+    m = target();
+    m.version = 2;
+    m.u32("general.alignment", 32);
+    m.i32s("qwen3.attention.head_count", { 4 });
+    m.strs("tokenizer.ggml.tokens", { "", "b", "c", "d" });
+    m.put("general.tags", 9, raw<uint32_t>(8) + raw<uint64_t>(0));
+    m.put("some.f64", 12, raw(1.0));
+    CHECK(check(files, m.encode()).error.empty());
+}
+
+void test_bad(const scratch & files) {
+    for (const bad_case & c : bad_cases) {
+        image m = base(c.base);
+        c.edit(m);
+        const gguf_report report = check(files, m.encode());
+        const bool named = std::strcmp(c.field, "*") == 0 || report.field == c.field;
+        if (report.error.empty() || !named || report.error.find("model.gguf: ") == std::string::npos) {
+            std::printf("%s: error '%s', field '%s', expected '%s'\n", c.name, report.error.c_str(), report.field.c_str(), c.field);
+        }
+        CHECK(!report.error.empty());
+        CHECK(named);
+        for (const char ch : report.error) {
+            CHECK(ch >= 0x20 && ch < 0x7f);
+        }
+    }
+}
+
+void test_paths(const scratch & files) {
+    std::string error;
+    CHECK(!gguf_check((files.dir / "none.gguf").u8string().c_str(), error) && error.find("no such file") != std::string::npos);
+    CHECK(!gguf_check(files.dir.u8string().c_str(), error) && !error.empty());
+    CHECK(!gguf_check("", error) && !error.empty());
+    CHECK(!gguf_check(files.write("").c_str(), error) && !error.empty());
+    CHECK(gguf_check(files.write(target().encode(), "m\xc3\xb6" "del.gguf").c_str(), error) && error.empty());
+}
+
+void test_splits(const scratch & files) {
+    image first = target();
+    first.put("split.count", 2, raw<uint16_t>(2));
+    first.put("split.no", 2, raw<uint16_t>(0));
+    first.put("split.tensors.count", 5, raw<int32_t>(5));
+    image second;
+    second.put("split.no", 2, raw<uint16_t>(1));
+    second.tensors = { { "blk.0.ffn_norm.weight", { 64 }, F32 } };
+
+    const std::string path = files.write(first.encode(), "m-00001-of-00002.gguf");
+    std::string error;
+    CHECK(!gguf_check(path.c_str(), error) && error.find("00002-of-00002") != std::string::npos);
+    files.write(second.encode(), "m-00002-of-00002.gguf");
+    CHECK(gguf_check(path.c_str(), error));
+    second.tensors[0].type = F64;
+    files.write(second.encode(), "m-00002-of-00002.gguf");
+    CHECK(!gguf_check(path.c_str(), error) && error.find("ffn_norm") != std::string::npos);
+    second.put("split.no", 8, text("1"));
+    files.write(second.encode(), "m-00002-of-00002.gguf");
+    CHECK(!gguf_check(path.c_str(), error) && error.find("split.no") != std::string::npos);
+}
+
+// Any bytes at all: the sanitizers watch, and every prefix of a sound file is refused.
+void test_any_bytes(const scratch & files) {
+    std::mt19937 rng(1);
+    for (const char * name : { "target", "dflash2" }) {
+        const std::string sound = base(name).encode();
+        for (size_t n = 0; n < sound.size(); n += 1 + n / 64) {
+            CHECK(!check(files, sound.substr(0, n)).error.empty());
+        }
+        for (int i = 0; i < 4000; ++i) {
+            std::string bytes = sound;
+            for (uint32_t k = rng() % 4; k < 4; ++k) {
+                bytes[rng() % 1400 % bytes.size()] = static_cast<char>(rng() % 3 ? rng() : 0xff);
+            }
+            check(files, bytes);
+        }
+    }
+}
+
+} // namespace
+
+int main() {
+    const scratch files;
+    test_sound(files);
+    test_bad(files);
+    test_paths(files);
+    test_splits(files);
+    test_any_bytes(files);
+    return TEST_RESULT;
+}
