@@ -13,8 +13,6 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
-
 .PHONY: setup setup-test demo test test-all lint native-test bench clean distclean
 
 setup: .venv/.installed
@@ -45,7 +43,7 @@ lint: setup-test
 
 native-test: setup-test
 	@mkdir -p build/native
-	@cmake -S ggml_ops/tests -B build/native -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS="$(SANITIZE)" > build/native.log || { cat build/native.log; exit 1; }
+	@cmake -S ggml_ops/tests -B build/native -G Ninja -DDFLASH_SANITIZE=ON > build/native.log || { cat build/native.log; exit 1; }
 	@cmake --build build/native --parallel > build/native.log || { cat build/native.log; exit 1; }
 	@ctest --test-dir build/native --output-on-failure
 
