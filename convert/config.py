@@ -54,7 +54,7 @@ class DrafterConfig:
     rope_interleaved: bool
     sliding_window: int  # 0: none
     is_sliding: tuple[bool, ...]
-    causal: bool | None  # None: sliding layers are causal, full ones are not
+    causal: bool | None  # of all layers; None: sliding layers are causal, full ones are not
     n_vocab: int
     n_vocab_draft: int  # smaller than the target's vocabulary if the drafter has a reduced one
     logit_scale: float | None
@@ -117,7 +117,7 @@ class DrafterConfig:
             rope_interleaved=not keys.flag("rope_is_neox_style", True),
             sliding_window=sliding_window,
             is_sliding=is_sliding,
-            causal=_causal(keys, layer_types),
+            causal=_causal(keys, layer_types, sliding_window),
             n_vocab=n_vocab,
             n_vocab_draft=n_vocab_draft,
             logit_scale=keys.maybe_number("output_multiplier"),
@@ -222,15 +222,18 @@ def _sliding(keys: Keys, layer_types: list[str]) -> tuple[int, tuple[bool, ...]]
     return keys.integer("sliding_window"), is_sliding
 
 
-def _causal(keys: Keys, layer_types: list[str]) -> bool | None:
+def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | None:
     for name in ("is_causal", "causal"):
         if (value := keys.maybe_flag(name)) is not None:
             return value
     if keys.flag("sliding_window_non_causal", False):
         return False
     # by default sliding layers are causal and full ones are not; the dialect can say it only where all layers agree
-    kinds = set(layer_types)
-    return None if len(kinds) > 1 else kinds == {_SLIDING} or None
+    if len(set(layer_types)) > 1:
+        return None
+    if layer_types[0] == _SLIDING:
+        return True
+    return False if sliding_window else None  # without any window it goes without saying
 
 
 def _conv(keys: Keys, n_embd: int, n_vocab: int) -> Conv:

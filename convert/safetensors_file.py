@@ -44,10 +44,6 @@ class StoredTensor:
         """Product of all dimensions but the last."""
         return math.prod(self.shape[:-1])
 
-    @property
-    def n_bytes(self) -> int:
-        return math.prod(self.shape) * _ITEM_BYTES[self.dtype]
-
     def check_dtype(self, *, integer: bool = False) -> None:
         """Raise ConvertError unless `rows` can read this tensor: I64 for an integer one, else BF16, F16 or F32."""
         readable = ("I64",) if integer else ("BF16", "F16", "F32")
@@ -62,9 +58,12 @@ class StoredTensor:
         """Rows `[start, stop)` as `[rows, last dimension]`: float32, or int64 for an I64 tensor (see `check_dtype`)."""
         width = self.shape[-1] if self.shape else 1
         count = (stop - start) * width
-        with self.path.open("rb") as file:
-            file.seek(self.offset + start * width * _ITEM_BYTES[self.dtype])
-            raw = np.fromfile(file, dtype=_READABLE[self.dtype], count=count)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset + start * width * _ITEM_BYTES[self.dtype])
+                raw = np.fromfile(file, dtype=_READABLE[self.dtype], count=count)
+        except OSError as error:
+            raise ConvertError(f"cannot read {self.path.name}: {error.strerror}", field=self.name) from error
         if raw.size != count:
             raise ConvertError(f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the shard again")
         if self.dtype == "BF16":

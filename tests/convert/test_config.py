@@ -94,7 +94,7 @@ SLIDING = ["sliding_attention", "full_attention"]
         ({"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, 64, (False, True), None),
         ({"layer_types": ["full_attention"] * 2, "sliding_window": 64}, 0, (False, False), None),
         ({"dflash_config.use_swa": True, "dflash_config.swa_window_size": 32, "dflash_config.causal": False}, 32, (True, True), False),
-        ({"dflash_config.use_swa": True, "sliding_window": 48}, 48, (True, True), None),
+        ({"dflash_config.use_swa": True, "sliding_window": 48}, 48, (True, True), False),
         ({"is_causal": False}, 0, (False, False), False),
         ({"is_causal": True, "dflash_config.causal": False}, 0, (False, False), True),
         ({"dflash_config.causal": True}, 0, (False, False), True),

@@ -108,6 +108,10 @@ def test_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(ConvertError, match="ends inside tensor 'a'"):
         stored.rows(0, 2)
+    path.unlink()
+    with pytest.raises(ConvertError, match="cannot read x") as error:
+        stored.rows(0, 2)
+    assert error.value.field == "a"
 
 
 def test_unreadable_file(tmp_path: Path) -> None:
