@@ -7,6 +7,7 @@
 #include "fields.h"
 
 #include "common/chat.h"
+#include "common/json-schema-to-grammar.h"
 
 #include <algorithm>
 
@@ -16,6 +17,15 @@ namespace {
 
 using messages = std::vector<common_chat_msg>;
 using tools    = std::vector<common_chat_tool>;
+
+// The grammar of a JSON schema; an error names where the schema stood.
+std::string schema_grammar(const json & schema, const std::string & field) {
+    try {
+        return json_schema_to_grammar(schema);
+    } catch (const std::exception & e) {
+        throw field_error(field, e.what());
+    }
+}
 
 // ---- messages ----
 
@@ -113,8 +123,12 @@ common_chat_tool read_tool(const json & value, const std::string & field) {
         throw field_error(function.name("name"), "is empty");
     }
     function.read("description", tool.description);
-    const json * parameters = function.take("parameters");
-    tool.parameters = parameters ? as_object(*parameters, function.name("parameters")).dump() : "{}";
+    tool.parameters = "{}";
+    if (const json * parameters = function.take("parameters")) {
+        const std::string name = function.name("parameters");
+        tool.parameters = as_object(*parameters, name).dump();
+        schema_grammar(*parameters, name);   // the template would not say which tool it is
+    }
     return tool;
 }
 
@@ -191,9 +205,13 @@ json read_schema(field_reader & in) {
             throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
         }
     }
-    if (!schema.is_null() && as_object(schema, name).empty()) {
+    if (schema.is_null()) {
+        return schema;
+    }
+    if (as_object(schema, name).empty()) {
         schema["type"] = "object";   // any object
     }
+    schema_grammar(schema, name);
     return schema;
 }
 
@@ -277,6 +295,17 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs)
 
 // ---- result ----
 
+common_chat_params apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
+    try {
+        return common_chat_templates_apply(templates, inputs);
+    } catch (const std::exception & e) {
+        // behind a trace of the template's source
+        const std::string trace = e.what(), mark = "Error: ";
+        const size_t at = trace.rfind(mark);
+        throw field_error("messages", "the chat template cannot render this request: " + (at == std::string::npos ? trace : trace.substr(at + mark.size())));
+    }
+}
+
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     static const char * const trigger_types[] = { "token", "word", "pattern", "pattern_full" };   // by common_grammar_trigger_type
     json sampling = json::object();
@@ -285,8 +314,8 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
         sampling["grammar_type"] = "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
     } else if (!inputs.grammar.empty()) {
         sampling["grammar"] = inputs.grammar;
-    } else if (!inputs.json_schema.empty()) {
-        sampling["json_schema"] = json::parse(inputs.json_schema);
+    } else if (!inputs.json_schema.empty()) {   // a format without schemas: the answer is the JSON alone
+        sampling["grammar"] = schema_grammar(json::parse(inputs.json_schema), "json_schema");
     }
     if (params.grammar_lazy) {
         sampling["grammar_lazy"] = true;
@@ -328,12 +357,7 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     read_continuation(in, inputs);
     in.finish();
 
-    common_chat_params params;
-    try {
-        params = common_chat_templates_apply(templates, inputs);
-    } catch (const std::exception & e) {
-        throw field_error("messages", std::string("the chat template cannot render this request: ") + e.what());
-    }
+    const common_chat_params params = apply_template(templates, inputs);
     const bool calls = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
         throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");

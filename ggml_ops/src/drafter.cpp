@@ -528,9 +528,9 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
             cells[row++] = (int64_t) j.slot * n_cells_ + i;
         }
         anchors.push_back(j.anchor);
-        set_mask(g.masks[b], j.slot, s.spans[b], s.length, 0);
+        set_mask(g.masks[b], j.slot, s.spans[b], s.length, false);
         if (g.masks_swa[b]) {
-            set_mask(g.masks_swa[b], j.slot, s.spans[b], s.length, w_.n_swa);
+            set_mask(g.masks_swa[b], j.slot, s.spans[b], s.length, true);
         }
         ++b;
     }
@@ -562,17 +562,19 @@ void drafter::inject_only(const draft_job & job) {
 }
 
 // Cells of one slot that a block starting at the ring's end may see.
-void drafter::set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t length, int32_t window) {
-    const ring & r = rings_[slot];
+void drafter::set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t length, bool sliding) {
+    const ring &  r      = rings_[slot];
+    const int32_t window = sliding ? w_.n_swa : INT32_MAX;
+    const bool    causal = sliding ? w_.causal_swa : w_.causal;
     mask_row_.assign((size_t) span * length, -INFINITY);
     for (int32_t q = 0; q < length; ++q) {
         float * m = mask_row_.data() + (size_t) q * span;
         const int32_t at = r.end + q;
         for (int32_t i = 0; i < length; ++i) {
-            const bool seen = (!w_.causal || i <= q) && (window == 0 || std::abs(q - i) < window);
+            const bool seen = (!causal || i <= q) && std::abs(q - i) < window;
             m[i] = seen ? 0.0f : -INFINITY;
         }
-        const int32_t from = window == 0 ? r.begin : std::max(r.begin, at - window + 1);
+        const int32_t from = std::max(r.begin, sliding ? at - window + 1 : 0);
         for (int32_t p = from; p < r.end; ++p) {
             m[first_ + p % p_.n_ctx] = 0.0f;
         }

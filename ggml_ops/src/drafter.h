@@ -80,7 +80,7 @@ class drafter {
     graph & prepare(const shape & s);
     void    build(graph & g);
     void    inject_only(const draft_job & job);
-    void    set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t length, int32_t window);
+    void    set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t length, bool sliding);
     void    read(ggml_tensor * ids, ggml_tensor * probs, ggml_tensor * scores, const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts, draft_probe * probe);
 
     drafter_weights w_;

@@ -72,7 +72,7 @@ token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling &
     if (!params.grammar.empty()) {
         grammar_.reset(make_grammar(vocab, params));
         if (!grammar_) {
-            throw field_error("grammar", "is not a grammar that llama.cpp can build; its log says why");
+            throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too many rules, or is left-recursive");
         }
         if (!lazy_ && common_grammar_needs_prefill(params.grammar)) {
             try {

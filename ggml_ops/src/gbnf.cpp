@@ -12,7 +12,7 @@ namespace dflash {
 namespace {
 
 constexpr int32_t MAX_DEPTH       = 200;         // parentheses; llama.cpp recurses
-constexpr int32_t MAX_REPETITIONS = 2000;        // llama.cpp's limit for {m,n}
+constexpr int32_t MAX_REPETITIONS = 2000;        // llama.cpp's limit for {m,n}: a larger m is an error, a larger n no limit
 constexpr int64_t MAX_ELEMENTS    = 2000000;     // of the expanded grammar, 8 bytes each
 constexpr double  MAX_VISITS      = 10000000;    // of llama.cpp's search for left recursion, which revisits shared rules
 
@@ -200,9 +200,6 @@ class reader {
         if (at_ == begin) {
             fail("expected a number in {}");
         }
-        if (n > MAX_REPETITIONS) {
-            fail("more than " + std::to_string(MAX_REPETITIONS) + " repetitions");
-        }
         skip(true);
         return int32_t(n);
     }
@@ -226,8 +223,14 @@ class reader {
                 fail("expected '}'");
             }
             ++at_;
+            if (min > MAX_REPETITIONS) {
+                fail("more than " + std::to_string(MAX_REPETITIONS) + " repetitions");
+            }
             if (max >= 0 && max < min) {
                 fail("{" + std::to_string(min) + "," + std::to_string(max) + "} asks for more than it allows");
+            }
+            if (max > MAX_REPETITIONS) {
+                max = -1;   // so does llama.cpp
             }
         }
         item & it = items.back();

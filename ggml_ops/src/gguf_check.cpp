@@ -219,7 +219,7 @@ private:
         report.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, max_context));
 
         number(own("nextn_predict_layers"), 0, n_layer - 1, 0);
-        number(own("embedding_length_out"), 0, max_embd, 0);
+        number(own("embedding_length_out"), n_embd, n_embd, n_embd);  // output rows are copied with this width
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, max_ff, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean); causal != nullptr && causal->integer() == 0 && !report.is_drafter()) {
@@ -283,20 +283,18 @@ private:
         if (head_size_k == 0) {
             return;
         }
-        const auto check_dimensions = [&](const std::string & suffix, int64_t head_size) {
-            const int64_t n_rot = number(own(suffix), 0, head_size, 0);
+        const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
+            const int64_t n_rot = number(own(suffix), 0, max_head_size, fallback);
+            in_range(own(suffix), n_rot, is_plain_attention() ? 2 : 0, head_size);
             if (n_rot % 2 != 0) {
                 fail_key(own(suffix), "is " + std::to_string(n_rot) + "; it must be even");
             }
             return n_rot;
         };
-        const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k);
-        check_dimensions("rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, max_head_size, head_size_k));
-        if (n_rot != 0 && n_rot != head_size_k && is({"qwen2", "qwen2moe", "qwen3", "qwen3moe"})) {
+        const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k, head_size_k);
+        check_dimensions("rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, max_head_size, head_size_k), n_rot);
+        if (n_rot != head_size_k && is({"qwen2", "qwen2moe", "qwen3", "qwen3moe"})) {
             fail_key(own("rope.dimension_count"), "is " + std::to_string(n_rot) + "; it must equal attention.key_length, " + std::to_string(head_size_k));
-        }
-        if (n_rot == 0 && head_size_k % 2 != 0 && is_plain_attention()) {
-            fail_key(own("attention.key_length"), "is " + std::to_string(head_size_k) + "; it must be even");
         }
         check_sections();
     }

@@ -76,7 +76,10 @@ drafter_weights access_drafter(const llama_model * model) {
     std::copy(h.rope_sections.begin(), h.rope_sections.end(), w.rope_sections);
     read_rope(h, w);
     const auto causal = model->gguf_kv.find("dflash.attention.causal");
-    w.causal = causal != model->gguf_kv.end() && causal->second == "true";
+    // Where the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention of
+    // package `dflash`).
+    w.causal     = causal != model->gguf_kv.end() && causal->second == "true";
+    w.causal_swa = causal == model->gguf_kv.end() || w.causal;
 
     if (w.head_dim != (int32_t) h.n_embd_head_v()) {
         throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");

@@ -54,7 +54,7 @@ struct drafter_weights {
     int32_t block_size;
     int32_t conv_kernel, conv_group, selector_rank, selector_top_k;  // 0: DFlash
     int32_t n_swa;
-    bool    causal;                // attention inside the block
+    bool    causal, causal_swa;    // attention inside the block, of full and of sliding-window layers
     bool    gelu;                  // else SiLU
     float   rms_eps, embedding_scale, attention_scale, value_scale, logit_scale, logit_softcap;
 

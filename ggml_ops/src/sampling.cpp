@@ -254,7 +254,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     } else if (schema) {
         source = in.name("json_schema");
         json wanted = *schema;
-        if (!schema->is_boolean() && as_object(*schema, source).empty()) {
+        if (as_object(*schema, source).empty()) {
             wanted["type"] = "object";   // any object
         }
         try {
