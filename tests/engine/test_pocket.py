@@ -51,7 +51,7 @@ def test_generate_and_timings(engine: Engine) -> None:
     assert sum(done.acceptance_lengths) == 59
     assert timings.n_passes == len(done.acceptance_lengths)
     assert timings.acceptance_length == pytest.approx(59 / timings.n_passes)
-    assert timings.acceptance_length > 1.5
+    assert timings.n_passes < 40
     assert timings.prompt_ms > 0
     assert timings.predicted_ms > 0
 

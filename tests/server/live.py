@@ -1,11 +1,16 @@
-"""A live server in this process: uvicorn in a thread, on a free port."""
+"""Live servers on free ports: `live` in this process, uvicorn in a thread; `serving`, the command in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,6 +61,29 @@ def live(load: Callable[[Callable[[float], bool]], Engine], settings: Settings |
         thread.join(20)
         sock.close()
         assert not thread.is_alive(), "the server does not stop"
+
+
+@contextmanager
+def serving(flags: Sequence[object], env: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`dflash-local serve` and its URL, once the model is loaded."""
+    command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stderr=log, env={**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})})
+
+        def url() -> str | None:
+            assert process.poll() is None, "the server ended"
+            log.seek(0)
+            found = re.search(r"listening on (\S+),", log.read().decode())
+            return found[1] if found else None
+
+        try:
+            wait_until(lambda: url() is not None, 30)
+            address = str(url())
+            wait_until(lambda: httpx.get(address + "/health").status_code == 200, 60)
+            yield process, address
+        finally:
+            process.kill()
+            process.wait()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -1,0 +1,131 @@
+"""Flags and variables: llama-server's names mean here what they mean there."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from dflash_local import cli
+from dflash_local.flags import engine_options, sampling_options
+from dflash_local.server.cli import make_settings
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in os.environ:
+        if name.startswith(("LLAMA_ARG_", "LLAMA_API_")):
+            monkeypatch.delenv(name)
+
+
+def parse(*flags: str) -> argparse.Namespace:
+    return cli.parser(("serve",)).parse_args(["serve", *flags])
+
+
+LONG_LINE = """
+    -m T.gguf -md D.gguf -c 8192 -np 4 -b 1024 -ub 256 -t 6 -tb 8 -ngl 20 -ngld all -sm row -ts 3,1 -mg 1 -fa on
+    -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7 --budget 12
+    --jinja --metrics -cb --no-mmproj --threads-http 4 --spec-type draft-dflash --host 0.0.0.0 --port 9000 --alias big
+    --api-key a,b -n 256 --temp 0.2 --top-k 20 --top-p 0.9 --min-p 0.1 --typical 0.5 -s 7 --repeat-penalty 1.1
+    --mirostat-ent 4 --reasoning-format none --reasoning-budget 100 --no-webui --no-slots
+"""
+
+
+def test_a_llama_server_command_line() -> None:
+    args = parse(*LONG_LINE.split())
+    assert engine_options(args) == {
+        "model": "T.gguf", "drafter": "D.gguf", "n_ctx": 8192, "n_slots": 4, "n_batch": 1024, "n_ubatch": 256, "n_threads": 6,
+        "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row", "tensor_split": "3,1", "main_gpu": 1,
+        "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0", "cache_type_k_draft": "f32", "cache_type_v_draft": "f32",
+        "swa_full": True, "mmap": True, "mlock": True, "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12,
+        "chat_template": None,
+    }  # fmt: skip
+    settings = make_settings(args)
+    assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == ("big", ("a", "b"), False, False)
+    assert settings.defaults.max_tokens == 256
+    assert settings.defaults.chat == {"reasoning_format": "none"}
+    sampling = settings.defaults.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.typical_p, sampling.seed) == (0.2, 20, 0.5, 7)
+    assert (sampling.mirostat_tau, sampling.reasoning_budget_tokens) == (4, 100)
+
+
+def test_defaults_are_the_engines() -> None:
+    import inspect
+
+    from dflash_local.engine import Engine
+
+    signature = inspect.signature(Engine).parameters
+    options = engine_options(parse("-m", "T.gguf"))
+    assert {name: value for name, value in options.items() if signature[name].default not in (value, inspect.Parameter.empty)} == {}
+    assert sampling_options(parse("-m", "T.gguf")).to_json() == "{}"
+    settings = make_settings(parse("-m", "some/T.gguf"))
+    assert (settings.alias, settings.api_keys, settings.cors_origins) == ("T.gguf", (), ("*",))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "name", "expected"),
+    [
+        ("LLAMA_ARG_MODEL", "T.gguf", "model", "T.gguf"),
+        ("LLAMA_ARG_SPEC_DRAFT_MODEL", "D.gguf", "drafter", "D.gguf"),
+        ("LLAMA_ARG_CTX_SIZE", "4096", "n_ctx", 4096),
+        ("LLAMA_ARG_N_PARALLEL", "3", "n_slots", 3),
+        ("LLAMA_ARG_N_GPU_LAYERS", "all", "n_gpu_layers", -1),
+        ("LLAMA_ARG_FLASH_ATTN", "off", "flash_attn", "off"),
+        ("LLAMA_ARG_SWA_FULL", "true", "swa_full", True),
+        ("LLAMA_ARG_SWA_FULL", "0", "swa_full", False),
+        ("LLAMA_ARG_THREADS", "3", "n_threads", 3),
+        ("LLAMA_ARG_CACHE_TYPE_K", "q8_0", "cache_type_k", "q8_0"),
+        ("LLAMA_ARG_SPEC_DRAFT_N_MAX", "5", "draft_n_max", 5),
+    ],
+)
+def test_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, expected: Any) -> None:
+    monkeypatch.setenv(variable, value)
+    flags = () if variable == "LLAMA_ARG_MODEL" else ("-m", "T.gguf")
+    assert engine_options(parse(*flags))[name] == expected
+
+
+def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "4096")
+    monkeypatch.setenv("LLAMA_ARG_TEMPERATURE", "0.5")
+    args = parse("-m", "T.gguf", "-c", "128")
+    assert args.n_ctx == 128
+    assert sampling_options(args).temperature == 0.5
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("", "-m/--model"),
+        ("-m x -c many", "must be an integer"),
+        ("-m x -c -5", "must be at least 0"),
+        ("-m x -sm diagonal", "one of none, layer, row"),
+        ("-m x -fa perhaps", "on or off"),
+        ("-m x --budget 0", "at least 1"),
+        ("-m x --no-such-flag", "unrecognized arguments"),
+        ("-m x --temp hot", "invalid float value"),
+    ],
+)
+def test_usage_errors(capsys: pytest.CaptureFixture[str], flags: str, message: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(*flags.split())
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_bad_variable_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LLAMA_ARG_CTX_SIZE", "many")
+    with pytest.raises(SystemExit):
+        parse("-m", "x")
+    assert "-c/--ctx-size: must be an integer" in capsys.readouterr().err
+
+
+def test_help_names_the_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("--help")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for word in ("-md", "--draft-ctx", "LLAMA_ARG_CTX_SIZE", "--drain-timeout", "curl localhost:8080"):
+        assert word in text
