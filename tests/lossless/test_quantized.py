@@ -7,15 +7,16 @@ towards each other, so a tie is a gap of at most twice the tolerance.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dflash_local import Engine
 from dflash_local.native import quantize
-from tests.parity.f32 import DEMO
 
-from .test_tokens import BLOCK, PROMPTS, chat
+from .test_tokens import BLOCK, OPENINGS, PROMPTS, chat
 
 MORE_PROMPTS = [
     "Write a Python class with the fields price and weight.",
@@ -29,32 +30,60 @@ MORE_PROMPTS = [
 ]
 
 
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 128, "ignore_eos": True}
+
+
 @pytest.fixture(scope="module", params=["q4_0", "q4_k_m", "q8_0"])
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     target = tmp_path_factory.mktemp("quantized") / f"target-{request.param}.gguf"
-    quantize(DEMO / "pocket-target.gguf", target, request.param)
-    with Engine(target, DEMO / "pocket-dflash.gguf", n_ctx=1024, n_threads=1, warmup=False) as engine:
+    quantize(pocket["target"], target, request.param)
+    with Engine(target, pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False) as engine:
         yield engine
 
 
-def logit(engine: Engine, context: list[int], token: int, width: int) -> float:
-    return float(engine.score([*context, token], len(context), width).logit[0])
+def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int]) -> float:
+    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0 if all do."""
+    same = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), None)
+    if same is None:
+        return 0.0 if len(plain) == len(drafted) else float("inf")
+    context = prompt + plain[:same]
+
+    def logit(token: int, width: int) -> float:
+        return float(engine.score([*context, token], len(context), width).logit[0])
+
+    return max(abs(logit(plain[same], width) - logit(drafted[same], width)) for width in (1, BLOCK))
 
 
-def test_first_difference_is_a_tie(engine: Engine) -> None:
-    tolerance, differences = 0.0, []
-    for text in PROMPTS + MORE_PROMPTS:
-        prompt = chat(engine, text)
-        plain = engine.generate(prompt, temperature=0, max_tokens=96, budget=1).tokens
-        drafted = engine.generate(prompt, temperature=0, max_tokens=96, budget=BLOCK).tokens
-        narrow, wide = (engine.score(prompt + plain, len(prompt), width).logit for width in (1, BLOCK))
-        tolerance = max(tolerance, float(np.abs(narrow - wide).max()))
-        if drafted != plain:
-            differences.append((prompt, plain, drafted))
-    for prompt, plain, drafted in differences:
-        same = next(i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b)
-        context = prompt + plain[:same]
-        for width in (1, BLOCK):
-            gap = abs(logit(engine, context, plain[same], width) - logit(engine, context, drafted[same], width))
-            assert gap <= 2 * tolerance, (engine.detokenize(context), plain[same], drafted[same])
-    assert tolerance < 1.0, "passes of different widths disagree by more than rounding"
+@pytest.fixture(scope="module")
+def prompts(engine: Engine) -> list[list[int]]:
+    return [chat(engine, text) for text in PROMPTS + MORE_PROMPTS] + [engine.tokenize(opening) for opening in OPENINGS]
+
+
+@pytest.fixture(scope="module")
+def plain_answers(engine: Engine, prompts: list[list[int]]) -> list[list[int]]:
+    return [engine.generate(prompt, budget=1, **GREEDY).tokens for prompt in prompts]
+
+
+@pytest.fixture(scope="module")
+def tolerance(engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]]) -> float:
+    """Largest difference of a logit between passes of 1 row and of a block, over all plain answers."""
+    differences = []
+    for prompt, answer in zip(prompts, plain_answers, strict=True):
+        narrow, wide = (engine.score(prompt + answer, len(prompt), width).logit for width in (1, BLOCK))
+        differences.append(float(np.abs(narrow - wide).max()))
+    return max(differences)
+
+
+def test_first_difference_is_a_tie(engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float) -> None:
+    accepted = 0
+    for prompt, plain in zip(prompts, plain_answers, strict=True):
+        drafted = engine.generate(prompt, budget=BLOCK, **GREEDY)
+        accepted += drafted.timings.draft_n_accepted
+        assert gap(engine, prompt, plain, drafted.tokens) <= 2 * tolerance
+    assert accepted > 0
+
+
+def test_a_wrong_token_is_no_tie(engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float) -> None:
+    """The check above would notice a walk that takes one draft token too many."""
+    for prompt, plain in zip(prompts[: len(PROMPTS)], plain_answers, strict=False):
+        assert gap(engine, prompt, plain, [*plain[:4], plain[4] + 1, *plain[5:]]) > 2 * tolerance

@@ -40,6 +40,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "frequency and presence": {"frequency_penalty": 0.6, "presence_penalty": 0.4},
     "dry": {"dry_multiplier": 0.9, "dry_allowed_length": 2, "dry_penalty_last_n": 128},
     "xtc": {"xtc_probability": 0.6, "xtc_threshold": 0.05},
+    "adaptive": {"samplers": ["min_p", "temperature", "adaptive_p"], "adaptive_target": 0.4, "adaptive_decay": 0.8},
     "mirostat 1": {"mirostat": 1, "mirostat_tau": 3.0},
     "mirostat 2": {"mirostat": 2, "mirostat_tau": 3.0},
     "logit bias": {"logit_bias": [[15, 2.0], [20, -3.0], [11, False]]},
@@ -78,13 +79,13 @@ def test_greedy(engine: Engine, budget: int) -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_same_text_for_the_same_seed(engine: Engine, sampler: str) -> None:
-    assert_same_for_seeds(engine, range(2), {"max_tokens": 40} | SAMPLERS[sampler])
+    assert_same_for_seeds(engine, range(1), {"max_tokens": 40} | SAMPLERS[sampler])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_same_text_for_many_seeds(engine: Engine, sampler: str) -> None:
-    assert_same_for_seeds(engine, range(100, 150), {"max_tokens": 80} | SAMPLERS[sampler])
+    assert_same_for_seeds(engine, range(100, 120), {"max_tokens": 80} | SAMPLERS[sampler])
 
 
 def assert_same_for_seeds(engine: Engine, seeds: range, options: dict[str, Any]) -> None:

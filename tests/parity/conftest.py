@@ -5,21 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="parity needs the authors' implementation: pip install dflash-local[test]")
-pytest.importorskip("dflash", reason="parity needs the authors' implementation: pip install dflash-local[test]")
+import torch
 
 from dflash_local import Engine
 
-from .f32 import DEMO, engine_f32, widen
+from .f32 import engine_f32, widen
 from .reference import DRAFTERS, Reference, load_drafter, load_target
 
 N_CONTEXT = 1024
 
 
 @pytest.fixture(scope="session")
-def target_f32(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return widen(DEMO / "pocket-target.gguf", tmp_path_factory.mktemp("f32") / "target.gguf")
+def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")
 
 
 @pytest.fixture(scope="session", params=DRAFTERS)
@@ -28,8 +26,8 @@ def drafter_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def drafter_f32(drafter_name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return widen(DEMO / f"{drafter_name}.gguf", tmp_path_factory.mktemp("f32") / f"{drafter_name}.gguf")
+def drafter_f32(pocket: dict[str, Path], drafter_name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return widen(pocket[drafter_name], tmp_path_factory.mktemp("f32") / f"{drafter_name}.gguf")
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +38,8 @@ def engine(target_f32: Path, drafter_f32: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def reference(target_f32: Path, drafter_f32: Path, drafter_name: str) -> Reference:
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # small matrices: more threads only wait for each other
     return Reference(load_target(target_f32), load_drafter(drafter_f32, DRAFTERS[drafter_name]))
 
 

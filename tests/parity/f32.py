@@ -7,10 +7,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-import dflash_local
 from dflash_local import Engine
-
-DEMO = Path(dflash_local.__file__).parent / "demo"
 
 Tensors = dict[str, npt.NDArray[np.float32]]
 
@@ -38,7 +35,15 @@ def widen(source: Path, destination: Path) -> Path:
     return destination
 
 
-def engine_f32(target: Path, drafter: Path | None, **parameters: Any) -> Engine:
-    """An engine that computes in f32 throughout: llama.cpp's flash attention would round K and V to f16 even in f32 caches."""
-    caches = dict.fromkeys(("cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft"), "f32")
-    return Engine(target, drafter, **caches, **{"flash_attn": "off", "n_threads": 1, "warmup": False} | parameters)
+F32: dict[str, Any] = {
+    "cache_type_k": "f32",
+    "cache_type_v": "f32",
+    "cache_type_k_draft": "f32",
+    "cache_type_v_draft": "f32",
+    "flash_attn": "off",  # it would round K and V to f16, even those of f32 caches
+}
+
+
+def engine_f32(target: Path, drafter: Path, **parameters: Any) -> Engine:
+    """An engine that computes in f32 throughout."""
+    return Engine(target, drafter, n_threads=1, warmup=False, **F32, **parameters)

@@ -8,6 +8,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dflash.model
 import numpy as np
@@ -21,7 +22,7 @@ from .f32 import read_tensors
 BLOCK_SIZE = 16
 MASK = 3
 END_OF_TURN = 2
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 1699,
     "hidden_size": 256,
     "intermediate_size": 768,
@@ -47,9 +48,9 @@ class Drafter:
 
 
 DRAFTERS = {
-    "pocket-dflash": Drafter(2, (0, 2, 4)),
-    "pocket-dflash2": Drafter(2, (0, 2, 4), DFlash2DraftModel),
-    "pocket-dflash-small": Drafter(1, (2,)),
+    "dflash": Drafter(2, (0, 2, 4)),
+    "dflash2": Drafter(2, (0, 2, 4), DFlash2DraftModel),
+    "dflash-small": Drafter(1, (2,)),
 }
 
 # GGUF name -> Hugging Face name, without ".weight"
@@ -95,7 +96,7 @@ def load_target(path: Path) -> Qwen3ForCausalLM:
     model = Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_hidden_layers=TARGET_LAYERS, eos_token_id=END_OF_TURN))
     state = {huggingface_name(name): torch.from_numpy(tensor) for name, tensor in read_tensors(path).items()}
     model.load_state_dict({name if name.startswith("lm_head") else f"model.{name}": tensor for name, tensor in state.items()}, strict=True)
-    return model.float().eval()
+    return model.eval()
 
 
 def load_drafter(path: Path, published: Drafter) -> DFlashDraftModel:
@@ -108,7 +109,7 @@ def load_drafter(path: Path, published: Drafter) -> DFlashDraftModel:
         config.dflash_config |= DFLASH2
     model = published.kind(config)
     model.load_state_dict({huggingface_name(n): torch.from_numpy(t) for n, t in read_tensors(path).items()}, strict=True)
-    return model.float().eval()
+    return model.eval()
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,10 @@ class Reference:
         out = dflash_generate(self.drafter, self.target, torch.tensor([prompt]), max_tokens, [END_OF_TURN], return_stats=True)
         return Answer(out.output_ids[0, len(prompt) :].tolist(), out.acceptance_lengths)
 
-    @torch.inference_mode()
     def target_logits(self, tokens: list[int]) -> torch.Tensor:
         """Logits [n, n_vocab]: row i ranks what follows tokens[i]."""
         return self.target(torch.tensor([tokens])).logits[0]
 
-    @torch.inference_mode()
     def draft(self, tokens: list[int], n_block: int = BLOCK_SIZE) -> tuple[torch.Tensor, torch.Tensor]:
         """One drafter pass on the anchor tokens[-1] and n_block - 1 masks: hidden [n_block, n_embd] and logits [n_block, n_vocab]."""
         context = tokens[:-1]
@@ -157,7 +156,6 @@ class Reference:
         )
         return hidden[0], self.drafter.compute_logits(hidden, self.target.lm_head)[0]
 
-    @torch.inference_mode()
     def lattice(self, anchor: int, hidden: torch.Tensor, logits: torch.Tensor) -> Lattice:
         """All pair scores of a DFlash 2 block, by the formula of `CandidateSelector.select` for every predecessor instead of one.
 

@@ -4,10 +4,13 @@ Nothing is excused as a tie: over these prompts the closest choice of target or 
 and the two implementations agree to about 1e-5.
 """
 
+import pytest
+
 from dflash_local import Engine
 
 from .reference import BLOCK_SIZE, END_OF_TURN, Reference
 
+pytestmark = pytest.mark.parity
 MAX_TOKENS = 128  # no answer comes within a block of it, so both sides always draft whole blocks
 
 

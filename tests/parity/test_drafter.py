@@ -10,6 +10,7 @@ from dflash_local import Engine
 
 from .reference import BLOCK_SIZE, Reference
 
+pytestmark = pytest.mark.parity
 TOLERANCE = 1e-3
 
 
