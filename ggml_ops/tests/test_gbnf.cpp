@@ -1,0 +1,96 @@
+// check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never end.
+
+#include "gbnf.h"
+
+#include "check.h"
+
+#include <stdexcept>
+#include <string>
+
+using namespace dflash;
+
+static std::string error(const std::string & grammar) {
+    try {
+        check_gbnf(grammar);
+    } catch (const std::invalid_argument & e) {
+        return e.what();
+    }
+    return "";
+}
+
+static bool refused(const std::string & grammar, const std::string & why) {
+    const std::string said = error(grammar);
+    if (said.find(why) == std::string::npos) {
+        std::printf("%s: said '%s', not '%s'\n", grammar.substr(0, 80).c_str(), said.c_str(), why.c_str());
+        return false;
+    }
+    return true;
+}
+
+static std::string repeated(const std::string & text, int n) {
+    std::string all;
+    for (int i = 0; i < n; ++i) {
+        all += text;
+    }
+    return all;
+}
+
+// n rules, each of which is `body` with % for the next rule's name.
+static std::string chain(int n, const std::string & body) {
+    std::string grammar = "root ::= r0\n";
+    for (int i = 0; i < n; ++i) {
+        std::string line = "r" + std::to_string(i) + " ::= " + body + "\n";
+        for (size_t at; (at = line.find('%')) != std::string::npos;) {
+            line.replace(at, 1, "r" + std::to_string(i + 1));
+        }
+        grammar += line;
+    }
+    return grammar + "r" + std::to_string(n) + " ::= \"x\"\n";
+}
+
+int main() {
+    // what llama.cpp builds
+    CHECK(error("root ::= \"a\"") == "");
+    CHECK(error("\r\n# a comment\r\nroot ::= \"a\" # another\r\n") == "");
+    CHECK(error("root ::= (\"a\" |\n  \"b\")* [^\\]x-] . \"\\n\\\"\"{1,3}\nws ::= [ \\t\\n]*\n") == "");
+    CHECK(error("root ::= <[3]> !<[4]> <think>") == "");
+    CHECK(error("root ::= \"a\"{0} \"b\"{2,} \"c\"{0,100000}") == "");
+    CHECK(error("root ::= | x\nx ::= \"y\"") == "");
+    CHECK(error("root ::= ()  \"x\"") == "");
+    // may be empty, and repeated: no stack grows, and llama.cpp's own tool grammars have it
+    CHECK(error("root ::= (call? space)+\ncall ::= \"x\"\nspace ::= | \" \"") == "");
+    CHECK(error("root ::= \"(\" root \")\" | \"a\"") == "");
+    CHECK(error("root ::= item root | item\nitem ::= [a-z]") == "");
+    CHECK(error(chain(500, "% | \"b\"")) == "");
+
+    // what it would not, with the line
+    CHECK(refused("", "'root' is missing"));
+    CHECK(refused("start ::= \"a\"", "'root' is missing"));
+    CHECK(refused("root ::= \"a\"\n\nb = \"c\"", "line 3: expected ::="));
+    CHECK(refused("root ::= a\na ::= b", "line 2: rule 'b' is not defined"));
+    CHECK(refused("root ::= \"a", "expected \""));
+    CHECK(refused("root ::= \"a\\", "expected \""));
+    CHECK(refused("root ::= [a", "expected ]"));
+    CHECK(refused("root ::= (\"a\"", "expected ')'"));
+    CHECK(refused("root ::= \"a\" ]", "unexpected ']'"));
+    CHECK(refused("root ::= <x", "expected <token>"));
+    CHECK(refused("root ::= *", "nothing before '*'"));
+    CHECK(refused("root ::= \"\"*", "nothing before '*'"));
+    CHECK(refused("root ::= \"a\"{", "expected a number"));
+    CHECK(refused("root ::= \"a\"{1", "expected '}'"));
+    CHECK(refused("root ::= \"a\"{1,x}", "expected a number"));
+    CHECK(refused(std::string("root ::= \"a\0\"", 14), "NUL"));
+
+    // what would not end
+    CHECK(refused("root ::= \"a\"{2,1}", "asks for more than it allows"));
+    CHECK(refused("root ::= \"a\"{2001}", "more than 2000 repetitions"));
+    CHECK(refused("root ::= \"" + repeated("a", 100000) + "\"{2000}", "expands to more than"));
+    CHECK(refused("root ::= " + repeated("(", 300) + "\"a\"" + repeated(")", 300), "nested deeper"));
+    CHECK(refused("root ::= root \"a\" | \"a\"", "left recursion"));
+    CHECK(refused("root ::= y root \"b\" | \"c\"\ny ::= x x\nx ::= \"\" | \"a\"", "left recursion"));
+    CHECK(refused("root ::= a b\na ::= \"x\"?\nb ::= root \"z\"", "line 3: rule 'b': left recursion"));
+    CHECK(refused("root ::= (root \"b\")* \"c\"", "left recursion"));
+    CHECK(refused(chain(60, "% | %"), "too many ways to begin"));
+    CHECK(refused(chain(5000, "% | \"b\""), "too deeply"));
+    return TEST_RESULT;
+}
