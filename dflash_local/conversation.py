@@ -63,9 +63,9 @@ class ChatDelta:
     completion: Completion | None = None
 
     @property
-    def text(self) -> str:
-        """The visible text of this change."""
-        return self.delta.get("content") or ""
+    def content(self) -> str | None:
+        """The visible text of this change, if it has any."""
+        return self.delta.get("content")
 
 
 class ChatAnswer:

@@ -22,7 +22,7 @@ def test_chat() -> None:
 def test_stream() -> None:
     with Engine.over(FakeNative(b"hello world")) as engine:
         deltas = list(engine.chat([{"role": "user", "content": "hi"}], stream=True))
-    assert [delta.text for delta in deltas] == ["h", "ello", " wor", "ld", ""]
+    assert [delta.content for delta in deltas] == ["h", "ello", " wor", "ld", None]
     assert [delta.finish_reason for delta in deltas] == [None] * 4 + ["stop"]
     assert deltas[-1].completion is not None
     assert deltas[-1].completion.text == "hello world"

@@ -99,7 +99,7 @@ def test_chat(engine: Engine) -> None:
     done = engine.chat(MESSAGES, temperature=0, max_tokens=90)
     streamed = list(engine.chat(MESSAGES, temperature=0, max_tokens=90, stream=True))
     assert done.message["role"] == "assistant"
-    assert "".join(delta.text for delta in streamed) == done.text != ""
+    assert "".join(delta.content or "" for delta in streamed) == done.text != ""
     assert streamed[-1].finish_reason == done.finish_reason
 
 
