@@ -121,50 +121,47 @@ class Engine:
         ):  # fmt: skip
             if not low <= value <= _INT32_MAX:  # unsigned in C: -1 would become four thousand million
                 raise RequestError(f"{name} must be at least {low}, got {value}", param=name)
-        native = NativeEngine(
-            {
-                "model": os.fspath(model),
-                "drafter": None if drafter is None else os.fspath(drafter),
-                "n_ctx": n_ctx,
-                "n_slots": n_slots,
-                "n_batch": n_batch,
-                "n_ubatch": n_ubatch,
-                "n_threads": n_threads or 0,
-                "n_threads_batch": n_threads_batch or 0,
-                "n_gpu_layers": n_gpu_layers,
-                "n_gpu_layers_draft": n_gpu_layers_draft,
-                "flash_attn": flash_modes[flash_attn],
-                "type_k": cache_type_k,
-                "type_v": cache_type_v,
-                "type_k_draft": cache_type_k_draft,
-                "type_v_draft": cache_type_v_draft,
-                "draft_ctx": draft_ctx,
-                "draft_n_max": draft_n_max,
-                "budget": _budget(budget),
-                "swa_full": swa_full,
-                "use_mmap": mmap,
-                "use_mlock": mlock,
-                "warmup": warmup,
-                "main_gpu": main_gpu,
-                "tensor_split": tensor_split,
-                "split_mode": split_mode,
-            },
-            progress,
-        )
-        self._attach(native, chat_template=chat_template, max_queue=max_queue)
+        params: dict[str, Any] = {
+            "model": os.fspath(model),
+            "drafter": None if drafter is None else os.fspath(drafter),
+            "n_ctx": n_ctx,
+            "n_slots": n_slots,
+            "n_batch": n_batch,
+            "n_ubatch": n_ubatch,
+            "n_threads": n_threads or 0,
+            "n_threads_batch": n_threads_batch or 0,
+            "n_gpu_layers": n_gpu_layers,
+            "n_gpu_layers_draft": n_gpu_layers_draft,
+            "flash_attn": flash_modes[flash_attn],
+            "type_k": cache_type_k,
+            "type_v": cache_type_v,
+            "type_k_draft": cache_type_k_draft,
+            "type_v_draft": cache_type_v_draft,
+            "draft_ctx": draft_ctx,
+            "draft_n_max": draft_n_max,
+            "budget": _budget(budget),
+            "swa_full": swa_full,
+            "use_mmap": mmap,
+            "use_mlock": mlock,
+            "warmup": warmup,
+            "main_gpu": main_gpu,
+            "tensor_split": tensor_split,
+            "split_mode": split_mode,
+        }
+        self._attach(lambda: NativeEngine(params, progress), n_slots, chat_template=chat_template, max_queue=max_queue)
 
     @classmethod
     def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:
         """An engine over a native engine that exists already, which it then owns."""
         engine = cls.__new__(cls)
-        engine._attach(native, chat_template=chat_template, max_queue=max_queue)
+        engine._attach(lambda: native, int(native.info()["n_slots"]), chat_template=chat_template, max_queue=max_queue)
         return engine
 
-    def _attach(self, native: NativeEngine, *, chat_template: str | None, max_queue: int) -> None:
-        self._native = native
+    def _attach(self, create: Callable[[], NativeEngine], n_slots: int, *, chat_template: str | None, max_queue: int) -> None:
+        self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
+        self._native = self._scheduler.native
         self._chat_template = chat_template
-        self._info = native.info()
-        self._scheduler = Scheduler(native, n_slots=self.n_slots, max_queue=max_queue)
+        self._info = self._native.info()
         # Also runs when the engine is garbage, and at interpreter exit before native threads lose their ground.
         self._finalizer = weakref.finalize(self, self._scheduler.close)
 

@@ -79,18 +79,19 @@ class _Running:
 
 
 class Scheduler:
-    """Runs requests on the slots of `native`, first come first served, each on the idle slot that fits its prompt best.
+    """Runs requests on the slots of a native engine, first come first served, each on the idle slot that fits its prompt best.
 
     Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes commands
     between two steps. If it dies, everyone who waits gets an EngineDeadError.
+
+    `create` runs on the engine thread too: OpenMP keeps a team of threads for every thread that ever computed, and with
+    more of them than cores its barriers stop spinning, which makes a step half as fast again. What it raises comes out here.
     """
 
-    def __init__(self, native: NativeEngine, *, n_slots: int, max_queue: int) -> None:
+    def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
         self.counters = Counters()
         self.ended: Future[EngineDeadError] = Future()
-        self._native = native
         self._n_slots, self._max_queue = n_slots, max_queue
-        self._pieces: dict[bool | frozenset[int], Pieces] = {special: Pieces(native, special) for special in (False, True)}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._waiting: deque[Generation | Callable[[int], None]] = deque()
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
@@ -102,8 +103,11 @@ class Scheduler:
         self._pending: set[Generation | Future[Any]] = set()  # who must hear of the thread's end
         self._n_pending = 0  # generations among them
 
-        self._thread = threading.Thread(target=self._run, name="dflash-engine", daemon=True)
+        created: Future[NativeEngine] = Future()
+        self._thread = threading.Thread(target=self._run, args=(create, created), name="dflash-engine", daemon=True)
         self._thread.start()
+        self._native = native = created.result()
+        self._pieces: dict[bool | frozenset[int], Pieces] = {special: Pieces(native, special) for special in (False, True)}
 
     # ---- any thread ----
 
@@ -143,6 +147,11 @@ class Scheduler:
     def running(self) -> dict[int, int]:
         """Tokens generated so far, by busy slot."""
         return {slot: running.n_tokens for slot, running in self._running.copy().items()}
+
+    @property
+    def native(self) -> NativeEngine:
+        """What `create` made."""
+        return self._native
 
     @property
     def n_running(self) -> int:
@@ -197,7 +206,12 @@ class Scheduler:
 
     # ---- engine thread ----
 
-    def _run(self) -> None:
+    def _run(self, create: Callable[[], NativeEngine], created: Future[NativeEngine]) -> None:
+        try:
+            created.set_result(create())
+        except BaseException as error:  # whatever it is, it belongs to who wanted the engine
+            created.set_exception(error)
+            return
         cause = EngineDeadError("the engine was closed")
         try:
             while True:
