@@ -1,0 +1,364 @@
+"""dflash_chat_*: OpenAI's chat requests to prompts and back, through llama.cpp's common/chat on the pocket target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.errors import RequestError
+from dflash_local.native import NativeEngine
+
+Body = dict[str, Any]
+
+USER: list[Body] = [{"role": "user", "content": "Is it raining in Paris?"}]
+WEATHER: Body = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather in a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "more": {}}, "required": ["city"]},
+    },
+}
+CLOCK: Body = {"type": "function", "function": {"name": "get_time", "description": "Tell the time"}}
+TOOLS = [WEATHER, CLOCK]
+SCHEMA: Body = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"]}
+CALL: Body = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'}}
+
+# A template with reasoning, as the pocket target's own has none.
+THINKING = (
+    "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}"
+    "{%- if message.reasoning_content %}{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}"
+    "{{- message.content + '<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
+    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
+    yield engine
+    engine.destroy()
+
+
+def apply(engine: NativeEngine, template: str | None = None, **body: Any) -> dict[str, Any]:
+    """dflash_chat_apply(); what it asks of the sampler must be accepted there."""
+    applied = engine.chat_apply(template, json.dumps({"messages": USER, **body}))
+    engine.check([1], 8, json.dumps(applied["sampling"]), 0, True)
+    return applied
+
+
+def answer(engine: NativeEngine, applied: dict[str, Any], text: str, size: int) -> tuple[Body, list[Body]]:
+    """The message and the deltas of an answer that comes in pieces of `size` characters."""
+    chat = engine.chat_new(json.dumps(applied["parser"]))
+    deltas = [delta for at in range(0, len(text), size) for delta in chat.push(text[at : at + size], False)]
+    deltas += chat.push("", True)
+    return chat.message(), deltas
+
+
+def joined(deltas: list[Body]) -> Body:
+    """The message that an OpenAI client builds from deltas: it appends every string."""
+    message: Body = {"role": "assistant", "content": None}
+    for delta in deltas:
+        for key in ("content", "reasoning_content"):
+            if key in delta:
+                message[key] = (message.get(key) or "") + delta[key]
+        for change in delta.get("tool_calls", []):
+            calls = message.setdefault("tool_calls", [])
+            if change["index"] == len(calls):
+                calls.append({"id": change["id"], "type": change["type"], "function": {"name": "", "arguments": ""}})
+            function = calls[change["index"]]["function"]
+            function["name"] += change["function"].get("name", "")
+            function["arguments"] += change["function"]["arguments"]
+    if message["content"] is None and "tool_calls" not in message:
+        message["content"] = ""
+    return message
+
+
+# ---- requests ----
+
+
+def test_plain(engine: NativeEngine) -> None:
+    applied = apply(engine)
+    assert applied["prompt"] == "<|im_start|>user\nIs it raining in Paris?<|im_end|>\n<|im_start|>assistant\n"
+    assert applied["stops"] == []
+    assert applied["sampling"].keys() <= {"preserved_tokens", "generation_prompt"}
+
+
+def test_history_with_tools_is_rendered(engine: NativeEngine) -> None:
+    history = [
+        {"role": "developer", "content": "Be brief."},
+        *USER,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+    prompt = apply(engine, messages=history, tools=TOOLS)["prompt"]
+    assert prompt.startswith("<|im_start|>system\nBe brief.")
+    assert '{"name": "get_weather", "arguments": {"city": "Paris"}}' in prompt
+    assert "<tool_response>\nrain\n</tool_response>" in prompt
+    parsed = {**CALL, "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}
+    assert (
+        apply(engine, messages=[*history[:2], {"role": "assistant", "tool_calls": [parsed]}, history[3]], tools=TOOLS)["prompt"] == prompt
+    )
+
+
+def test_text_parts(engine: NativeEngine) -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert "user\none\ntwo<|im_end|>" in apply(engine, messages=[{"role": "user", "content": parts}])["prompt"]
+
+
+def test_tool_choice(engine: NativeEngine) -> None:
+    auto = apply(engine, tools=TOOLS)
+    assert auto["sampling"]["grammar_lazy"] is True
+    assert auto["sampling"]["grammar_triggers"] == [{"type": "word", "value": "<tool_call>\n"}]
+    assert auto == apply(engine, tools=TOOLS, tool_choice="auto")
+
+    required = apply(engine, tools=TOOLS, tool_choice="required")
+    assert required["prompt"] == auto["prompt"]
+    assert "grammar_lazy" not in required["sampling"]
+    assert required["sampling"]["grammar_type"] == "tool_calls"
+
+    named = apply(engine, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "get_time"}})
+    assert "get_time" in named["sampling"]["grammar"]
+    assert "get_weather" not in named["prompt"] + named["sampling"]["grammar"]
+
+    none = apply(engine, tools=TOOLS, tool_choice="none")
+    assert none["prompt"] == auto["prompt"]
+    assert "grammar" not in none["sampling"]
+
+
+def test_output_formats(engine: NativeEngine) -> None:
+    wrapped = {"type": "json_schema", "json_schema": {"name": "weather", "strict": True, "schema": SCHEMA}}
+    grammar = apply(engine, response_format=wrapped)["sampling"]["grammar"]
+    assert "rain" in grammar
+    assert apply(engine, json_schema=SCHEMA)["sampling"]["grammar"] == grammar
+    assert apply(engine, response_format={"type": "json_object", "schema": SCHEMA})["sampling"]["grammar"] == grammar
+    anything = apply(engine, response_format={"type": "json_object"})["sampling"]["grammar"]
+    assert anything == apply(engine, response_format={"type": "json_schema", "json_schema": {}})["sampling"]["grammar"] != grammar
+    assert "grammar" not in apply(engine, response_format={"type": "text"})["sampling"]
+
+    own = apply(engine, grammar='root ::= "yes" | "no"')["sampling"]
+    assert own["grammar"] == 'root ::= "yes" | "no"'
+    assert "grammar_type" not in own
+    assert apply(engine, grammar='root ::= "yes"', tools=TOOLS, tool_choice="none")["sampling"]["grammar"] == 'root ::= "yes"'
+
+
+def test_continuation(engine: NativeEngine) -> None:
+    begun = [*USER, {"role": "assistant", "content": "It is"}]
+    for body in ({}, {"continue_final_message": True}, {"continue_final_message": "content"}, {"add_generation_prompt": False}):
+        applied = apply(engine, messages=begun, **body)
+        assert applied["prompt"].endswith("<|im_start|>assistant\nIt is")
+        assert answer(engine, applied, " raining.", 3)[0] == {"role": "assistant", "content": " raining."}
+    again = apply(engine, messages=begun, continue_final_message=False)
+    assert again["prompt"].endswith("It is<|im_end|>\n<|im_start|>assistant\n")
+    assert answer(engine, again, "It is raining.", 3)[0]["content"] == "It is raining."
+
+    thought = [*USER, {"role": "assistant", "reasoning_content": "Paris, so"}]
+    applied = apply(engine, THINKING, messages=thought)
+    assert applied["prompt"].endswith("<think>\nParis, so")
+    assert answer(engine, applied, " yes\n</think>\n\nYes.", 4)[0] == {
+        "role": "assistant",
+        "content": "Yes.",
+        "reasoning_content": " yes\n",
+    }
+
+
+def test_thinking(engine: NativeEngine) -> None:
+    on = apply(engine, THINKING)
+    assert on["sampling"]["thinking_start_tag"] == "<think>"
+    assert on["sampling"]["thinking_end_tags"] == ["</think>"]
+    off = apply(engine, THINKING, enable_thinking=False)
+    assert off["prompt"] == on["prompt"] + "<think>\n\n</think>\n\n"
+    assert apply(engine, THINKING, chat_template_kwargs={"enable_thinking": False})["prompt"] == off["prompt"]
+    assert apply(engine, THINKING, enable_thinking=True, chat_template_kwargs={"enable_thinking": False})["prompt"] == on["prompt"]
+
+
+def test_template_arguments(engine: NativeEngine) -> None:
+    template = (
+        "{%- for message in messages %}{{- message.role + ': ' + message.content + '\\n' }}{%- endfor %}{{- mood | default('calm') }}"
+    )
+    assert apply(engine, template)["prompt"].endswith("Paris?\ncalm")
+    assert apply(engine, template, chat_template_kwargs={"mood": "wild"})["prompt"].endswith("Paris?\nwild")
+
+
+DEEP: Body = {}
+for _ in range(200):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": ["hi"]}, "messages[0]"),
+        ({"messages": [*USER, {"content": "x"}]}, "messages[1].role"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
+        ({"messages": [*USER, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[1].tool_calls[0].function.name"),
+        (
+            {"messages": [*USER, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 999}}]}, *USER]},
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+        ({"tools": {}}, "tools"),
+        ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "none"}}]}, "tools[0].function.parameters"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "any"}}}]}, "tools[0].function.parameters"),
+        ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.function.name"),
+        ({"tools": TOOLS, "parallel_tool_calls": "yes"}, "parallel_tool_calls"),
+        ({"tools": TOOLS, "grammar": 'root ::= "a"'}, "grammar"),
+        ({"json_schema": SCHEMA, "grammar": 'root ::= "a"'}, "grammar"),
+        ({"json_schema": SCHEMA, "response_format": {"type": "json_object"}}, "json_schema"),
+        ({"json_schema": {"type": "any"}}, "json_schema"),
+        ({"json_schema": DEEP}, "body"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "response_format.json_schema.schema"),
+        ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking"),
+        ({"enable_thinking": 1}, "enable_thinking"),
+        ({"reasoning_format": "loud"}, "reasoning_format"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"continue_final_message": 3}, "continue_final_message"),
+        (
+            {"messages": [*USER, {"role": "assistant", "content": "a"}], "continue_final_message": True, "add_generation_prompt": True},
+            "continue_final_message",
+        ),
+        ({"messages": [*USER, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]}, "messages[2]"),
+        ({"messages": [*USER, {"role": "assistant", "tool_calls": [CALL]}]}, "messages[1]"),
+        ({"tool_choise": "auto"}, "tool_choise"),
+    ],
+)
+def test_refusals_name_the_field(engine: NativeEngine, body: Body, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        engine.chat_apply(None, json.dumps({"messages": USER, **body}))
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize("body", ["", "[]", "{", "null", '{"messages": [{"role": "user", "content": "\\ud800"}]}', "[" * 100_000])
+def test_a_body_that_is_no_json_object(engine: NativeEngine, body: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        engine.chat_apply(None, body)
+    assert caught.value.param == "body"
+
+
+def test_template_refusals(engine: NativeEngine) -> None:
+    with pytest.raises(RequestError, match="not a Jinja template") as caught:
+        engine.chat_apply("{{ broken", json.dumps({"messages": USER}))
+    assert caught.value.param == "chat_template"
+    with pytest.raises(RequestError, match=r"cannot render this request: Jinja Exception: users only$"):
+        engine.chat_apply("{{ raise_exception('users only') }}", json.dumps({"messages": USER}))
+    with pytest.raises(RequestError, match="has no tool calls") as caught:
+        engine.chat_apply("chatml", json.dumps({"messages": USER, "tools": TOOLS, "tool_choice": "required"}))
+    assert caught.value.param == "tool_choice"
+
+
+def test_many_threads(engine: NativeEngine) -> None:
+    bodies = [json.dumps({"messages": [{"role": "user", "content": f"{n}"}], "tools": TOOLS if n % 2 else []}) for n in range(64)]
+    alone = [engine.chat_apply(None, body) for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda body: engine.chat_apply(None, body), bodies)) == alone
+
+
+# ---- answers ----
+
+SIZES = [1, 2, 7, 1000]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_content(engine: NativeEngine, size: int) -> None:
+    text = 'Yes, it\'s raining: 雨 🌧. `{["<tool"` </tool_call>'
+    message, deltas = answer(engine, apply(engine), text, size)
+    assert message == joined(deltas) == {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_calls(engine: NativeEngine, size: int) -> None:
+    text = (
+        "I look.\n"
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris \\"x\\"", "more": [1, {"a": null}]}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    )
+    message, deltas = answer(engine, apply(engine, tools=TOOLS, parallel_tool_calls=True), text, size)
+    assert message == joined(deltas)
+    assert message["content"].strip() == "I look."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["get_weather", "get_time"]
+    assert [json.loads(call["function"]["arguments"]) for call in message["tool_calls"]] == [
+        {"city": 'Paris "x"', "more": [1, {"a": None}]},
+        {},
+    ]
+    ids = [call["id"] for call in message["tool_calls"]]
+    assert all(id.startswith("call_") for id in ids)
+    assert len(set(ids)) == 2
+    # each call is announced once, with its whole name
+    names = [change["function"]["name"] for delta in deltas for change in delta.get("tool_calls", []) if "name" in change["function"]]
+    assert names == ["get_weather", "get_time"]
+
+
+def test_content_is_null_beside_calls(engine: NativeEngine) -> None:
+    text = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    assert answer(engine, apply(engine, tools=TOOLS), text, 5)[0]["content"] is None
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_reasoning(engine: NativeEngine, size: int) -> None:
+    text = "<think>\nParis in <autumn>.\n</think>\n\nYes."
+    message, deltas = answer(engine, apply(engine, THINKING), text, size)
+    assert message == joined(deltas) == {"role": "assistant", "content": "Yes.", "reasoning_content": "Paris in <autumn>.\n"}
+    raw, deltas = answer(engine, apply(engine, THINKING, reasoning_format="none"), text, size)
+    assert raw == joined(deltas)
+    assert raw["content"].endswith(text)
+    assert "reasoning_content" not in raw
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Well.<tool_call>\n{"name": "fly", "arguments": {}}\n</tool_call>',
+        "Well.<tool_call>\nget_weather(Paris)",
+        '{"name": "get_weather"',
+        "",
+    ],
+)
+def test_broken_calls_are_not_lost(engine: NativeEngine, text: str, size: int) -> None:
+    message, deltas = answer(engine, apply(engine, tools=TOOLS), text, size)
+    assert message == joined(deltas)
+    assert message["content"] == text
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_cut_call_keeps_what_came(engine: NativeEngine, size: int) -> None:
+    message, deltas = answer(engine, apply(engine, tools=TOOLS), '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', size)
+    assert message == joined(deltas)
+    (call,) = message["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+    assert '{"city": "Paris"}'.startswith(call["function"]["arguments"])
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_deep_nesting_does_not_overflow_the_stack(engine: NativeEngine, opening: str) -> None:
+    text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "x", "more": ' + opening * 50_000
+    message, _ = answer(engine, apply(engine, tools=TOOLS), text, len(text))
+    assert message["tool_calls"][0]["function"]["name"] == "get_weather"
+    # without a structure to parse, the same text is just text
+    assert answer(engine, apply(engine), text, len(text))[0]["content"] == text
+
+
+@pytest.mark.parametrize(
+    "parser", ["", "{}", "[]", '{"structured": 1}', '{"structured": true, "format": 99}', '{"structured": true, "arena": "x"}']
+)
+def test_a_foreign_parser_is_refused(engine: NativeEngine, parser: str) -> None:
+    with pytest.raises(RequestError, match="parser"):
+        engine.chat_new(parser)

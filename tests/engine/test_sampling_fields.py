@@ -1,0 +1,247 @@
+"""dflash_request.sampling: every field, every refusal. Nothing here may reach an abort or an endless loop of llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.errors import RequestError
+from dflash_local.native import NativeEngine
+
+Fields = dict[str, Any]
+
+PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+TRIGGER: Fields = {"grammar": 'root ::= "a"', "grammar_lazy": True}
+
+
+@pytest.fixture(scope="module")
+def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
+    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
+    yield engine
+    engine.destroy()
+
+
+def check(engine: NativeEngine, sampling: str) -> None:
+    engine.check([1], 8, sampling, 0, True)
+
+
+def generate(engine: NativeEngine, **fields: Any) -> bytes:
+    """Up to 16 tokens after a prompt. A failed slot fails the assertion with its error."""
+    engine.slot_clear(0)
+    tokens: list[int] = []
+    engine.submit(0, engine.tokenize(PROMPT, True, True), 16, json.dumps(fields), 1, False)
+    while updates := engine.step():
+        for update in updates:
+            assert not update.error, update.error
+            tokens += update.tokens
+    return b"".join(engine.token_piece(token, False) for token in tokens)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        "",
+        "null",
+        "{}",
+        '{"top_k": null, "seed": null}',
+        '{"seed": -1}',
+        '{"seed": 4294967295}',
+        '{"temperature": 0, "dynatemp_range": 0.5, "dynatemp_exponent": 2}',
+        '{"top_k": -1, "top_p": 0, "min_p": 1, "typical_p": 0.5, "top_n_sigma": 1}',
+        '{"top_k": 40.0, "min_keep": 5, "xtc_probability": 1, "xtc_threshold": 0.1}',
+        '{"repeat_last_n": 0, "repeat_penalty": 1.1, "frequency_penalty": -2, "presence_penalty": 2}',
+        '{"dry_multiplier": 1, "dry_base": 2, "dry_allowed_length": 0, "dry_penalty_last_n": 100, "dry_sequence_breakers": ["\\n", "ab"]}',
+        '{"mirostat": 1, "mirostat_tau": 0, "mirostat_eta": 0}',
+        '{"mirostat": 2}',
+        '{"samplers": []}',
+        '{"samplers": ["top_k", "Top-P", "temp"]}',
+        '{"samplers": "kpt"}',
+        '{"logit_bias": [[1, 2.5], [2, false], ["<|im_end|>", -1]]}',
+        '{"logit_bias": {"1": 2.5, "2": false, " the": 1}, "ignore_eos": true}',
+        '{"grammar": "root ::= [a-z]+", "grammar_type": "user"}',
+        '{"json_schema": {}}',
+        '{"json_schema": {"type": "string", "maxLength": 100000}}',
+        json.dumps({**TRIGGER, "grammar_triggers": [{"type": "word", "value": "some words"}]}),
+        json.dumps({**TRIGGER, "grammar_triggers": [{"type": "token", "token": 3}, {"type": "pattern", "value": "a+"}]}),
+        json.dumps(
+            {
+                **TRIGGER,
+                "grammar_triggers": [{"type": "pattern_full", "value": "[^x]*(x)"}],
+                "preserved_tokens": ["<|im_end|>", "two words"],
+            }
+        ),
+        '{"reasoning_budget_tokens": 0, "thinking_start_tag": "<t>", "thinking_end_tags": ["</t>"], "generation_prompt": "<t>"}',
+        '{"reasoning_budget_tokens": 10}',
+    ],
+)
+def test_accepted(engine: NativeEngine, sampling: str) -> None:
+    check(engine, sampling)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"temprature": 1}, "temprature"),
+        ({"n_probs": 1}, "n_probs"),
+        ({"seed": -2}, "seed"),
+        ({"seed": 2**32}, "seed"),
+        ({"seed": "1"}, "seed"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": 1e-35}, "temperature"),
+        ({"temperature": 1e300}, "temperature"),
+        ({"dynatemp_range": -1}, "dynatemp_range"),
+        ({"dynatemp_exponent": -1}, "dynatemp_exponent"),
+        ({"top_k": -2}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"top_k": 2**31}, "top_k"),
+        ({"top_k": 2**64}, "top_k"),
+        ({"top_p": 1.1}, "top_p"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"typical_p": 2}, "typical_p"),
+        ({"top_n_sigma": 1e30}, "top_n_sigma"),
+        ({"xtc_probability": 2}, "xtc_probability"),
+        ({"xtc_threshold": -1}, "xtc_threshold"),
+        ({"min_keep": -1}, "min_keep"),
+        ({"repeat_last_n": -1}, "repeat_last_n"),
+        ({"repeat_last_n": 2**31 - 1}, "repeat_last_n"),
+        ({"repeat_penalty": 0}, "repeat_penalty"),
+        ({"frequency_penalty": 1e30}, "frequency_penalty"),
+        ({"presence_penalty": []}, "presence_penalty"),
+        ({"dry_multiplier": -1}, "dry_multiplier"),
+        ({"dry_base": 0.5}, "dry_base"),
+        ({"dry_allowed_length": -1}, "dry_allowed_length"),
+        ({"dry_penalty_last_n": 2**31 - 1}, "dry_penalty_last_n"),
+        ({"dry_sequence_breakers": "\n"}, "dry_sequence_breakers"),
+        ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers[0]"),
+        ({"dry_sequence_breakers": ["x"] * 17}, "dry_sequence_breakers"),
+        ({"mirostat": 3}, "mirostat"),
+        ({"mirostat": -1}, "mirostat"),
+        ({"mirostat_tau": -1}, "mirostat_tau"),
+        ({"mirostat_eta": "x"}, "mirostat_eta"),
+        ({"samplers": ["top_k", "best"]}, "samplers[1]"),
+        ({"samplers": ["top_k", "top-k"]}, "samplers[1]"),
+        ({"samplers": ["infill"]}, "samplers[0]"),
+        ({"samplers": "kz"}, "samplers"),
+        ({"samplers": 3}, "samplers"),
+        ({"logit_bias": 3}, "logit_bias"),
+        ({"logit_bias": [[1]]}, "logit_bias[0]"),
+        ({"logit_bias": [[1, "x"]]}, "logit_bias[0][1]"),
+        ({"logit_bias": [[1, True]]}, "logit_bias[0][1]"),
+        ({"logit_bias": [[10**7, 1]]}, "logit_bias[0][0]"),
+        ({"logit_bias": [[-1, 1]]}, "logit_bias[0][0]"),
+        ({"logit_bias": {"99999999999999999999": 1}}, "logit_bias.99999999999999999999"),
+        ({"logit_bias": {"1": 1e30}}, "logit_bias.1"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+        ({"grammar": ""}, "grammar"),
+        ({"grammar": 3}, "grammar"),
+        ({"grammar": "root ::= x"}, "grammar"),
+        ({"grammar": 'root ::= "a\x00"'}, "grammar"),
+        ({"grammar": "root ::= <|no such token|>"}, "grammar"),
+        ({"grammar": "root ::= root"}, "grammar"),
+        ({"grammar": 'root ::= "a"', "json_schema": {}}, "json_schema"),
+        ({"json_schema": {"type": "any"}}, "json_schema"),
+        ({"json_schema": {"type": "string", "minLength": 100000}}, "json_schema"),
+        ({"json_schema": []}, "json_schema"),
+        ({"grammar": 'root ::= "a"', "grammar_type": "mine"}, "grammar_type"),
+        ({"grammar_lazy": True}, "grammar_lazy"),
+        (TRIGGER, "grammar_lazy"),
+        ({"grammar_triggers": {}}, "grammar_triggers"),
+        ({"grammar_triggers": [{"value": "x"}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": 3, "value": "x"}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": "sound", "value": "x"}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": "pattern", "value": "("}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "pattern", "value": "a" * 100_000}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "word", "value": "<|im_end|>"}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "token", "token": 10**7}]}, "grammar_triggers[0].token"),
+        ({"grammar_triggers": [{"type": "word", "value": "x", "more": 1}]}, "grammar_triggers[0].more"),
+        ({"preserved_tokens": [3]}, "preserved_tokens[0]"),
+        # llama-server aborts on this one: the prefilled text ends the answer before the grammar may
+        ({"grammar": 'root ::= "a"', "grammar_type": "output_format", "generation_prompt": "<|im_end|>"}, "generation_prompt"),
+        ({"grammar": 'root ::= "a"', "grammar_type": "tool_calls", "generation_prompt": "b"}, "generation_prompt"),
+        ({"reasoning_budget_tokens": -2}, "reasoning_budget_tokens"),
+        ({"thinking_end_tags": [""]}, "thinking_end_tags[0]"),
+        ({"thinking_end_tags": "</think>"}, "thinking_end_tags"),
+    ],
+)
+def test_refusals_name_the_field(engine: NativeEngine, fields: Fields, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check(engine, json.dumps(fields))
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize("sampling", ["[]", "3", "{", '{"temperature": NaN}', '{"temperature": 1e999}', '{"a":' * 100_000])
+def test_what_is_no_json_object(engine: NativeEngine, sampling: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check(engine, sampling)
+    assert caught.value.param == "sampling"
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'root ::= "a"{2,1}',
+        'root ::= y root "b" | "c"\ny ::= x x\nx ::= "" | "a"',
+        "root ::= a0\n" + "".join(f"a{n} ::= a{n + 1} | a{n + 1}\n" for n in range(60)) + 'a60 ::= "x"',
+        'root ::= "' + "a" * 100_000 + '"{2000}',
+        "root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000,
+    ],
+    ids=["backwards", "hidden-recursion", "doubling", "long-repeat", "deep"],
+)
+def test_endless_grammars_are_refused_at_once(engine: NativeEngine, grammar: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(RequestError, match="grammar"):
+        check(engine, json.dumps({"grammar": grammar}))
+    assert time.monotonic() - begun < 1
+
+
+# ---- what the fields do ----
+
+
+def test_grammar_shapes_the_answer(engine: NativeEngine) -> None:
+    assert generate(engine, temperature=0, grammar='root ::= "yes" | "no"') in {b"yes", b"no"}
+    value = json.loads(generate(engine, temperature=1, seed=3, json_schema={"enum": ["red", "green"]}))
+    assert value in {"red", "green"}
+
+
+def test_seed_decides(engine: NativeEngine) -> None:
+    first = generate(engine, temperature=2, top_k=0, top_p=1, min_p=0, seed=5)
+    assert first == generate(engine, temperature=2, top_k=0, top_p=1, min_p=0, seed=5)
+    assert first != generate(engine, temperature=2, top_k=0, top_p=1, min_p=0, seed=6)
+
+
+def test_bias_decides(engine: NativeEngine) -> None:
+    (token,) = engine.tokenize("<|im_start|>", False, True)
+    assert generate(engine, temperature=0, logit_bias=[[token, 1e6]]) == b""  # control tokens have no text
+    greedy = generate(engine, temperature=0)
+    banned = engine.tokenize(greedy.decode(), False, False)[0]
+    assert generate(engine, temperature=0, logit_bias={str(banned): False})[:3] != greedy[:3]
+
+
+def test_nothing_left_to_sample_fails_the_request(engine: NativeEngine) -> None:
+    assert generate(engine, temperature=0, grammar='root ::= "ab"') == b"ab"
+    with pytest.raises(AssertionError, match="no token is left to sample"):
+        generate(engine, temperature=0, grammar='root ::= "ab"', ignore_eos=True)
+    assert generate(engine, temperature=0, grammar='root ::= "ab"') == b"ab"
+
+
+def test_lazy_grammar_waits_for_its_trigger(engine: NativeEngine) -> None:
+    text = generate(engine, temperature=0)
+    word = text.decode().split()[0]
+    held = generate(
+        engine, temperature=0, grammar=f'root ::= "{word}" "!"', grammar_lazy=True, grammar_triggers=[{"type": "pattern", "value": word}]
+    )
+    assert held.decode().rstrip() == text.decode()[: text.decode().index(word)] + word + "!"
+
+
+def test_reasoning_budget_forces_the_end(engine: NativeEngine) -> None:
+    tags = {"thinking_start_tag": "<think>", "thinking_end_tags": ["</think>"], "generation_prompt": "<think>"}
+    assert b"</think>" not in generate(engine, temperature=0, **tags)
+    forced = generate(engine, temperature=0, reasoning_budget_tokens=2, **tags)
+    assert forced.index(b"</think>") < 16
