@@ -15,6 +15,12 @@ from .reference import DRAFTERS, Reference, load_drafter, load_target
 N_CONTEXT = 1024
 
 
+@pytest.fixture(scope="session", autouse=True)
+def torch_settings() -> None:
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(1)  # small matrices: more threads only wait for each other
+
+
 @pytest.fixture(scope="session")
 def target_f32(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return widen(pocket["target"], tmp_path_factory.mktemp("f32") / "target.gguf")
@@ -38,8 +44,6 @@ def engine(target_f32: Path, drafter_f32: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def reference(target_f32: Path, drafter_f32: Path, drafter_name: str) -> Reference:
-    torch.set_grad_enabled(False)
-    torch.set_num_threads(1)  # small matrices: more threads only wait for each other
     return Reference(load_target(target_f32), load_drafter(drafter_f32, DRAFTERS[drafter_name]))
 
 
