@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from dflash_local.conversation import CHAT_FIELDS
 from dflash_local.errors import RequestError
@@ -38,10 +38,13 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
         HTTPError: 413 if it is longer, 400 if it is no JSON object.
     """
     raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > limit:
-            raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
+    try:
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > limit:
+                raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
+    except ClientDisconnect:
+        raise HTTPError(400, "the client left in the middle of its request") from None
     try:
         body = json.loads(raw, parse_constant=_no_constant)
         if b"\\ud" in raw.lower():

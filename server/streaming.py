@@ -123,3 +123,4 @@ class EventStream(Response):
 async def _send_events(send: Send, bodies: list[Body]) -> None:
     lines = [f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n" for body in bodies]
     await send({"type": "http.response.body", "body": "".join(lines).encode(), "more_body": True})
+    await asyncio.sleep(0)  # a backlog must not keep the loop from hearing that the client has gone
