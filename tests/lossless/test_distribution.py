@@ -66,7 +66,7 @@ def test_numpy_forward_is_the_target(tiny_engine: Engine) -> None:
 
 @pytest.mark.parametrize("budget", [1, tiny.BLOCK_SIZE])
 def test_distribution(tiny_engine: Engine, budget: int) -> None:
-    result = fit(sample(tiny_engine, range(2000), budget))
+    result = fit(sample(tiny_engine, range(2000 * budget, 2000 * (budget + 1)), budget))
     assert result.n >= 20_000
     assert result.p_value >= LEVEL
 
