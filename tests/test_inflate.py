@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from gguf import GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor
 from gguf.quants import dequantize
 
 from dflash_local import inflate as inflate_module
@@ -20,6 +20,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import pocket
 from dflash_local.demo.pocket import DRAFTERS, bundled_pair, inflated_pair
+from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.inflate import SHAPES, Pair, inflate
 
@@ -191,11 +192,12 @@ def test_a_shape_that_is_too_small_is_refused(tmp_path: Path, change: dict[str, 
 
 def test_a_tensor_that_would_be_lost_is_refused(tmp_path: Path) -> None:
     path = bundled_pair().target
-    tensors = [
-        OutputTensor(t.name, tuple(reversed(t.shape.tolist())), t.tensor_type, lambda t=t: [t.data])
-        for t in GGUFReader(path).tensors
-    ]
-    extra = OutputTensor("blk.0.attn_q.bias", (256,), tensors[-1].type.__class__.F32, lambda: [np.zeros(256, np.float32)])
+
+    def copied(tensor: ReaderTensor) -> OutputTensor:
+        return OutputTensor(tensor.name, tuple(reversed(tensor.shape.tolist())), tensor.tensor_type, lambda: [tensor.data])
+
+    tensors = [copied(tensor) for tensor in GGUFReader(path).tensors]
+    extra = OutputTensor("blk.0.attn_q.bias", (256,), GGMLQuantizationType.F32, lambda: [np.zeros(256, np.float32)])
     keys = read_metadata(path)
     keys["general.architecture"] = replace(keys["general.architecture"], data="qwen3")
     write_gguf(tmp_path / "biased.gguf", keys, [*tensors, extra], lambda name, n: None)
@@ -236,3 +238,30 @@ def test_a_full_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pocket, "_F16_BYTES", {"0.1b": 1e9})
     with pytest.raises(DFlashError, match="free"):
         inflated_pair("0.1b", "f16")
+
+
+def test_engine_target_logits_are_the_small_ones(inflated: Callable[[str], Pair]) -> None:
+    tokens = TOKENS * 4
+    scores = []
+    for pair in (bundled_pair(), inflated("dflash")):
+        with Engine(pair.target, n_ctx=256, n_threads=2, warmup=False) as engine:
+            scores.append(engine.score(tokens, 1))
+    small, large = scores
+    spread = np.ptp(small.best_logit - small.logit)
+    assert np.abs(large.logit - small.logit).max() < 0.01 * spread
+    assert np.abs(large.best_logit - small.best_logit).max() < 0.01 * spread
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_engine_drafts_are_the_small_ones(inflated: Callable[[str], Pair], drafter: str) -> None:
+    """The whole path of a draft: taps, fusion, injection, block, head (and convolutions and selector of DFlash 2)."""
+    probes = []
+    for pair in (bundled_pair(drafter), inflated(drafter)):
+        with Engine(*pair, n_ctx=256, n_threads=2, warmup=False) as engine:
+            prompt = engine.apply_chat({"messages": [{"role": "user", "content": "Count from 11 in steps of 3, 14 numbers."}]}).prompt
+            probes.append(engine.draft_probe(engine.tokenize(prompt + "11, 14,"), 16))
+    small, large = probes
+    n_vocab = small.logits.shape[1]
+    assert np.abs(large.logits[:, :n_vocab] - small.logits).max() < 0.02 * np.ptp(small.logits)
+    assert large.logits[:, n_vocab:].max() < small.logits.max() - 10
+    assert (large.logits.argmax(1) == small.logits.argmax(1)).mean() > 0.9

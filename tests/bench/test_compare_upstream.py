@@ -26,7 +26,7 @@ def run(speed: float, al: float = 1.0, texts: tuple[str, ...] = ("a", "b")) -> R
 
 @pytest.fixture
 def cell() -> Cell:
-    runs = {
+    runs: dict[str, tuple[Run, ...]] = {
         PLAIN: (run(10), run(20), run(10)),
         "upstream n_max 3": (run(15), run(15), run(90)),  # one lucky run does not make it the best
         BEST: (run(20, al=12), run(40, al=12), run(20, al=12)),

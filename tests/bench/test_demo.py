@@ -1,0 +1,43 @@
+"""The demo with the pocket pair as it is: its answer, and its server from start to curl line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from benchmarks.http_load import free_port
+from dflash_local import cli
+
+
+def test_once_answers_and_shows_both_speeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--once", "--shape", "pocket"]) == 0
+    out = capsys.readouterr().out
+    assert "def largest_result(results):" in out
+    assert len(re.findall(r"^(?:plain|drafted) +\d+\.\d tokens/s", out, re.MULTILINE)) == 2
+    tokens_per_pass = re.search(r"([\d.]+) tokens per target pass", out)
+    assert tokens_per_pass and float(tokens_per_pass[1]) >= 1.0
+
+
+def test_server_says_how_to_talk_to_it() -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "dflash_local.demo", "--shape", "pocket", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stdout is not None
+        try:
+            curl = next(line for line in process.stdout if "curl" in line)
+            found = re.search(r"curl (\S+) -d '(.*)'", curl)
+            assert found
+            with urllib.request.urlopen(found[1], data=found[2].encode(), timeout=60) as response:
+                answer = json.loads(response.read())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+    assert "def largest_result" in answer["choices"][0]["message"]["content"]
+    assert answer["timings"]["predicted_n"] > 20

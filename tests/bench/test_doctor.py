@@ -1,0 +1,173 @@
+"""`dflash-local doctor`: each look on made-up machines and builds, and the command over the bundled pair."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local import build, cli, doctor, native, recipe
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.errors import NativeLibraryError
+from dflash_local.finding import Finding, Level, fail, ok, warn, worst
+from dflash_local.flags import add_engine_flags
+from dflash_local.machine import GIB, Machine, cpu_flags, this_machine
+
+MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
+CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
+GPU = {"name": "CUDA0", "type": "gpu", "description": "Some GPU", "memory_total": 8 * GIB, "memory_free": 6 * GIB}
+
+
+def levels(findings: list[Finding], subject: str) -> list[Level]:
+    return [finding.level for finding in findings if finding.subject == subject]
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_engine_flags(parser, model_required=False)
+    return parser.parse_args(argv)
+
+
+@pytest.fixture
+def stamp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An installed CPU build of this checkout, on this machine."""
+    monkeypatch.delenv("DFLASH_LIBRARY", raising=False)
+    made = recipe.make_recipe(Path(__file__).resolve().parents[2], "cpu")
+    stamp = {"version": "0.3.36+dflash.1", "backend": "cpu", "flags": [], "native": made.native, "patches": made.patches, "machine": ""}
+    monkeypatch.setattr(build, "installed_stamp", lambda: stamp)
+    monkeypatch.setattr(recipe, "detect_backend", lambda: ("cpu", "no nvcc"))
+    return stamp
+
+
+def test_this_machine_is_described() -> None:
+    machine = this_machine()
+    assert machine.cores >= 1 and machine.logical_cores >= machine.cores and machine.cpu
+    assert f"{machine.cores} cores" in str(machine)
+    if Path("/proc/meminfo").exists():
+        assert 0 < machine.memory_available < machine.memory_total and cpu_flags()
+
+
+def test_a_busy_machine_and_too_many_threads_warn() -> None:
+    assert levels(list(doctor.look_at_machine(MACHINE)), "machine") == [Level.OK]
+    assert levels(list(doctor.look_at_machine(replace(MACHINE, load=9.0))), "machine") == [Level.WARN]
+    assert levels(list(doctor.look_at_machine(MACHINE, 16)), "threads") == [Level.WARN]
+    assert levels(list(doctor.look_at_machine(MACHINE, 8)), "threads") == []
+
+
+def test_a_build_of_these_sources_is_fine(stamp: dict[str, Any]) -> None:
+    assert levels(list(doctor.look_at_build()), "build") == [Level.OK]
+
+
+@pytest.mark.parametrize(("key", "value"), [("native", "other"), ("patches", "other")])
+def test_changed_sources_ask_for_a_build(stamp: dict[str, Any], key: str, value: str) -> None:
+    stamp[key] = value
+    findings = list(doctor.look_at_build())
+    assert levels(findings, "build") == [Level.OK, Level.WARN]
+    assert "dflash-local build --backend cpu" in str(findings[-1])
+
+
+def test_a_build_without_the_gpu_that_is_here_warns(stamp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "detect_backend", lambda: ("cuda", "nvcc and a device were found"))
+    assert "--backend cuda" in str(list(doctor.look_at_build())[-1])
+
+
+def test_a_build_for_another_processor_fails(stamp: dict[str, Any]) -> None:
+    absent = next(flag for flag in doctor.CPU_FEATURES if flag not in cpu_flags())
+    stamp["machine"] = f"flags : fpu {absent}"
+    findings = list(doctor.look_at_build())
+    assert findings[-1].level is Level.FAIL and absent in findings[-1].text
+
+
+def test_a_missing_build_fails_with_the_command(stamp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "installed_stamp", lambda: None)
+    finding = list(doctor.look_at_build())[-1]
+    assert finding.level is Level.FAIL and "dflash-local build" in str(finding)
+
+
+def test_a_library_that_does_not_load_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> dict[str, Any]:
+        raise NativeLibraryError("stock build", hint="run: dflash-local build")
+
+    monkeypatch.setattr(native, "library_info", refuse)
+    info: dict[str, Any] = {}
+    assert [f.level for f in doctor.look_at_library(info)] == [Level.FAIL] and not info
+
+
+def test_a_gpu_backend_without_a_gpu_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library_path", lambda: Path("libdflash.so"))
+    for backends, devices, expected in (
+        (["CPU"], [CPU], [Level.OK]),
+        (["CUDA", "CPU"], [CPU], [Level.OK, Level.WARN]),
+        (["CUDA", "CPU"], [GPU, CPU], [Level.OK, Level.OK]),
+    ):
+        monkeypatch.setattr(native, "library_info", lambda b=backends, d=devices: {"abi": 1, "backends": b, "devices": d})
+        assert levels(list(doctor.look_at_library({})), "device") == expected
+
+
+def test_cpu_features_that_lie_idle_warn() -> None:
+    (used,) = doctor.look_at_cpu_features({"AVX": "1", "AVX2": "1"}, {"avx", "avx2"})
+    assert used.level is Level.OK
+    (idle,) = doctor.look_at_cpu_features({"AVX": "1", "AVX2": "0"}, {"avx", "avx2", "avx512f"})
+    assert idle.level is Level.WARN and "AVX2, AVX512" in idle.text
+
+
+@pytest.mark.parametrize(
+    ("free", "argv", "level"),
+    [
+        (16 * GIB, [], Level.OK),
+        (40 << 20, [], Level.OK),
+        (20 << 20, ["-np", "8"], Level.WARN),  # eight slots of the full context are too many; the weights fit
+        (10 << 20, [], Level.FAIL),
+    ],
+)
+def test_memory(free: int, argv: list[str], level: Level) -> None:
+    machine = replace(MACHINE, memory_available=free)
+    (finding,) = doctor.look_at_memory(parsed(*argv), *bundled_pair(), machine, {"devices": [CPU]})
+    assert finding.level is level
+
+
+def test_memory_counts_the_cache() -> None:
+    """6 layers x 2 KV heads x (64 + 64) x 2 bytes a token, as the model's own context is 4,096 tokens."""
+    finding = next(iter(doctor.look_at_memory(parsed("-ctk", "f32"), bundled_pair().target, None, MACHINE, {})))
+    assert f"context {4096 * 6 * 2 * 64 * (4 + 2) >> 20} MiB" in finding.text
+
+
+def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
+    info = {"devices": [GPU, CPU]}
+    on_gpu, on_cpu = (next(iter(doctor.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"]))
+    assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
+
+
+def test_worst_and_text() -> None:
+    assert worst([]) is Level.OK
+    assert worst([ok("a", "x"), fail("b", "y", "do z"), warn("c", "y", "do z")]) is Level.FAIL
+    assert "-> do z" in str(fail("b", "y", "do z"))
+
+
+def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    pair = bundled_pair()
+    assert cli.main(["doctor", "--json", "-m", str(pair.target), "-md", str(pair.drafter)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {finding["subject"]: finding["level"] for finding in report["findings"]}
+    assert {"library", "device", "file", "architecture", "width", "taps", "vocabulary", "block", "memory"} <= found.keys()
+    assert "FAIL" not in found.values() and report["library"]["abi"] == native.ABI_VERSION
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["-md", "{drafter}"], "give the target too"),
+        (["-m", "nowhere.gguf"], "cannot read nowhere.gguf"),
+        (["-m", "{drafter}", "-md", "{target}"], "is not a target"),
+        (["-m", "{target}", "-md", "{target}"], "not a DFlash drafter"),
+    ],
+)
+def test_command_fails_with_advice(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:
+    files = bundled_pair()._asdict()
+    assert cli.main(["doctor", *(part.format(**files) for part in argv)]) == 1
+    out = capsys.readouterr().out
+    assert "FAIL" in out and said in out and "->" in out
