@@ -283,9 +283,12 @@ private:
         if (head_size_k == 0) {
             return;
         }
+        // Those without RoPE (llama_model_rope_type); the kernel of all others never ends on 0 dimensions.
+        const bool rotates = !is({"gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
+                                  "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next"});
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, max_head_size, fallback);
-            in_range(own(suffix), n_rot, is_plain_attention() ? 2 : 0, head_size);
+            in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
             if (n_rot % 2 != 0) {
                 fail_key(own(suffix), "is " + std::to_string(n_rot) + "; it must be even");
             }
@@ -334,8 +337,10 @@ private:
         if (n_used > n_expert || (n_expert > 0 && n_used == 0)) {
             fail_key(own("expert_used_count"), "is " + std::to_string(n_used) + "; the model has " + std::to_string(n_expert) + " experts");
         }
-        if (n_expert > 0 && used[0] == 0 && ff[0] == 0) {
-            fail_key(own("expert_feed_forward_length"), "is missing or 0 although expert_used_count is 0");  // the loader divides by it
+        // These loaders divide feed_forward_length by the experts used if the experts' own length is not given.
+        const bool divides = n_expert > 0 || is({"glm4moe", "grovemoe", "llada-moe", "mellum", "qwen2moe", "qwen35moe", "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp"});
+        if (divides && used[0] == 0 && ff[0] == 0) {
+            fail_key(own("expert_used_count"), "is missing or 0");
         }
         const bool grouped = groups > 1 && n_expert > 0;
         if (groups > 0 && groups >= n_expert) {
