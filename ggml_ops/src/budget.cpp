@@ -147,11 +147,8 @@ length_choice choose_length(const std::vector<const survival *> & slots, const s
     if (n_slots == 0) {
         return best;
     }
-    best.plain = n_slots / std::max(1e-9, verify.at(n_slots) + other_ms);
-    best.rate  = best.plain;
-    best.gain  = n_slots;
-
     std::vector<double> gained(1, n_slots);  // gained[d]: expected tokens with d draft tokens per slot
+    std::vector<length_choice> choices;
     for (const int32_t length : lengths) {
         while ((int32_t) gained.size() < length) {
             double sum = gained.back();
@@ -161,17 +158,60 @@ length_choice choose_length(const std::vector<const survival *> & slots, const s
             gained.push_back(sum);
         }
         // The chosen trees may be smaller than what was denoised: take the best count, as choose_nodes() will.
+        length_choice c;
         for (int32_t n = 2; n <= length; ++n) {
             const double ms   = draft.at(n_slots * length) + verify.at(n_slots * n) + other_ms;
             const double rate = gained[n - 1] / std::max(1e-9, ms);
-            if (rate > best.rate) {
-                best.rate   = rate;
-                best.gain   = gained[n - 1];
-                best.length = length;
+            if (rate > c.rate) {
+                c.rate   = rate;
+                c.gain   = gained[n - 1];
+                c.length = length;
             }
+        }
+        choices.push_back(c);
+    }
+    double top = 0;
+    for (const length_choice & c : choices) {
+        top = std::max(top, c.rate);
+    }
+    // Blocks differ more than their mean tells, and a long one can still be cut after denoising: of about equal ones the longest.
+    for (const length_choice & c : choices) {
+        if (c.rate >= 0.95 * top) {
+            best = c;
         }
     }
     return best;
+}
+
+// ---- draft_switch ----
+
+bool draft_switch::draft_now() {
+    if (rest_ > 0 && --rest_ == 0) {   // a short trial, judged by itself
+        tokens_ = ms_ = 0;
+        seen_   = 0;
+        trial_  = TRIAL;
+    }
+    return rest_ == 0;
+}
+
+void draft_switch::drafted(double tokens, double ms, double plain_rate) {
+    tokens_ = 0.9 * tokens_ + tokens;
+    ms_     = 0.9 * ms_ + ms;
+    if (++seen_ < trial_) {
+        return;
+    }
+    if (rate() < plain_rate) {
+        backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
+        rest_    = backoff_;
+    } else {
+        backoff_ = 0;
+    }
+}
+
+void draft_switch::new_text() {
+    if (rest_ > 0) {
+        rest_ = 1;   // the next step is a trial
+    }
 }
 
 }  // namespace dflash

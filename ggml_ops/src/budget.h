@@ -71,13 +71,28 @@ class survival {
 };
 
 struct length_choice {
-    int32_t length = 1;        // block tokens to denoise, 1 = do not draft
-    double  rate   = 0;        // expected tokens per ms of the best length
-    double  gain   = 0;        // expected tokens of its step, all slots
-    double  plain  = 0;        // of plain decoding
+    int32_t length = 1;        // block tokens to denoise
+    double  rate   = 0;        // expected tokens per ms
+    double  gain   = 0;        // expected tokens of the step, all slots
 };
 
-// One block length for all slots of a drafter pass, the best of `lengths` (ascending), or 1 if plain decoding wins.
+// One block length for all slots of a drafter pass, the best of `lengths` (ascending). 1 without slots.
 length_choice choose_length(const std::vector<const survival *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms);
+
+// Whether to draft at all: compares what drafted steps really brought with what plain ones would have. Where they lose, it
+// rests and tries again after a while, ever more rarely. "A user must never be slower than without us."
+class draft_switch {
+  public:
+    bool draft_now();                                              // asked once per step
+    void drafted(double tokens, double ms, double plain_rate);     // a step with drafts: its yield, its cost; plain_rate in tokens per ms
+    void new_text();                                               // a new answer begins: look again, briefly
+    bool resting() const { return rest_ > 0; }
+    double rate() const { return ms_ > 0 ? tokens_ / ms_ : 0; }    // tokens per ms of drafted steps, moving average
+
+  private:
+    static constexpr int32_t TRIAL = 3, MIN_REST = 16, MAX_REST = 512;
+    double  tokens_ = 0, ms_ = 0;
+    int32_t seen_ = 0, trial_ = 2 * TRIAL, rest_ = 0, backoff_ = 0;
+};
 
 }  // namespace dflash

@@ -25,7 +25,7 @@ int32_t pad(int32_t x, int32_t n) { return (x + n - 1) / n * n; }
 
 // Rows injected per pass come in a few sizes, so that graphs are reused.
 int32_t inject_bucket(int32_t n) {
-    for (int32_t b : { 0, 1, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256 }) {
+    for (int32_t b : { 0, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256 }) {
         if (n <= b) {
             return b;
         }
@@ -354,17 +354,20 @@ void drafter::build(graph & g) {
     };
     const auto output = [&](ggml_tensor * t) { ggml_set_output(t); ggml_build_forward_expand(g.gf, t); return t; };
 
+    // The anchor's row predicts nothing, yet the head runs over whole blocks: row counts that are multiples of 4 are what the
+    // CPU's matrix products do best, and one view is cheaper than a gap.
     x = norm(x, w_.out_norm);
+    ggml_tensor * all = head(x);
     if (s.probe) {
         g.hidden = output(x);
-        g.logits = output(head(x));
+        g.logits = output(all);
     }
-
-    // The anchor's row predicts nothing: the head sees rows 1.. of each block.
     const int64_t len = s.length - 1, n_out = len * n_slots, k = top_k_;
-    ggml_tensor * hidden = ggml_view_3d(c, x, n_embd, len, n_slots, x->nb[1], x->nb[1] * s.length, x->nb[1]);
-    hidden = ggml_reshape_2d(c, n_slots == 1 ? hidden : ggml_cont(c, hidden), n_embd, n_out);
-    ggml_tensor * logits = head(hidden);
+    const auto drop_anchors = [&](ggml_tensor * t) {  // [n, length * n_slots] -> [n, len * n_slots]
+        ggml_tensor * v = ggml_view_3d(c, t, t->ne[0], len, n_slots, t->nb[1], t->nb[1] * s.length, t->nb[1]);
+        return ggml_reshape_2d(c, n_slots == 1 ? v : ggml_cont(c, v), t->ne[0], n_out);
+    };
+    ggml_tensor * hidden = drop_anchors(x), * logits = drop_anchors(all);
     ggml_tensor * ids    = ggml_top_k(c, logits, (int) k);
     g.ids = output(ids);
     const auto pick = [&](ggml_tensor * rows) {  // rows[ids]: [k, n_out]

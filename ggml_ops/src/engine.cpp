@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t FLUSH_READING = 256;   // tap rows a slot may hold back before a pass injects them: long prompts in
 constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draft now and then
-constexpr int32_t MAX_BACKOFF   = 128;   // steps between two probes while plain decoding wins
+constexpr int32_t ROW_GROUP     = 4;
 constexpr int32_t REFRESH       = 24;    // steps between two plain ones while drafts gain little: what plain decoding
                                          // costs must not be an old measurement
 
@@ -114,6 +114,7 @@ void engine::submit(int32_t i, const dflash_request & r) {
     }
     s.stats.n_prompt = r.n_tokens;
     s.stats.n_cached = reuse_prefix(s, n_common);
+    switch_.new_text();
     s.t_submit_us    = llama_time_us();
     s.t_start_us     = s.t_first_us = 0;
     s.state          = DFLASH_READING;
@@ -208,12 +209,9 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     const bool ok = verify();
     const double verify_ms = watch.lap(times_.verify);
     if (ok) {
-        if (pure_) {
-            verify_cost_.observe(n_rows_, verify_ms - (n_rows_ == last_rows_ ? 0.0 : rebuild_ms_));
-        }
-        last_rows_ = n_rows_;
         walk_slots();
         watch.lap(times_.walk);
+        learn_costs(verify_ms);
         commit();
         watch.lap(times_.commit);
         draft_and_grow();   // laps its own phases
@@ -238,6 +236,28 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         other_ms_ += 0.05 * (other - other_ms_);
     }
     return n;
+}
+
+double engine::plain_rate(int32_t n_slots) const {
+    return n_slots / std::max(1e-9, verify_cost_.at(n_slots) + other_ms_);
+}
+
+// What a pass of trees alone cost, and what it brought if they were drafted.
+void engine::learn_costs(double verify_ms) {
+    if (pure_) {
+        verify_cost_.observe(n_rows_, verify_ms - (n_rows_ == last_rows_ ? 0.0 : rebuild_ms_));
+        if (drafted_ms_ > 0) {
+            double  tokens  = 0;
+            int32_t n_slots = 0;
+            for (const slot & s : slots_) {
+                tokens  += s.n_rows > 0 ? (double) s.walked.tokens.size() : 0;
+                n_slots += s.n_rows > 0;
+            }
+            switch_.drafted(tokens, drafted_ms_ + verify_ms + other_ms_, plain_rate(n_slots));
+        }
+    }
+    drafted_ms_ = 0;
+    last_rows_  = n_rows_;
 }
 
 // 1. Rows of this pass: the trees of slots that write, then chunks of prompts, oldest request first.
@@ -281,15 +301,32 @@ void engine::plan() {
         }
     }
     pure_ = n_rows_ == n_tree_rows_;
+    pad_rows();
 }
 
 void engine::add_row(slot & s, int32_t token, int32_t pos, bool output) {
-    const int32_t i = llama_batch_ext_add_token(batch_.get(), s.id, token);
+    push_row(s.id, token, pos, output);
+    ++s.n_rows;
+}
+
+// The CPU's repacked matrix products take rows in groups of 4 and the rest one by one: 15 rows cost more than 16 (measured at
+// load, see measure_costs). Rows of a sequence that nobody reads fill the last group.
+void engine::pad_rows() {
+    n_pad_rows_ = 0;
+    if (pad_seq_ < 0 || n_rows_ < ROW_GROUP || n_rows_ % ROW_GROUP < 2) {
+        return;
+    }
+    while (n_rows_ % ROW_GROUP != 0 && n_rows_ < n_rows_max_) {
+        push_row(pad_seq_, 0, n_pad_rows_++, false);
+    }
+}
+
+void engine::push_row(int32_t seq, int32_t token, int32_t pos, bool output) {
+    const int32_t i = llama_batch_ext_add_token(batch_.get(), seq, token);
     if (i != n_rows_ || !llama_batch_ext_set_pos(batch_.get(), i, &pos) || !llama_batch_ext_set_output_logits(batch_.get(), i, output)) {
         throw status_error(DFLASH_ERROR_INTERNAL, "row " + std::to_string(n_rows_) + " was refused by the batch");
     }
     ++n_rows_;
-    ++s.n_rows;
 }
 
 // The pass over the rows in batch_. Returns llama_process()'s code.
@@ -310,9 +347,12 @@ void engine::process_or_throw(const char * what) {
 bool engine::verify() {
     interrupted_ = false;
     const int rc = process();
+    if (n_pad_rows_ > 0) {
+        llama_memory_seq_rm(llama_get_memory(ctx_.get()), pad_seq_, -1, -1);
+    }
     if (rc == 0) {
         ++n_passes_;
-        n_row_total_ += n_rows_;
+        n_row_total_ += n_rows_ - n_pad_rows_;
         return true;
     }
     const std::string why = rc == 2 ? "the pass was interrupted" : rc == 1 ? "no room in the KV cache" : "a target pass failed (code " + std::to_string(rc) + ")";
@@ -518,6 +558,7 @@ void engine::draft_and_grow() {
         jobs_of[i]->taps.clear(drafter_->next_pos(jobs_of[i]->id));
         jobs_of[i]->drafted = std::move(drafts[i]);
     }
+    drafted_ms_ = n_denoised > 0 ? draft_ms : 0;
     if (pure_ && n_denoised > 0 && n_injected <= 2 * n_denoised * length) {
         draft_cost_.observe(n_denoised * length, draft_ms);
     }
@@ -579,40 +620,30 @@ int32_t engine::choose_block(const std::vector<slot *> & drafting) {
     if (depths.empty() || verify_cost_.empty()) {
         return std::max(fixed, most);
     }
-    std::vector<int32_t> lengths;
+    std::vector<int32_t> lengths;   // up to the first that holds what the slots may use
     for (const int32_t n : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
-        if (n < most) {
-            lengths.push_back(n);
+        lengths.push_back(std::min(n, drafter_->block_size()));
+        if (lengths.back() >= most) {
+            break;
         }
     }
-    lengths.push_back(most);
     last_choice_ = choose_length(depths, lengths, verify_cost_, draft_cost_, other_ms_);
     if (fixed > 1) {
         last_reason_ = "fixed budget";
         return std::max(fixed, last_choice_.length);
     }
-    if (last_choice_.length > 1) {
-        const double gain = last_choice_.gain / drafting.size();
-        if (gain < 2.0 && ++since_plain_ >= REFRESH) {
-            since_plain_ = 0;
-            last_reason_ = "plain step to measure";
-            return 1;
-        }
-        last_reason_ = "drafting pays";
-        rest_ = backoff_ = 0;
-        return last_choice_.length;
-    }
-    since_plain_ = 0;
-    // Plain decoding wins now. Text changes: try again after a while, ever more rarely.
-    if (rest_ > 0) {
-        --rest_;
+    if (!switch_.draft_now()) {
+        since_plain_ = 0;
         last_reason_ = "plain decoding is faster";
         return 1;
     }
-    backoff_ = std::min(MAX_BACKOFF, std::max(8, 2 * backoff_));
-    rest_    = backoff_;
-    last_reason_ = "probe";
-    return std::min(8, most);
+    if (last_choice_.gain < 2.0 * drafting.size() && ++since_plain_ >= REFRESH) {
+        since_plain_ = 0;
+        last_reason_ = "plain step to measure";
+        return 1;
+    }
+    last_reason_ = "drafting pays";
+    return last_choice_.length;
 }
 
 }  // namespace dflash

@@ -125,6 +125,8 @@ class engine {
     slot &  idle_slot(int32_t slot);
     void    check_tokens(const dflash_request & request) const;
     void    add_row(slot & s, int32_t token, int32_t pos, bool output);
+    void    push_row(int32_t seq, int32_t token, int32_t pos, bool output);
+    void    pad_rows();
     void    keep_taps(slot & s, int32_t row, int32_t n);
     void    count(slot & s, const tree & t);             // statistics of a walk
     void    finish(slot & s, int32_t state);
@@ -133,6 +135,8 @@ class engine {
     int32_t reuse_prefix(slot & s, int32_t n_common);
     int32_t max_nodes(const slot & s) const;
     int32_t choose_block(const std::vector<slot *> & slots);
+    void    learn_costs(double verify_ms);
+    double  plain_rate(int32_t n_slots) const;           // tokens per ms
     void    measure_costs();
     int     process();
     void    process_or_throw(const char * what);
@@ -147,18 +151,20 @@ class engine {
     std::vector<slot> slots_;
     int32_t n_ctx_slot_ = 0, n_rows_max_ = 0, n_outputs_max_ = 0;
     int32_t budget_ = 0, draft_n_max_ = 0;
+    int32_t pad_seq_ = -1;                               // sequence of padding rows, -1: passes are not padded
     std::string no_draft_;                               // why this target cannot verify drafts, empty if it can
 
     // this step
-    int32_t n_rows_ = 0, n_tree_rows_ = 0;
+    int32_t n_rows_ = 0, n_tree_rows_ = 0, n_pad_rows_ = 0;
     bool    pure_   = false;                             // no prompt rows in the pass
 
     // cost and choice
     cost_curve verify_cost_, draft_cost_;
     double     other_ms_ = 0, rebuild_ms_ = 0;           // of a step beyond its passes; of a pass whose width differs from the last one's
     int32_t    last_rows_ = 0;
-    int32_t    rest_ = 0, backoff_ = 0;                  // steps without drafting before the next probe
-    int32_t    since_plain_ = 0;
+    draft_switch  switch_;
+    double        drafted_ms_ = 0;                       // of the drafter pass that the next step verifies, 0: none
+    int32_t       since_plain_ = 0;                      // drafted steps since a plain one
     experience    last_seen_[2];                         // of the last answers, sampled and greedy: where a new one starts
     length_choice last_choice_;
     std::string   last_reason_;

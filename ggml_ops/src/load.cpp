@@ -24,6 +24,7 @@ void llama_deleter::operator()(common_chat_templates * t) const { common_chat_te
 
 namespace {
 
+constexpr int32_t PAD_CELLS   = 4;
 constexpr int32_t DEFAULT_CTX = 16384;   // of a slot: a 256k model must not fill the memory unasked
 
 ggml_type cache_type(const char * name, const char * field, bool drafter) {
@@ -150,10 +151,10 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
 
     const bool recurrent = llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());
     llama_context_params cp = llama_context_default_params();
-    cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots;
+    cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots + PAD_CELLS;
     cp.n_batch         = std::max<uint32_t>(p.n_batch, (uint32_t) n_rows_max_);
     cp.n_ubatch        = p.n_ubatch;
-    cp.n_seq_max       = p.n_slots;
+    cp.n_seq_max       = p.n_slots + 1;   // one for padding rows
     cp.n_rs_seq        = recurrent && has_drafter ? (uint32_t) draft_n_max_ : 0;
     cp.n_outputs_max   = (uint32_t) n_outputs_max_;
     cp.n_outputs_max_per_seq = 0;
@@ -216,7 +217,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
 
 // Pass times by width, for the target and for the drafter. Every shape runs once to build its graph and once to be timed.
 void engine::measure_costs() {
-    constexpr int64_t limit_us = 4'000'000;
+    constexpr int64_t limit_us = 2'000'000;
     const int64_t     t_begin  = llama_time_us();
     const llama_token bos      = llama_vocab_bos(vocab());
     const int32_t     token    = bos >= 0 ? bos : 0;
@@ -234,11 +235,20 @@ void engine::measure_costs() {
         return ms;
     };
 
-    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, (int32_t) slots_.size() * (drafter_ ? drafter_->block_size() : 1) });
+    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, std::max(16, (int32_t) slots_.size() * (drafter_ ? drafter_->block_size() : 1)) });
     pass(std::min(2, widest));   // first touch of the weights
     rebuild_ms_ = INFINITY;      // the least that a new graph cost is the least noisy
-    for (const int32_t rows : { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 }) {
-        if (rows > widest || (rows > 1 && llama_time_us() - t_begin > limit_us)) {
+    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };   // the most telling first: slow machines get no further
+    for (int32_t rows = 5; rows <= 64; ++rows) {
+        if (rows < 16 || rows % 4 == 0) {
+            widths.push_back(rows);
+        }
+    }
+    for (const int32_t rows : widths) {
+        if (rows > widest || verify_cost_.points().count(rows)) {
+            continue;
+        }
+        if (rows > 1 && llama_time_us() - t_begin > limit_us) {
             break;
         }
         const double first = pass(rows), again = std::min(pass(rows), pass(rows));
@@ -246,6 +256,10 @@ void engine::measure_costs() {
         rebuild_ms_ = std::min(rebuild_ms_, std::max(0.0, first - again));
     }
     rebuild_ms_ = std::isfinite(rebuild_ms_) ? rebuild_ms_ : 0;
+    const bool recurrent = llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());   // a state for nothing
+    if (verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !recurrent) {
+        pad_seq_ = (int32_t) slots_.size();
+    }
     if (drafter_) {
         const std::vector<float> taps((size_t) drafter_->block_size() * drafter_->tap_width());
         std::vector<draft> drafts;
@@ -341,7 +355,7 @@ std::string engine::stats() const {
         { "graphs_reused_target", perf.n_reused },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 }, { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
         { "cost_verify_ms", curve_json(verify_cost_) }, { "cost_draft_ms", curve_json(draft_cost_) }, { "cost_other_ms", other_ms_ }, { "cost_rebuild_ms", rebuild_ms_ },
-        { "choice", { { "length", last_choice_.length }, { "rate", last_choice_.rate }, { "plain_rate", last_choice_.plain }, { "reason", last_reason_ } } },
+        { "choice", { { "length", last_choice_.length }, { "rate", last_choice_.rate }, { "plain_rate", plain_rate(1) }, { "drafted_rate", switch_.rate() }, { "resting", switch_.resting() }, { "reason", last_reason_ } } },
     };
     return j.dump();
 }

@@ -100,8 +100,7 @@ static void lengths() {
     CHECK(good.at(15) > 0.9 && bad.at(1) < 0.05);
     CHECK(good.at(15) <= good.at(1));
     CHECK(choose_length({ &good }, { 4, 8, 16 }, verify, draft, 0).length == 16);
-    const length_choice c = choose_length({ &bad }, { 4, 8, 16 }, verify, draft, 0);
-    CHECK(c.length == 1 && c.rate == c.plain);             // never slower than no drafter
+    CHECK(choose_length({ &bad }, { 4, 8, 16 }, verify, draft, 0).length == 4);   // the cheapest, if at all
     survival faded = good;
     faded.fade(4);
     CHECK(std::fabs(faded.at(3) - good.at(3)) < 0.1);
@@ -111,7 +110,33 @@ static void lengths() {
     CHECK(bad.at(1) > 0.8);
 }
 
+static void switches() {
+    draft_switch s;
+    int drafted = 0;
+    for (int i = 0; i < 4000; ++i) {           // drafts that never pay: they must cost next to nothing
+        if (s.draft_now()) {
+            ++drafted;
+            s.drafted(1.0, 20.0, 0.1);
+        }
+    }
+    CHECK(drafted < 60 && s.resting());
+    s.new_text();                               // a new answer is tried at once
+    CHECK(s.draft_now());
+    for (int i = 0; i < 50; ++i) {              // and kept while it pays
+        CHECK(s.draft_now());
+        s.drafted(8.0, 40.0, 0.1);
+    }
+    CHECK(!s.resting() && s.rate() > 0.19);
+    int until_rest = 0;
+    while (s.draft_now()) {
+        s.drafted(1.0, 40.0, 0.1);
+        ++until_rest;
+    }
+    CHECK(until_rest > 3 && until_rest < 20);   // not at the first bad block, but soon
+}
+
 int main() {
+    switches();
     curves();
     nodes_against_brute_force();
     calibrates();
