@@ -293,7 +293,8 @@ class Scheduler:
     def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
         stats = self._native.slot_stats(slot)
         running = self._vacate(slot)
-        timings = Timings.of(stats, running.n_tokens)
+        # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
+        timings = Timings.of(stats, running.n_tokens if running.stopped_by is not None else stats.n_generated)
         self.counters.add(stats, timings)
         return running.generation.finish(reason, timings, stopped_by=running.stopped_by)
 

@@ -58,6 +58,15 @@ std::vector<float> parse_split(const char * text) {
     return split;
 }
 
+// What goes wrong with a loaded drafter is about the pair.
+template <class F> auto pair_error(F && f) {
+    try {
+        return f();
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_PAIR, e.what());
+    }
+}
+
 struct progress_state { dflash_progress_callback f; void * user; float from, share; bool cancelled; };
 
 bool on_progress(float p, void * user) {
@@ -136,7 +145,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     if (has_drafter) {
         draft_model_.reset(load_model(p.drafter, "drafter", p.n_gpu_layers_draft, p, split, { progress, user, 0.8f, 0.2f, false }));
     }
-    const int32_t block = has_drafter ? access_drafter(draft_model_.get()).block_size : 1;
+    const int32_t block = has_drafter ? pair_error([&] { return access_drafter(draft_model_.get()).block_size; }) : 1;
 
     const int32_t n_train = llama_model_n_ctx_train(model_.get());
     n_ctx_slot_ = p.n_ctx ? (int32_t) (p.n_ctx / p.n_slots) : std::min(n_train, DEFAULT_CTX);
@@ -194,11 +203,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         dp.flash_attn = flash_attn && type_k_draft == GGML_TYPE_F16 && type_v_draft == GGML_TYPE_F16;
         dp.type_k     = type_k_draft;
         dp.type_v     = type_v_draft;
-        try {
-            drafter_ = std::make_unique<drafter>(draft_model_.get(), model_.get(), dp);
-        } catch (const std::runtime_error & e) {
-            throw status_error(DFLASH_ERROR_PAIR, e.what());
-        }
+        drafter_ = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
         for (const int32_t layer : drafter_->weights().target_layers) {
             llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
         }

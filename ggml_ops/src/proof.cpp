@@ -89,8 +89,10 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     };
     copy(full.hidden, hidden);
     copy(full.logits, logits);
-    copy(full.ids, ids);
-    copy(full.scores, scores);
+    // row 0 belongs to the anchor, of which nothing is predicted
+    const int32_t k = drafter_->top_k();
+    copy(full.ids, ids ? ids + k : nullptr);
+    copy(full.scores, scores ? scores + (drafter_->lattice() ? k * k : k) : nullptr);
 }
 
 }  // namespace dflash
