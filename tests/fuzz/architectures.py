@@ -1,0 +1,118 @@
+"""Tiny random models of architectures other than the pocket model's, so that the fuzzer reaches their loaders and graphs too.
+
+Shapes and keys follow llama.cpp's src/models/{llama,qwen3moe,qwen35,openai-moe,gemma3}.cpp; the tokenizer is the pocket target's.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+from .gguf_image import BOOL, F32, STRING, U32, Image, Pair, Tensor, number, text
+
+LAYERS, EMBD, FF, HEADS, HEADS_KV, HEAD = 2, 64, 96, 4, 2, 16
+EXPERTS, EXPERT_FF = 8, 32
+
+Shapes = dict[str, list[int]]
+Keys = dict[str, float | bool | str]
+
+
+def weights(shapes: Shapes, rng: random.Random) -> list[Tensor]:
+    """F32 tensors of small random numbers, norms around 1."""
+    out = []
+    for name, dims in shapes.items():
+        n, middle = 1, 1.0 if "norm" in name else 0.0
+        for d in dims:
+            n *= d
+        out.append(Tensor(name.encode(), dims, 0, struct.pack(f"<{n}f", *(middle + rng.gauss(0, 0.1) for _ in range(n)))))
+    return out
+
+
+def image(name: str, pocket: Image, keys: Keys, layer: Callable[[int], Shapes]) -> Image:
+    rng = random.Random(name)
+    vocab = len(pocket.find(b"tokenizer.ggml.tokens").items())
+    keys = {
+        "block_count": LAYERS, "context_length": 512, "embedding_length": EMBD, "feed_forward_length": FF, "rope.freq_base": 1e4,
+        "attention.head_count": HEADS, "attention.head_count_kv": HEADS_KV, "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD,
+        **keys,
+    }
+    pairs = [Pair(b"general.architecture", STRING, text(name.encode()))]
+    for key, value in keys.items():
+        kind = BOOL if isinstance(value, bool) else STRING if isinstance(value, str) else F32 if isinstance(value, float) else U32
+        body = text(value.encode()) if isinstance(value, str) else number(kind, value)
+        pairs.append(Pair(f"{name}.{key}".encode(), kind, body))
+    pairs += [p for p in pocket.pairs if p.key.startswith(b"tokenizer.")]
+    shapes: Shapes = {"token_embd.weight": [EMBD, vocab], "output_norm.weight": [EMBD], "output.weight": [EMBD, vocab]}
+    for i in range(LAYERS):
+        shapes |= {f"blk.{i}.{part}": dims for part, dims in layer(i).items()}
+    return Image(pairs, weights(shapes, rng))
+
+
+def attention(q: int = HEADS * HEAD) -> Shapes:
+    return {"attn_norm.weight": [EMBD], "attn_q.weight": [EMBD, q], "attn_k.weight": [EMBD, HEADS_KV * HEAD],
+            "attn_v.weight": [EMBD, HEADS_KV * HEAD], "attn_output.weight": [HEADS * HEAD, EMBD]}  # fmt: skip
+
+
+def qk_norm() -> Shapes:
+    return {"attn_q_norm.weight": [HEAD], "attn_k_norm.weight": [HEAD]}
+
+
+def dense() -> Shapes:
+    return {"ffn_gate.weight": [EMBD, FF], "ffn_up.weight": [EMBD, FF], "ffn_down.weight": [FF, EMBD]}
+
+
+def experts() -> Shapes:
+    return {"ffn_gate_inp.weight": [EMBD, EXPERTS], "ffn_gate_exps.weight": [EMBD, EXPERT_FF, EXPERTS],
+            "ffn_up_exps.weight": [EMBD, EXPERT_FF, EXPERTS], "ffn_down_exps.weight": [EXPERT_FF, EMBD, EXPERTS]}  # fmt: skip
+
+
+EXPERT_KEYS: Keys = {"expert_count": EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": EXPERT_FF}
+
+
+def llama(pocket: Image) -> Image:
+    return image("llama", pocket, {}, lambda _: attention() | dense() | {"ffn_norm.weight": [EMBD]})
+
+
+def qwen3moe(pocket: Image) -> Image:
+    return image("qwen3moe", pocket, EXPERT_KEYS, lambda _: attention() | qk_norm() | experts() | {"ffn_norm.weight": [EMBD]})
+
+
+def gpt_oss(pocket: Image) -> Image:
+    biases = {"attn_q.bias": [HEADS * HEAD], "attn_k.bias": [HEADS_KV * HEAD], "attn_v.bias": [HEADS_KV * HEAD], "attn_output.bias": [EMBD],
+              "ffn_gate_inp.bias": [EXPERTS], "ffn_gate_exps.bias": [EXPERT_FF, EXPERTS], "ffn_up_exps.bias": [EXPERT_FF, EXPERTS],
+              "ffn_down_exps.bias": [EMBD, EXPERTS], "attn_sinks.weight": [HEADS], "post_attention_norm.weight": [EMBD]}  # fmt: skip
+    return image("gpt-oss", pocket, EXPERT_KEYS | {"attention.sliding_window": 32}, lambda _: attention() | experts() | biases)
+
+
+def gemma3(pocket: Image) -> Image:
+    norms = {"ffn_norm.weight": [EMBD], "post_attention_norm.weight": [EMBD], "post_ffw_norm.weight": [EMBD]}
+    return image("gemma3", pocket, {"attention.sliding_window": 32}, lambda _: attention() | qk_norm() | dense() | norms)
+
+
+def qwen35(pocket: Image) -> Image:
+    """One gated delta-net layer, one full-attention layer."""
+    state, heads_k, heads_v, kernel = 16, 2, 4, 4
+    key, value = state * heads_k, state * heads_v
+    recurrent = {
+        "attn_norm.weight": [EMBD], "attn_qkv.weight": [EMBD, 2 * key + value], "attn_gate.weight": [EMBD, value],
+        "ssm_conv1d.weight": [kernel, 2 * key + value], "ssm_dt.bias": [heads_v], "ssm_a": [heads_v], "ssm_norm.weight": [state],
+        "ssm_beta.weight": [EMBD, heads_v], "ssm_alpha.weight": [EMBD, heads_v], "ssm_out.weight": [value, EMBD],
+    }
+    keys: Keys = {"ssm.conv_kernel": kernel, "ssm.inner_size": value, "ssm.state_size": state, "ssm.time_step_rank": heads_v}
+    keys |= {"ssm.group_count": heads_k, "full_attention_interval": 2}
+    rest = dense() | {"post_attention_norm.weight": [EMBD]}
+    made = image("qwen35", pocket, keys, lambda i: (recurrent if i == 0 else attention(2 * HEADS * HEAD) | qk_norm()) | rest)
+    sections = struct.pack("<IQ4i", 5, 4, 4, 2, 2, 0)
+    made.pairs.append(Pair(b"qwen35.rope.dimension_sections", 9, sections))
+    return made
+
+
+ARCHITECTURES: dict[str, Callable[[Image], Image]] = {
+    "llama": llama,
+    "qwen3moe": qwen3moe,
+    "gpt-oss": gpt_oss,
+    "gemma3": gemma3,
+    "qwen35": qwen35,
+}

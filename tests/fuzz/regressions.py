@@ -1,0 +1,106 @@
+"""Files that ended the process before there was a check, a patch or a guard against them; each stays refused, or harmless, for good.
+
+The header-level ones are also in ggml_ops/tests/test_gguf_check.cpp; these go through the whole engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .gguf_image import ARRAY, F32, I32, I64, U32, Image, Pair, Tensor, array, number, tensor_bytes, text
+
+F64_TENSOR, I8_TENSOR, Q8_1_TENSOR, I32_TENSOR, I64_TENSOR = 28, 24, 9, 26, 27
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damaged file and what the engine says to it."""
+
+    role: str  # of the damaged file, "target" or "drafter" (a DFlash 2 one)
+    edit: Callable[[Image], None]
+    result: str  # part of the worker's result, "" if any will do
+    origin: str  # what stock llama.cpp did
+
+
+def put(image: Image, suffix: str, kind: int, body: bytes) -> None:
+    key = image.architecture + b"." + suffix.encode()
+    image.pairs = [p for p in image.pairs if p.key != key] + [Pair(key, kind, body)]
+
+
+def retype(name: str, kind: int) -> Callable[[Image], None]:
+    def edit(image: Image) -> None:
+        tensor = next(t for t in image.tensors if t.name == name.encode())
+        tensor.kind, tensor.data = kind, bytes(tensor_bytes(tensor.dims, kind))
+
+    return edit
+
+
+def key(suffix: str, value: float, kind: int = U32) -> Callable[[Image], None]:
+    return lambda image: put(image, suffix, kind, number(kind, value))
+
+
+def template(source: str) -> Callable[[Image], None]:
+    def edit(image: Image) -> None:
+        image.find(b"tokenizer.chat_template").body = text(source.encode())
+
+    return edit
+
+
+def twin_tokens(image: Image) -> None:
+    pair = image.find(b"tokenizer.ggml.tokens")
+    items = pair.items()
+    pair.body = array(pair.item, [text(b"a\0b"), text(b"a\0c"), *items[2:]])
+
+
+def sections(image: Image) -> None:
+    put(image, "rope.dimension_sections", ARRAY, array(I32, [number(I32, n) for n in (1, -1, 0, 0)]))
+
+
+def small_d2t(image: Image) -> None:
+    image.tensors.append(Tensor(b"d2t", [64], I64_TENSOR, bytes(64 * 8)))
+
+
+def wild_d2t(image: Image) -> None:
+    rows = len(image.find(b"tokenizer.ggml.tokens").items())
+    image.tensors.append(Tensor(b"d2t", [rows], I64_TENSOR, b"".join(number(I64, 1 << 40) for _ in range(rows))))
+
+
+def not_a_number(image: Image) -> None:
+    for tensor in image.tensors:
+        if tensor.name == b"output_norm.weight":
+            tensor.data = b"\xff" * len(tensor.data)
+
+
+CASES = {
+    # types without a kernel: GGML_ABORT or a null function pointer, on a worker thread
+    "f64 norm": Case("target", retype("blk.0.attn_norm.weight", F64_TENSOR), "must be f32", "SIGABRT in binary_op"),
+    "f64 drafter norm": Case("drafter", retype("output_norm.weight", F64_TENSOR), "must be f32", "SIGABRT in binary_op"),
+    "i8 embedding": Case("target", retype("token_embd.weight", I8_TENSOR), "cannot multiply", "SIGABRT in get_rows"),
+    "q8_1 matrix": Case("target", retype("blk.2.attn_q.weight", Q8_1_TENSOR), "cannot multiply", "SIGSEGV: no vec_dot"),
+    "i8 convolution": Case("drafter", retype("blk.0.attn_conv_proj.weight", I8_TENSOR), "cannot multiply", "SIGSEGV: no vec_dot"),
+    # numbers that are asserted on
+    "513 layers": Case("target", key("block_count", 513), "block_count", "SIGABRT in load_hparams"),
+    "rope beyond the head": Case("target", key("rope.dimension_count", 512), "rope.dimension_count", "SIGABRT in the graph"),
+    "rope over nothing": Case("drafter", key("rope.dimension_count", 0), "rope.dimension_count", "an endless loop"),
+    "negative rope": Case("drafter", key("rope.dimension_count", -2), "rope.dimension_count", "an endless loop"),
+    "experts, none used": Case("target", key("expert_count", 1024), "expert_used_count", "SIGABRT in load_hparams"),
+    "negative epsilon": Case("target", key("attention.layer_norm_rms_epsilon", -1.0, F32), "layer_norm_rms_epsilon", "SIGABRT in rms_norm"),
+    "wider output": Case("drafter", key("embedding_length_out", 1024), "embedding_length_out", "SIGABRT: read out of bounds"),
+    # numbers that are divided by
+    "sections that cancel out": Case("drafter", sections, "rope.dimension_sections", "SIGFPE in rope"),
+    # the vocabulary
+    "tokens equal up to a zero byte": Case("target", twin_tokens, "the same text twice", "SIGABRT in llama_vocab"),
+    # tables of indices
+    "d2t without output rows": Case("drafter", small_d2t, "d2t", "SIGABRT in the graph"),
+    "d2t beyond the vocabulary": Case("drafter", wild_d2t, "d2t", "SIGABRT in set_rows"),
+    # chat templates; one that cannot be parsed may be refused or replaced by a plain one
+    "nested template": Case("target", template("{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}"), "", "SIGSEGV: stack"),
+    "long sum": Case("target", template("{{ 1" + "+1" * 200_000 + " }}"), "", "SIGSEGV: stack, in the destructor"),
+    "endless macro": Case("target", template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "limit of nesting", "SIGSEGV: stack"),
+    "division by zero": Case("target", template("{{ 1 is divisibleby(0) }}"), "must not be zero", "SIGFPE"),
+    "endless range": Case("target", template("{% for i in range(1000000000000) %}{{ i }}{% endfor %}"), "limit of items", "all memory"),
+    "endless string": Case("target", template("{{ 'a' * 10000000000 }}"), "limit of text", "all memory"),
+    # weights
+    "weights that are no numbers": Case("target", not_a_number, "not finite", "noise"),
+}
