@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # as a script, this file's siblings are found as what they are: the package `benchmarks`
 
 from benchmarks import peer  # noqa: E402
-from benchmarks.http_load import LoadError, LoadResult, Server, count_tokens, run_load  # noqa: E402
+from benchmarks.http_load import LoadError, LoadResult, Server, run_load  # noqa: E402
 from dflash_local.demo.pocket import DRAFTERS, inflated_pair  # noqa: E402
 from dflash_local.errors import DFlashError  # noqa: E402
 from dflash_local.inflate import SHAPES, TYPES, Pair  # noqa: E402
@@ -82,8 +82,9 @@ class Run:
     texts: tuple[str, ...]
 
     @classmethod
-    def of(cls, load: LoadResult, cpu: float, tokens: int) -> Run:
-        """From a load whose answers have `tokens` tokens in all."""
+    def of(cls, load: LoadResult, cpu: float) -> Run:
+        """From a load and the CPU time that it took."""
+        tokens = sum(answer.n_tokens for answer in load.answers)
         passes = sum(answer.passes for answer in load.answers)
         return cls(
             wall=load.wall,
@@ -154,7 +155,6 @@ class Bench:
     def __init__(self, setting: Setting, pair: Pair, bins: Path, logs: Path) -> None:
         self.setting = setting
         self._stack = ExitStack()
-        self._tokens: dict[str, int] = {}
         self.servers = {
             name: Server(name, argv, logs / f"{setting.ftype}-{setting.clients}-{name.replace(' ', '_')}.log")
             for name, argv in setting.commands(pair, bins).items()
@@ -175,14 +175,7 @@ class Bench:
         server = self.servers[name]
         before = server.cpu_seconds()
         load = run_load(server.port, bodies, self.setting.clients)
-        cpu = server.cpu_seconds() - before
-        return Run.of(load, cpu, sum(self._count(answer.text) for answer in load.answers))
-
-    def _count(self, text: str) -> int:
-        """Off the clock, and by one server for all: they count their own tokens differently."""
-        if text not in self._tokens:
-            self._tokens[text] = count_tokens(self.servers[PLAIN].port, text)
-        return self._tokens[text]
+        return Run.of(load, server.cpu_seconds() - before)
 
     def check_idle(self, seconds: float = 2.0) -> None:
         """Refuse to measure beside a server that burns CPU while it has nothing to do: it would slow down whoever works."""

@@ -112,10 +112,11 @@ class Server:
 class Answer:
     """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt time.
 
-    `passes` are the target passes after the prompt's.
+    `n_tokens` are the generated tokens, the one that ends the answer counted; `passes` the target passes after the prompt's.
     """
 
     text: str
+    n_tokens: int
     finish_reason: str
     latency: float
     ttft: float
@@ -168,18 +169,12 @@ def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadR
     return LoadResult(wall, tuple(answers[i] for i in range(len(bodies))))
 
 
-def count_tokens(port: int, text: str) -> int:
-    """Tokens of a text in the words of the server's model. Servers count an answer's end token or don't; a text has one length."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=60.0)
-    try:
-        return len(_post(connection, "/tokenize", {"content": text})["tokens"])
-    finally:
-        connection.close()
-
-
 def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer:
     start = time.perf_counter()
-    response = _send(connection, "/v1/chat/completions", body)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise LoadError(f"HTTP {response.status}: {response.read(2000).decode(errors='replace')}")
     if body.get("stream"):
         message, ttft = _read_stream(response, start)
     else:
@@ -188,6 +183,7 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
     choice, timings = message["choices"][0], message["timings"]
     return Answer(
         text=_text(choice["message"]),
+        n_tokens=timings["predicted_n"],
         finish_reason=choice["finish_reason"],
         latency=latency,
         ttft=timings["prompt_ms"] / 1000.0 if ttft is None else ttft,
@@ -202,18 +198,6 @@ def _passes(timings: dict[str, Any]) -> int:
     if timings.get("acceptance_length"):
         return round(after_first / timings["acceptance_length"])
     return max(after_first - timings.get("draft_n_accepted", 0), 0)
-
-
-def _post(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> Any:
-    return json.loads(_send(connection, path, body).read())
-
-
-def _send(connection: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> http.client.HTTPResponse:
-    connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise LoadError(f"{path}: HTTP {response.status}: {response.read(2000).decode(errors='replace')}")
-    return response
 
 
 def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict[str, Any], float]:

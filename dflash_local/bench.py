@@ -40,10 +40,10 @@ PROMPTS = (
 
 @dataclass(frozen=True)
 class Run:
-    """One answer. Times in seconds; `lengths` are the tokens of each target pass after the prompt's."""
+    """One answer. Times in seconds; `n_steps` tokens came after the first, `lengths` of them with each target pass."""
 
     text: str
-    n_tokens: int
+    n_steps: int
     generate: float  # from the first token to the last
     ttft: float  # from the request to the first token
     n_drafted: int
@@ -74,17 +74,17 @@ class Summary:
         return cls(
             tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
             ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
-            al=sum(max(run.n_tokens - 1, 0) for run in runs) / len(lengths) if lengths else 0.0,
+            al=sum(run.n_steps for run in runs) / len(lengths) if lengths else 0.0,
             # A pass gives one token of the target's own besides the accepted ones.
             acceptance=tuple(sum(length > d for length in lengths) / len(lengths) for d in range(1, deepest)),
-            tokens=sum(run.n_tokens for run in runs),
+            tokens=sum(run.n_steps + 1 for run in runs),
             drafted=sum(run.n_drafted for run in runs),
         )
 
 
 def _speed(runs: Sequence[Run]) -> float:
     seconds = sum(run.generate for run in runs)
-    return sum(max(run.n_tokens - 1, 0) for run in runs) / seconds if seconds else 0.0
+    return sum(run.n_steps for run in runs) / seconds if seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _answer(engine: Engine, prompt: dict[str, Any], sampling: SamplingParams, n_
     done = generation.result()
     return Run(
         text=done.text,
-        n_tokens=len(done.tokens),
+        n_steps=done.timings.n_steps,
         generate=done.timings.predicted_ms / 1e3,
         ttft=ttft,
         n_drafted=done.timings.draft_n,

@@ -36,7 +36,8 @@ CPU_FEATURES = {
     "sve": "SVE",
 }
 BUILD = "dflash-local build"
-DRAFT_CTX = 4096  # the engine's default
+# The engine's defaults, in tokens of a slot.
+DEFAULT_CTX, DRAFT_CTX = 16384, 4096
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32}
 
 
@@ -207,7 +208,7 @@ def look_at_memory(
 
 
 def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -> int:
-    """K/V bytes of `n_ctx` tokens in all (0: the model's own length per slot). An upper bound: windows and recurrent layers take less."""
+    """K/V bytes of `n_ctx` tokens in all (0: the engine's choice). An upper bound: windows and recurrent layers take less."""
     from dflash_local.convert.gguf_metadata import read_metadata
 
     keys = read_metadata(path)
@@ -225,7 +226,7 @@ def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -
     per_token = size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0) + size("attention.value_length", head) * KV_BYTES.get(
         type_v, 2.0
     )
-    return int(total_heads * per_token * (n_ctx or size("context_length") * slots))
+    return int(total_heads * per_token * (n_ctx or min(size("context_length"), DEFAULT_CTX) * slots))
 
 
 def _size(path: Path) -> int:

@@ -42,8 +42,8 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library_info", lambda: {"llama": "0.0", "backends": ["CPU"]})
 
 
-def run(text: str = "x", tokens: int = 11, generate: float = 1.0, ttft: float = 0.1, lengths: tuple[int, ...] = (4, 4, 2)) -> Run:
-    return Run(text, tokens, generate, ttft, 9, lengths)
+def run(text: str = "x", steps: int = 10, generate: float = 1.0, ttft: float = 0.1, lengths: tuple[int, ...] = (4, 4, 2)) -> Run:
+    return Run(text, steps, generate, ttft, 9, lengths)
 
 
 def test_summary() -> None:
@@ -57,7 +57,7 @@ def test_summary() -> None:
 
 
 def test_summary_of_answers_that_end_at_once() -> None:
-    summary = Summary.of([[run(tokens=1, generate=0.0, lengths=())]])
+    summary = Summary.of([[run(steps=0, generate=0.0, lengths=())]])
     assert (summary.tokens_per_second, summary.al, summary.acceptance) == (0.0, 0.0, ())
 
 

@@ -75,10 +75,11 @@ def test_all_systems_get_the_same_sizes_files_and_requests() -> None:
     assert not any(body["cache_prompt"] for body in bodies)
 
 
-def test_al_counts_the_text_not_the_servers_idea_of_it() -> None:
-    answers = tuple(Answer("x", "stop", 1.0, 0.1, 50.0, passes) for passes in (2, 3))
-    made = Run.of(LoadResult(2.0, answers), cpu=0.5, tokens=52)
-    assert made.al == 10.0 and made.speed == 26.0
+def test_run_sums_over_all_answers() -> None:
+    answers = (Answer("x", 41, "stop", 1.0, 0.1, 50.0, passes=2), Answer("y", 11, "stop", 2.0, 0.2, 30.0, passes=3))
+    made = Run.of(LoadResult(2.0, answers), cpu=0.5)
+    assert (made.al, made.tokens, made.speed) == (10.0, 52, 26.0)
+    assert (made.texts, made.latency) == (("x", "y"), 1.5)
 
 
 def test_quick_is_one_round() -> None:
@@ -94,9 +95,10 @@ def test_quick_run_against_upstream(tmp_path: Path, repo: Path) -> None:
     systems = cell["systems"]
     assert len(systems) == 6 and all(s["tokens_per_second"] > 0 for s in systems.values())
     assert all(s["same_answers_as_plain"] >= 6 for s in systems.values())  # of 8; quantized ties may differ
-    tokens = {s["runs"][0]["tokens"] for s in systems.values()}
-    assert max(tokens) <= 1.2 * min(tokens)
-    assert systems[OURS]["runs"][0]["al"] > 2 and systems[PLAIN]["runs"][0]["al"] <= 1
+    # Both servers count alike: whose answers are all plain upstream's has as many tokens.
+    same = [s["runs"][0]["tokens"] for s in systems.values() if s["same_answers_as_plain"] == 8]
+    assert len(same) >= 2 and len(set(same)) == 1
+    assert systems[OURS]["runs"][0]["al"] > 2 and systems[PLAIN]["runs"][0]["al"] == 1
 
 
 @pytest.mark.slow
