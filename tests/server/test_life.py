@@ -288,3 +288,11 @@ def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[str], str]) -> No
 def test_a_taken_port_is_one_clear_error() -> None:
     with listen("127.0.0.1", 0) as sock, pytest.raises(DFlashError, match=r"cannot listen on .*choose another --port"):
         listen("127.0.0.1", sock.getsockname()[1])
+
+
+def test_answers_on_a_kept_connection_are_not_held_back() -> None:
+    """Nagle's algorithm would add the client's delayed acknowledgement, 40 ms, to every answer after the first."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
+        accepted, _ = listener.accept()
+        with accepted:
+            assert client and accepted.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY
