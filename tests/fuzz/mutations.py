@@ -60,7 +60,8 @@ def some_value(rng: random.Random) -> tuple[int, bytes]:
 
 
 def some_data(rng: random.Random, size: int) -> bytes:
-    """Zeros or noise."""
+    """Zeros or noise, of at most 16 MB whatever a damaged shape asks for."""
+    size = max(0, min(size, 1 << 24))
     return bytes(size) if rng.random() < 0.5 else rng.randbytes(size)
 
 
@@ -232,7 +233,7 @@ def retype_all(image: Image, rng: random.Random) -> str:
     for tensor in image.tensors:
         if (len(tensor.dims) == 1) == vectors and tensor.dims[0] % TENSOR_TYPES[kind][0] == 0:
             tensor.kind = kind
-            tensor.data = rng.randbytes(tensor_bytes(tensor.dims, kind))
+            tensor.data = some_data(rng, tensor_bytes(tensor.dims, kind))
     return f"all {'vectors' if vectors else 'matrices'} have type {kind}"
 
 
@@ -256,7 +257,7 @@ def reshape_tensor(image: Image, rng: random.Random) -> str:
         tensor.dims = [tensor_bytes(tensor.dims, 24)]
     else:  # well formed, wrong size
         tensor.dims = [max(1, d + rng.choice([-32, 0, 32])) for d in tensor.dims]
-        tensor.data = rng.randbytes(tensor_bytes(tensor.dims, tensor.kind))
+        tensor.data = some_data(rng, tensor_bytes(tensor.dims, tensor.kind))
     return f"tensor {tensor.name.decode(errors='replace')}: {what} {tensor.dims} {tensor.n_dims}"
 
 
