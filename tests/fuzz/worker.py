@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,8 @@ from .regressions import CASES
 PROMPT = "def add(a, b):\n"
 FRESH_EVERY = 50
 WARM_EVERY = 10
-SECONDS_PER_FILE = 120
+CPU_SECONDS = 60  # of one file: an endless loop
+WALL_SECONDS = 900  # of one file: a deadlock; a busy or suspended machine must not look like one
 
 
 def open_pair(target: Path, drafter: Path, *, warmup: bool = False) -> Engine:
@@ -61,6 +63,14 @@ def use(target: Path, drafter: Path, *, warmup: bool) -> str:
     return "answered"
 
 
+def watch(cpu: float, wall: float) -> None:
+    """End the process, with tracebacks, once it used that much time from now on; 0: do not."""
+    signal.setitimer(signal.ITIMER_PROF, cpu)
+    faulthandler.cancel_dump_traceback_later()
+    if wall:
+        faulthandler.dump_traceback_later(wall, exit=True)
+
+
 def say(**line: Any) -> None:
     print(json.dumps(line), flush=True)
 
@@ -86,18 +96,19 @@ def main(target: Path, drafter: Path, role: str, folder: Path, items: list[str])
     for count, (item, what, raw) in enumerate(damaged_files(sound, items)):
         damaged.write_bytes(raw)
         say(item=item, what=what)
-        faulthandler.dump_traceback_later(SECONDS_PER_FILE, exit=True)
+        watch(CPU_SECONDS, WALL_SECONDS)
         pair = (damaged, drafter) if role == "target" else (target, damaged)
         result = use(*pair, warmup=count % WARM_EVERY == 0)
         again = answer(witness)
         if count % FRESH_EVERY == 0:
             with open_pair(target, drafter) as fresh:
                 again = again if answer(fresh) == expected else []
-        faulthandler.cancel_dump_traceback_later()
+        watch(0, 0)
         say(item=item, result=result, witness=again == expected, rss=psutil.Process().memory_info().rss)
     witness.close()
 
 
 if __name__ == "__main__":
     faulthandler.enable()
+    faulthandler.register(signal.SIGPROF, chain=True)
     main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4]), sys.argv[5:])
