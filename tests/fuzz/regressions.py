@@ -17,7 +17,7 @@ F64_TENSOR, I8_TENSOR, Q8_1_TENSOR, I32_TENSOR, I64_TENSOR = 28, 24, 9, 26, 27
 class Case:
     """A damaged file and what the engine says to it."""
 
-    role: str  # of the damaged file, "target" or "drafter" (a DFlash 2 one)
+    base: str  # "target", "drafter" (a DFlash 2 one) or the name of another architecture
     edit: Callable[[Image], None]
     result: str  # part of the worker's result, "" if any will do
     origin: str  # what stock llama.cpp did
@@ -66,6 +66,13 @@ def wild_d2t(image: Image) -> None:
     image.tensors.append(Tensor(b"d2t", [rows], I64_TENSOR, b"".join(number(I64, 1 << 40) for _ in range(rows))))
 
 
+def remove(name: str) -> Callable[[Image], None]:
+    def edit(image: Image) -> None:
+        image.tensors = [t for t in image.tensors if t.name != name.encode()]
+
+    return edit
+
+
 def not_a_number(image: Image) -> None:
     for tensor in image.tensors:
         if tensor.name == b"output_norm.weight":
@@ -101,6 +108,8 @@ CASES = {
     "division by zero": Case("target", template("{{ 1 is divisibleby(0) }}"), "must not be zero", "SIGFPE"),
     "endless range": Case("target", template("{% for i in range(1000000000000) %}{{ i }}{% endfor %}"), "limit of items", "all memory"),
     "endless string": Case("target", template("{{ 'a' * 10000000000 }}"), "limit of text", "all memory"),
+    # what the checker does not know: the graph asserts, the guard makes it an error
+    "recurrent layer without its gate": Case("qwen35", remove("blk.0.attn_gate.weight"), "refused", "SIGSEGV: null weight"),
     # weights
     "weights that are no numbers": Case("target", not_a_number, "not finite", "noise"),
 }

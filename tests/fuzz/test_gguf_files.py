@@ -25,6 +25,12 @@ def check(result: Sweep, count: int) -> None:
     assert max(settled) - settled[0] < GROWTH, f"memory grew from {settled[0] >> 20} to {max(settled) >> 20} MB"
 
 
+def other_model(name: str, pocket: dict[str, Path], folder: Path) -> Path:
+    path = folder / f"{name}.gguf"
+    path.write_bytes(ARCHITECTURES[name](read(pocket["target"])).encode()[0])
+    return path
+
+
 @pytest.mark.parametrize("role", ["target", "drafter"])
 def test_mutations(pocket: dict[str, Path], tmp_path: Path, role: str) -> None:
     result = sweep(pocket["target"], pocket["dflash2"], role, [f"0:{FAST}"], tmp_path)
@@ -44,18 +50,18 @@ def test_many_mutations(pocket: dict[str, Path], tmp_path: Path, role: str, draf
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_other_architectures(pocket: dict[str, Path], tmp_path: Path, name: str) -> None:
     """Other loaders and graphs; a random drafter does not fit them, so they run without."""
-    model = tmp_path / "model.gguf"
-    model.write_bytes(ARCHITECTURES[name](read(pocket["target"])).encode()[0])
-    check(sweep(model, Path("-"), "target", ["0:400"], tmp_path), 400)
+    check(sweep(other_model(name, pocket, tmp_path), Path("-"), "target", ["0:400"], tmp_path), 400)
 
 
-def test_regressions(pocket: dict[str, Path], tmp_path: Path) -> None:
-    for role in ("target", "drafter"):
-        names = [name for name, case in CASES.items() if case.role == role]
-        result = sweep(pocket["target"], pocket["dflash2"], role, names, tmp_path)
-        check(result, len(names))
-        unexpected = {name: result.results[name] for name in names if CASES[name].result not in result.results[name]}
-        assert not unexpected
+@pytest.mark.parametrize("base", sorted({case.base for case in CASES.values()}))
+def test_regressions(pocket: dict[str, Path], tmp_path: Path, base: str) -> None:
+    names = [name for name, case in CASES.items() if case.base == base]
+    target, drafter, role = pocket["target"], pocket["dflash2"], base
+    if base in ARCHITECTURES:
+        target, drafter, role = other_model(base, pocket, tmp_path), Path("-"), "target"
+    result = sweep(target, drafter, role, names, tmp_path)
+    check(result, len(names))
+    assert not {name: result.results[name] for name in names if CASES[name].result not in result.results[name]}
 
 
 def test_image_round_trip(pocket: dict[str, Path]) -> None:
