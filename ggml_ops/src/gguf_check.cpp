@@ -219,7 +219,8 @@ private:
         report.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, max_context));
 
         number(own("nextn_predict_layers"), 0, n_layer - 1, 0);
-        number(own("embedding_length_out"), n_embd, n_embd, n_embd);  // output rows are copied with this width
+        // Output rows are copied with this width; only a few other architectures have wider ones.
+        number(own("embedding_length_out"), is_plain_attention() ? n_embd : 0, is_plain_attention() ? n_embd : max_ff, n_embd);
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, max_ff, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean); causal != nullptr && causal->integer() == 0 && !report.is_drafter()) {
