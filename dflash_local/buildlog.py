@@ -12,7 +12,8 @@ from pathlib import Path
 _PROGRESS = re.compile(r"^\s*\[\s*(\d+)/(\d+)\]")
 _ERROR = re.compile(r"\b(error|fatal error|ERROR)\b:?|No space left on device|CMake Error|undefined reference", re.IGNORECASE)
 # pip's own last words say only that something failed.
-_NOISE = re.compile(r"subprocess-exited-with-error|Failed (building|to build)|This error originates|exit code: \d|did not run successfully|finished with status")
+_NOISE = re.compile(r"subprocess-exited-with-error|Failed (building|to build)|This error originates"
+    r"|exit code: \d|did not run successfully|finished with status")
 
 
 class BuildLog:

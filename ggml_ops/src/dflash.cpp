@@ -121,7 +121,7 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
         p.ftype   = it->second;
         p.nthread = n_threads;
         if (llama_model_quantize(path_in, path_out, &p) != 0) {
-            throw status_error(DFLASH_ERROR_MODEL, std::string(path_in) + " could not be quantized: " + last_logged_error());
+            throw status_error(DFLASH_ERROR_MODEL, std::string(path_in) + " could not be quantized: " + logged_error());
         }
     });
 }

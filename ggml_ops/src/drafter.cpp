@@ -1,5 +1,7 @@
 #include "drafter.h"
 
+#include "guard.h"
+
 #include "ggml-alloc.h"
 #include "ggml-cpp.h"
 #include "ggml.h"
@@ -438,6 +440,7 @@ template <class T> std::vector<T> download(ggml_tensor * t) {
 }  // namespace
 
 void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
+    const abort_guard guard(abort_guard::phase::pass);
     drafts.assign(all.size(), {});
     std::vector<draft_job> jobs = all;
     int32_t n_inject = 0;

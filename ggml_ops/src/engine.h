@@ -137,7 +137,7 @@ class engine {
     int32_t choose_block(const std::vector<slot *> & slots);
     void    learn_costs(double verify_ms);
     double  plain_rate(int32_t n_slots) const;           // tokens per ms
-    void    measure_costs();
+    void    measure_costs(bool all);
     int     process();
     void    process_or_throw(const char * what);
     void    load(const dflash_engine_params & params, dflash_progress_callback progress, void * user);

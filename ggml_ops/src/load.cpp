@@ -80,6 +80,7 @@ llama_model * load_model(const char * path, const char * what, int32_t n_gpu_lay
     if (!gguf_check(path, why)) {
         throw status_error(DFLASH_ERROR_MODEL, why);
     }
+    logged_error();   // forget what went wrong before
     llama_model_params mp = llama_model_default_params();
     mp.n_gpu_layers = n_gpu_layers;
     mp.main_gpu     = p.main_gpu;
@@ -97,7 +98,7 @@ llama_model * load_model(const char * path, const char * what, int32_t n_gpu_lay
         if (progress.cancelled) {
             throw status_error(DFLASH_ERROR_ARG, std::string("loading the ") + what + " was cancelled");
         }
-        throw status_error(DFLASH_ERROR_MODEL, std::string("the ") + what + " " + path + " could not be loaded: " + last_logged_error());
+        throw status_error(DFLASH_ERROR_MODEL, std::string("the ") + what + " " + path + " could not be loaded: " + logged_error());
     }
     return model;
 }
@@ -109,9 +110,7 @@ engine::engine(const dflash_engine_params & p, dflash_progress_callback progress
         const abort_guard guard(abort_guard::phase::load);
         load(p, progress, user);
     }
-    if (p.warmup) {
-        measure_costs();
-    }
+    measure_costs(p.warmup);
 }
 
 void engine::load(const dflash_engine_params & p, dflash_progress_callback progress, void * user) {
@@ -169,6 +168,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     cp.n_outputs_max_per_seq = 0;
     cp.n_threads       = n_threads;
     cp.n_threads_batch = n_threads_batch;
+    cp.pooling_type    = LLAMA_POOLING_TYPE_NONE;
     cp.type_k          = type_k;
     cp.type_v          = type_v;
     cp.swa_full        = p.swa_full;
@@ -186,7 +186,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         ctx_.reset(llama_init_from_model(model_.get(), cp));
     }
     if (!ctx_) {
-        throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) + " tokens could be created: " + last_logged_error() + " (lower -c or -np, or use -ctk/-ctv q8_0)");
+        throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) + " tokens could be created: " + logged_error() + " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
     batch_.reset(llama_batch_ext_init(ctx_.get()));
 
@@ -220,8 +220,9 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     }
 }
 
-// Pass times by width, for the target and for the drafter. Every shape runs once to build its graph and once to be timed.
-void engine::measure_costs() {
+// One pass of each model, so that a file whose graph cannot be built fails here and not under a request. With `all`, pass
+// times by width too: every shape runs once to build its graph, then to be timed.
+void engine::measure_costs(bool all) {
     constexpr int64_t limit_us = 2'000'000;
     const int64_t     t_begin  = llama_time_us();
     const llama_token bos      = llama_vocab_bos(vocab());
@@ -250,7 +251,7 @@ void engine::measure_costs() {
         }
     }
     for (const int32_t rows : widths) {
-        if (rows > widest || verify_cost_.points().count(rows)) {
+        if (!all || rows > widest || verify_cost_.points().count(rows)) {
             continue;
         }
         if (rows > 1 && llama_time_us() - t_begin > limit_us) {
@@ -268,7 +269,7 @@ void engine::measure_costs() {
     if (drafter_) {
         const std::vector<float> taps((size_t) drafter_->block_size() * drafter_->tap_width());
         std::vector<draft> drafts;
-        for (int32_t n_slots = 1; n_slots <= (int32_t) slots_.size(); n_slots *= 2) {
+        for (int32_t n_slots = 1; n_slots <= (all ? (int32_t) slots_.size() : 1); n_slots *= 2) {
             for (const int32_t length : { 4, 8, 16, 32, 64 }) {
                 const int32_t len = std::min(length, drafter_->block_size());
                 std::vector<draft_job> jobs;
@@ -276,13 +277,16 @@ void engine::measure_costs() {
                     jobs.push_back({ i, taps.data(), len, 0, true, token });
                 }
                 double best = INFINITY;
-                for (int32_t repeat = 0; repeat < 3; ++repeat) {
+                for (int32_t repeat = 0; repeat < (all ? 3 : 1); ++repeat) {
                     const int64_t t = llama_time_us();
                     drafter_->run(jobs, len, drafts);
                     best = std::min(best, (llama_time_us() - t) / 1000.0);
                     for (int32_t i = 0; i < n_slots; ++i) {
                         drafter_->rewind(i, 0);
                     }
+                }
+                if (!all) {
+                    break;
                 }
                 draft_cost_.set(n_slots * len, best);
                 if (len == drafter_->block_size() || llama_time_us() - t_begin > 2 * limit_us) {

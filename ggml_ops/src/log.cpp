@@ -14,7 +14,7 @@ dflash_log_callback g_callback  = nullptr;
 void *              g_user      = nullptr;
 int                 g_min_level = 3;
 int                 g_level     = 1;      // of the current line: continuations have none
-std::string         g_last_error;
+std::string         g_error;
 
 // ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
 void on_log(ggml_log_level level, const char * text, void *) {
@@ -27,8 +27,8 @@ void on_log(ggml_log_level level, const char * text, void *) {
             g_level = level == GGML_LOG_LEVEL_NONE ? 1 : (int) level - 1;
         }
         ours = g_level;
-        if (ours >= 3) {
-            g_last_error = text;
+        if (ours >= 3 && g_error.empty()) {
+            g_error = text;
         }
         if (ours >= g_min_level) {
             callback = g_callback;
@@ -58,10 +58,10 @@ void log_set(dflash_log_callback callback, int min_level, void * user) {
     g_user      = user;
 }
 
-std::string last_logged_error() {
+std::string logged_error() {
     std::lock_guard<std::mutex> lock(g_mutex);
-    std::string text = std::move(g_last_error);
-    g_last_error.clear();
+    std::string text = std::move(g_error);
+    g_error.clear();
     const size_t colon = text.find(": ");
     if (colon != std::string::npos && text.find(' ') > colon) {   // "function: message"
         text = text.substr(colon + 2);
