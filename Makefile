@@ -37,9 +37,9 @@ lint: setup-test
 	@$(BIN)/ruff check .
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
-	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks/*.py build/types/
+	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks build/types/
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
-		-p dflash_local -p tests $(patsubst benchmarks/%.py,-m %,$(wildcard benchmarks/*.py))
+		-p dflash_local -p tests -p benchmarks
 
 native-test: setup-test
 	@mkdir -p build/native
