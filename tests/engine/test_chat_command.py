@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -121,6 +122,7 @@ def test_terminal(pocket: dict[str, Path]) -> None:
         def read_until(mark: bytes) -> None:
             nonlocal seen
             while mark not in seen:
+                assert select.select([master], [], [], 60)[0], f"{mark!r} did not come after {seen!r}"
                 seen += os.read(master, 4096)
             seen = seen[seen.index(mark) + len(mark) :]
 
