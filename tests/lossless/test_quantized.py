@@ -30,7 +30,7 @@ MORE_PROMPTS = [
 ]
 
 
-GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 128, "ignore_eos": True}
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 96, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module", params=["q4_0", "q4_k_m", "q8_0"])

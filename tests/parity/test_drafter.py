@@ -44,21 +44,18 @@ def test_candidates_and_scores(engine: Engine, reference: Reference, texts: list
     for tokens in texts:
         hidden, logits = reference.draft(tokens)
         probe = engine.draft_probe(tokens, BLOCK_SIZE)
-        if probe.scores.ndim == 2:
-            expected = np.take_along_axis(logits.log_softmax(-1).numpy(), probe.ids.astype(np.int64), -1)
-            best = logits.topk(probe.ids.shape[1]).indices.numpy()
-            np.testing.assert_array_equal(np.sort(probe.ids[1:]), np.sort(best[1:]))
-            assert_close(probe.scores[1:], expected[1:])
+        ids, scores = probe.ids[1:].astype(np.int64), probe.scores[1:]  # nothing is predicted at the anchor
+        if scores.ndim == 2:
+            best = logits[1:].topk(ids.shape[1]).indices.numpy()
+            np.testing.assert_array_equal(np.sort(ids), np.sort(best))
+            assert_close(scores, np.take_along_axis(logits[1:].log_softmax(-1).numpy(), ids, -1))
             continue
         lattice = reference.lattice(tokens[-1], hidden, logits)
-        ours, theirs = np.argsort(probe.ids[1:]), np.argsort(lattice.ids)
-        np.testing.assert_array_equal(np.take_along_axis(probe.ids[1:], ours, -1), np.take_along_axis(lattice.ids, theirs, -1))
-        for position in range(BLOCK_SIZE - 1):
-            columns = probe.scores[position + 1][:, ours[position]], lattice.scores[position][:, theirs[position]]
-            if position == 0:  # the anchor is the predecessor of all
-                assert_close(*columns)
-            else:
-                assert_close(columns[0][ours[position - 1]], columns[1][theirs[position - 1]])
+        ours, theirs = np.argsort(ids), np.argsort(lattice.ids)
+        np.testing.assert_array_equal(np.take_along_axis(ids, ours, -1), np.take_along_axis(lattice.ids, theirs, -1))
+        assert_close(scores[0][:, ours[0]], lattice.scores[0][:, theirs[0]])  # all predecessors are the anchor
+        for i in range(1, BLOCK_SIZE - 1):
+            assert_close(scores[i][np.ix_(ours[i - 1], ours[i])], lattice.scores[i][np.ix_(theirs[i - 1], theirs[i])])
 
 
 def test_target_logits(engine: Engine, reference: Reference, texts: list[list[int]]) -> None:
