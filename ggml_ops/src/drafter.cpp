@@ -406,7 +406,8 @@ drafter::graph & drafter::prepare(const shape & s) {
     ++n_graphs_built;
     auto g = std::make_unique<graph>();
     g->s = s;
-    if (graphs_.size() >= GRAPHS_CACHED) {  // a scheduler keeps its compute buffers: hand the oldest one's on
+    const bool inherits = graphs_.size() >= GRAPHS_CACHED;
+    if (inherits) {  // a scheduler keeps its compute buffers: hand the oldest one's on
         g->sched = std::move(graphs_.back()->sched);
         graphs_.pop_back();
         ggml_backend_sched_reset(g->sched.get());
@@ -414,7 +415,9 @@ drafter::graph & drafter::prepare(const shape & s) {
         g->sched.reset(ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
     }
     build(*g);
-    if (!ggml_backend_sched_alloc_graph(g->sched.get(), g->gf)) {
+    // An inherited plan must be made anew: the allocator keeps it for any graph with as many nodes of the same sizes, though
+    // what is an input or an output may differ.
+    if ((inherits && !ggml_backend_sched_reserve(g->sched.get(), g->gf)) || !ggml_backend_sched_alloc_graph(g->sched.get(), g->gf)) {
         throw std::runtime_error("not enough memory for a drafter pass: lower -ub, -np or --draft-ctx");
     }
     graphs_.insert(graphs_.begin(), std::move(g));
