@@ -113,5 +113,5 @@ def test_leaving_ends_the_whole_process_group(tmp_path: Path) -> None:
 
 def _orphans() -> int:
     """How many of the servers' children run."""
-    listing = subprocess.run(["ps", "-eo", "stat,args"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["ps", "-eww", "-o", "stat,args"], capture_output=True, text=True, check=True).stdout
     return sum("time.sleep(600) dflash-orphan" in line and not line.startswith("Z") for line in listing.splitlines())
