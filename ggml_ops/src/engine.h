@@ -140,6 +140,8 @@ class engine {
     void    measure_costs(bool all);
     int     process();
     void    process_or_throw(const char * what);
+    template <class Look, class Then> void feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what, Look && look, Then && then);
+    bool    is_recurrent() const { return llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get()); }
     void    load(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
 
     std::unique_ptr<llama_model,     llama_deleter> model_, draft_model_;

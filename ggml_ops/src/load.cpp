@@ -157,7 +157,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     draft_n_max_   = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
     budget_        = p.budget;
 
-    const bool recurrent = llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());
+    const bool recurrent = is_recurrent();
     llama_context_params cp = llama_context_default_params();
     cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots + PAD_CELLS;
     cp.n_batch         = std::max<uint32_t>(p.n_batch, (uint32_t) n_rows_max_);
@@ -262,8 +262,8 @@ void engine::measure_costs(bool all) {
         rebuild_ms_ = std::min(rebuild_ms_, std::max(0.0, first - again));
     }
     rebuild_ms_ = std::isfinite(rebuild_ms_) ? rebuild_ms_ : 0;
-    const bool recurrent = llama_model_is_recurrent(model_.get()) || llama_model_is_hybrid(model_.get());   // a state for nothing
-    if (verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !recurrent) {
+    // A recurrent target would keep a whole state for the padding rows.
+    if (verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !is_recurrent()) {
         pad_seq_ = (int32_t) slots_.size();
     }
     if (drafter_) {

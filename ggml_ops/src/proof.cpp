@@ -6,6 +6,32 @@
 
 namespace dflash {
 
+// Feed tokens[0..n) to an idle slot, `width` rows a pass; `look(at, rows)` sees each pass with its logits. Whatever happens, the
+// slot is empty afterwards.
+template <class Look, class Then> void engine::feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what, Look && look, Then && then) {
+    forget(s);
+    try {
+        for (int32_t at = 0; at < n;) {
+            const int32_t rows = std::min(width, n - at);
+            llama_batch_ext_clear(batch_.get());
+            n_rows_ = 0;
+            for (int32_t k = 0; k < rows; ++k) {
+                add_row(s, tokens[at + k], at + k, all_outputs || k == rows - 1);
+            }
+            process_or_throw(what);
+            look(at, rows);
+            at += rows;
+        }
+        then();
+    } catch (...) {
+        s.n_rows = 0;
+        forget(s);
+        throw;
+    }
+    s.n_rows = 0;
+    forget(s);
+}
+
 void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
     slot & s = idle_slot(i);
     dflash_request r = {};
@@ -15,38 +41,21 @@ void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, i
     if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
         throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
     }
-    forget(s);
     const int32_t n_vocab = llama_vocab_n_tokens(vocab());
-    try {
-        for (int32_t at = 0; at < n - 1;) {
-            // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
-            const int32_t rows = std::min(width, n - 1 - at);
-            llama_batch_ext_clear(batch_.get());
-            n_rows_ = 0;
-            for (int32_t k = 0; k < rows; ++k) {
-                add_row(s, tokens[at + k], at + k, true);
+    // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
+    feed(s, tokens, n - 1, width, true, "score", [&](int32_t at, int32_t rows) {
+        for (int32_t k = 0; k < rows; ++k) {
+            const int32_t of = at + k + 1;   // the token these logits predict
+            if (of < from) {
+                continue;
             }
-            process_or_throw("score");
-            for (int32_t k = 0; k < rows; ++k) {
-                const int32_t of = at + k + 1;   // the token these logits predict
-                if (of < from) {
-                    continue;
-                }
-                const float * row  = llama_get_logits_ith(ctx_.get(), k);
-                const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
-                if (best_id)    { best_id[of - from]    = best; }
-                if (best_logit) { best_logit[of - from] = row[best]; }
-                if (logit)      { logit[of - from]      = row[tokens[of]]; }
-            }
-            at += rows;
+            const float * row  = llama_get_logits_ith(ctx_.get(), k);
+            const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
+            if (best_id)    { best_id[of - from]    = best; }
+            if (best_logit) { best_logit[of - from] = row[best]; }
+            if (logit)      { logit[of - from]      = row[tokens[of]]; }
         }
-    } catch (...) {
-        forget(s);
-        s.n_rows = 0;
-        throw;
-    }
-    s.n_rows = 0;
-    forget(s);
+    }, [] {});
 }
 
 void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
@@ -61,29 +70,11 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
         throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
     }
-    forget(s);
     draft_probe full;
-    try {
-        for (int32_t at = 0; at < n - 1;) {
-            const int32_t rows = std::min(n_rows_max_, n - 1 - at);
-            llama_batch_ext_clear(batch_.get());
-            n_rows_ = 0;
-            for (int32_t k = 0; k < rows; ++k) {
-                add_row(s, tokens[at + k], at + k, k == rows - 1);
-            }
-            process_or_throw("draft_probe");
-            keep_taps(s, 0, rows);
-            at += rows;
-        }
+    feed(s, tokens, n - 1, n_rows_max_, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); }, [&] {
         std::vector<draft> drafts;
         drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
-    } catch (...) {
-        forget(s);
-        s.n_rows = 0;
-        throw;
-    }
-    s.n_rows = 0;
-    forget(s);
+    });
     const auto copy = [](const auto & from, auto * to) {
         if (to) { std::copy(from.begin(), from.end(), to); }
     };
