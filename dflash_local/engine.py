@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from dflash_local import costs
 from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, ChatDelta, ChatPrompt, chat_body, stream_deltas
+from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
-from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Timings
-from dflash_local.native import MAX_NODES, NativeEngine
+from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
+from dflash_local.native import NativeEngine, TreeRows
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler
 
@@ -23,10 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation", "SamplingParams",
-    "Score", "Timings",
+    "Score", "Step", "Timings", "TreeRows",
 ]  # fmt: skip
 
-Budget = int | Literal["auto"]
 _INT32_MAX = 2**31 - 1
 
 
@@ -69,15 +71,22 @@ class Engine:
         n_gpu_layers, n_gpu_layers_draft: -1: all.
         cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
         draft_ctx: newest positions that the drafter attends to; 0: 4096.
-        draft_n_max: most draft tokens per step; 0: what the drafter's block holds.
+        draft_n_max: most draft tokens on a path; 0: what the drafter's block holds.
         budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
+        draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
+        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block" is block
+            verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other text.
+        lookup: let what followed earlier occurrences of the last tokens join the draft.
+        kv_unified: one KV stream for all slots; False: one each.
+        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure every time.
         chat_template: Jinja source instead of the target's own template.
         max_queue: requests that may wait for a slot.
         progress: called with 0..1 while loading; returning False cancels.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
-        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together.
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the two headers tell is
+            told before anything is loaded.
         RequestError: an argument is out of range.
     """
 
@@ -102,6 +111,11 @@ class Engine:
         draft_ctx: int = 0,
         draft_n_max: int = 0,
         budget: Budget = "auto",
+        draft: Draft = "tree",
+        accept: Accept = "match",
+        lookup: bool = True,
+        kv_unified: bool = True,
+        cost_cache: bool | str | os.PathLike[str] = True,
         swa_full: bool = False,
         mmap: bool = True,
         mlock: bool = False,
@@ -113,6 +127,7 @@ class Engine:
         max_queue: int = 64,
         progress: Callable[[float], bool] | None = None,
     ) -> None:
+        cost_arguments = {name: value for name, value in locals().items() if name in costs.ARGUMENTS}
         flash_modes = {"auto": -1, "off": 0, "on": 1}
         if flash_attn not in flash_modes:
             raise RequestError(f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn")
@@ -138,8 +153,12 @@ class Engine:
             "type_k_draft": cache_type_k_draft,
             "type_v_draft": cache_type_v_draft,
             "draft_ctx": draft_ctx,
-            "draft_n_max": draft_n_max,
-            "budget": _budget(budget),
+            "draft_n_max": draft_tokens(draft_n_max),
+            "budget": budget_nodes(budget),
+            "draft": draft_mode(draft),
+            "accept": accept_rule(accept),
+            "lookup": lookup,
+            "kv_unified": kv_unified,
             "swa_full": swa_full,
             "use_mmap": mmap,
             "use_mlock": mlock,
@@ -148,7 +167,23 @@ class Engine:
             "tensor_split": tensor_split,
             "split_mode": split_mode,
         }
-        self._attach(lambda: NativeEngine(params, progress), n_slots, chat_template=chat_template, max_queue=max_queue)
+        if drafter is not None:
+            from dflash_local import pair  # not for plain decoding: the import takes as long as the check
+
+            pair.check(Path(model), Path(drafter))
+            if accept == "block" and not pair.Drafter.read(Path(drafter)).is_dflash2:
+                raise _no_block("this one is a DFlash drafter")
+        elif accept == "block":
+            raise _no_block("there is none")
+
+        def create() -> NativeEngine:
+            if cost_cache is True:
+                params["cost_cache"] = costs.usable(costs.cost_file(model, drafter, cost_arguments))
+            elif cost_cache:
+                params["cost_cache"] = os.fspath(cost_cache)
+            return NativeEngine(params, progress)
+
+        self._attach(create, n_slots, chat_template=chat_template, max_queue=max_queue)
 
     @classmethod
     def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:
@@ -258,8 +293,12 @@ class Engine:
         max_tokens: int = -1,
         stop: Sequence[str] = (),
         budget: Budget = "auto",
+        draft: Draft | None = None,
+        accept: Accept | None = None,
+        draft_n_max: int = 0,
         cache_prompt: bool = True,
         special: bool | frozenset[int] = False,
+        trace: bool = False,
     ) -> Generation:
         """Queue a request; never blocks on the engine.
 
@@ -268,8 +307,11 @@ class Engine:
             max_tokens: most new tokens; -1: until the slot's context is full.
             stop: the answer ends before the first of these strings.
             budget: nodes per tree for this request; "auto": the engine's setting.
+            draft, accept: as for the engine, for this request; None: the engine's setting.
+            draft_n_max: most draft tokens on a path, never more than the engine's setting; 0: that.
             cache_prompt: keep and reuse the longest common prefix with what a slot holds.
             special: show control tokens in the text: all of them, or the given ones.
+            trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -288,10 +330,14 @@ class Engine:
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < -1:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         stops = _stops(stop)
+        drafting = request_drafting(budget, draft, accept, draft_n_max)
+        kind = (self._info.get("drafter") or {}).get("kind")
+        if accept == "block" and kind != "dflash2":
+            raise _no_block("this one is a DFlash drafter" if kind else "there is none")
         request = GenerationRequest(
-            tokens, sampling or SamplingParams(), min(max_tokens, _INT32_MAX), stops, _budget(budget), cache_prompt, special
+            tokens, sampling or SamplingParams(), min(max_tokens, _INT32_MAX), stops, drafting, cache_prompt, special, trace
         )
-        self._native.check(tokens, request.max_tokens, request.sampling.to_json(), request.budget, cache_prompt)
+        self._native.check(tokens, request.max_tokens, request.sampling.to_json(), drafting, cache_prompt)
         return self._scheduler.submit(request)
 
     def generate(self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any) -> Completion:
@@ -381,6 +427,24 @@ class Engine:
         }
         return self._scheduler.call_on_slot(lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))).result()
 
+    def tree_pass(self, trees: Sequence[TreeRows]) -> list[np.ndarray | None]:
+        """One target pass over trees of idle slots (TreeRows names them), then the commit of their paths: logits [n_nodes, n_vocab] each.
+
+        The slots keep their caches from call to call, so nothing else may run meanwhile; end with `slot_clear`.
+
+        Raises:
+            RequestError: a tree is malformed, or the target refuses trees; the message says why.
+        """
+        return self._scheduler.call(lambda: self._native.tree_pass(trees, self.n_vocab)).result()
+
+    def slot_clear(self, slot: int) -> None:
+        """Forget an idle slot's cached tokens."""
+        self._scheduler.call(lambda: self._native.slot_clear(slot)).result()
+
+    def cells(self) -> dict[str, Any]:
+        """The target's KV cells (dflash_cells)."""
+        return self._scheduler.call(self._native.cells).result()
+
     # ---- checks ----
 
     def _raise_if_closed(self) -> None:
@@ -400,13 +464,9 @@ class Engine:
         return ids
 
 
-def _budget(budget: Budget) -> int:
-    """dflash_request.budget: 0 is "auto"."""
-    if budget == "auto":
-        return 0
-    if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MAX_NODES:
-        raise RequestError(f'budget must be "auto" or an integer from 1 to {MAX_NODES}, got {budget!r}', param="budget")
-    return budget
+def _no_block(why: str) -> RequestError:
+    # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
+    return RequestError(f"accept=block needs a DFlash 2 drafter, and {why}", param="accept", hint="leave accept at match")
 
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dflash_local.errors import DFlashError
-from dflash_local.native import SlotStats
+from dflash_local.native import Drafting, SlotStats
 from dflash_local.sampling import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -30,9 +30,29 @@ class Chunk:
     accepted: int | None
 
 
+class Step(NamedTuple):
+    """One target pass after the prompt's, as it went for one answer: what the controller chose and what came of it.
+
+    A pass without a draft has one node, the anchor. `n_denoised` is the block length of the drafter pass that the tree grew from
+    (0: there was none), `reason` why the controller chose so (docs/budget.md). Milliseconds; the passes served all slots.
+    """
+
+    n_tokens: int
+    n_nodes: int
+    n_depth: int
+    n_denoised: int
+    n_accepted: int
+    reason: str
+    draft_ms: float
+    verify_ms: float
+
+
 @dataclass(slots=True)
 class Timings:
-    """llama-server's `timings`, with AL. Milliseconds; `predicted_ms` runs from the first token to the last."""
+    """llama-server's `timings`, with AL and what the controller chose.
+
+    Milliseconds; `predicted_ms` runs from the first token to the last.
+    """
 
     cache_n: int = 0
     prompt_n: int = 0
@@ -43,29 +63,45 @@ class Timings:
     draft_n_accepted: int = 0
     n_passes: int = 0  # target passes after the prompt's
     n_steps: int = 0  # tokens after the first
+    n_plain: int = 0  # passes without a draft
+    lookup_n: int = 0  # draft tokens that prompt lookup alone proposed
+    lookup_n_accepted: int = 0
+    depth_sum: int = 0  # of the verified trees
+    n_drafter_passes: int = 0
+    denoised_sum: int = 0  # tokens in their blocks
+    reason: str = ""  # of the last pass
 
     @classmethod
-    def of(cls, stats: SlotStats, n_tokens: int) -> Timings:
-        """From the native counters; `n_tokens` excludes what a stop string cut off."""
+    def of(cls, stats: SlotStats, n_tokens: int, *, depth_sum: int, n_drafter_passes: int, denoised_sum: int, reason: str) -> Timings:
+        """From the native counters and what the steps told; `n_tokens` excludes what a stop string cut off."""
         return cls(
-            stats.n_cached,
-            stats.n_prompt - stats.n_cached,
-            stats.t_prompt_ms,
-            n_tokens,
-            stats.t_generate_ms,
-            stats.n_drafted,
-            stats.n_accepted,
-            stats.n_passes,
-            max(n_tokens - 1, 0),
+            cache_n=stats.n_cached,
+            prompt_n=stats.n_prompt - stats.n_cached,
+            prompt_ms=stats.t_prompt_ms,
+            predicted_n=n_tokens,
+            predicted_ms=stats.t_generate_ms,
+            draft_n=stats.n_drafted,
+            draft_n_accepted=stats.n_accepted,
+            n_passes=stats.n_passes,
+            n_steps=max(n_tokens - 1, 0),
+            n_plain=stats.n_plain,
+            lookup_n=stats.n_lookup_drafted,
+            lookup_n_accepted=stats.n_lookup_accepted,
+            depth_sum=depth_sum,
+            n_drafter_passes=n_drafter_passes,
+            denoised_sum=denoised_sum,
+            reason=reason,
         )
 
     @classmethod
     def total(cls, parts: Iterable[Timings]) -> Timings:
-        """The sum over several answers, for requests with many choices."""
+        """The sum over several answers, for requests with many choices; `reason` is the last one's."""
         total = cls()
         for part in parts:
             for name in cls.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(part, name))
+                if name != "reason":
+                    setattr(total, name, getattr(total, name) + getattr(part, name))
+            total.reason = part.reason or total.reason
         return total
 
     @property
@@ -82,6 +118,22 @@ class Timings:
         """AL: tokens after the first over target passes after the prompt's; None if there was no such pass."""
         return self.n_steps / self.n_passes if self.n_passes else None
 
+    @property
+    def nodes_mean(self) -> float | None:
+        """Nodes per target pass after the prompt's, the anchor counted: 1 is plain decoding. None if there was no such pass."""
+        return 1 + self.draft_n / self.n_passes if self.n_passes else None
+
+    @property
+    def depth_mean(self) -> float | None:
+        """Depth of the trees of those passes that had a draft; None if none had."""
+        drafted = self.n_passes - self.n_plain
+        return self.depth_sum / drafted if drafted else None
+
+    @property
+    def denoised_mean(self) -> float | None:
+        """Block length per drafter pass; None if there was none."""
+        return self.denoised_sum / self.n_drafter_passes if self.n_drafter_passes else None
+
     def to_dict(self) -> dict[str, Any]:
         """The `timings` object of a response."""
         return {
@@ -97,6 +149,14 @@ class Timings:
             "draft_n": self.draft_n,
             "draft_n_accepted": self.draft_n_accepted,
             "acceptance_length": self.acceptance_length,
+            "passes_n": self.n_passes,
+            "plain_n": self.n_plain,
+            "nodes_mean": self.nodes_mean,
+            "depth_mean": self.depth_mean,
+            "denoised_mean": self.denoised_mean,
+            "lookup_n": self.lookup_n,
+            "lookup_n_accepted": self.lookup_n_accepted,
+            "reason": self.reason,
         }
 
 
@@ -108,6 +168,7 @@ class Completion:
         finish_reason: "stop" (end of generation or a stop string), "length" (`max_tokens` or the context), "cancelled".
         cached_tokens: prompt tokens taken from the slot's cache.
         acceptance_lengths: tokens per target pass after the prompt's.
+        steps: those passes one by one, if the request asked for a trace.
         stopped_by: the stop string that ended the answer, if one did.
     """
 
@@ -118,6 +179,7 @@ class Completion:
     cached_tokens: int
     timings: Timings
     acceptance_lengths: list[int]
+    steps: list[Step] = field(default_factory=list)
     stopped_by: str | None = None
 
 
@@ -129,9 +191,10 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
     stop: tuple[str, ...] = ()
-    budget: int = 0
+    drafting: Drafting = field(default_factory=Drafting)
     cache_prompt: bool = True
     special: bool | frozenset[int] = False
+    trace: bool = False
 
 
 class Generation:
@@ -143,6 +206,7 @@ class Generation:
 
     def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None]) -> None:
         self.request = request
+        self.steps: list[Step] = []  # so far, if the request asked for a trace
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self._outcome: Completion | DFlashError | None = None
@@ -235,6 +299,7 @@ class Generation:
             cached_tokens=timings.cache_n,
             timings=timings,
             acceptance_lengths=[len(chunk.tokens) for chunk in self._chunks if chunk.accepted is not None],
+            steps=self.steps,
             stopped_by=stopped_by,
         )
         return self._take_waiter()

@@ -1,7 +1,7 @@
 """ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
 
 `load()` finds and checks the library, `NativeEngine` and `NativeChat` wrap its two opaque handles. Everything raises
-`dflash_local.errors`; nothing here decides policy. numpy is imported only by the two proof functions.
+`dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLib
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 MAX_NODES = 64
 BUILD_HINT = "run: dflash-local build"
 
@@ -61,6 +61,21 @@ class SlotState(IntEnum):
     FAILED = 6
 
 
+class DraftMode(IntEnum):
+    """dflash_draft_mode: the shape that drafts may have."""
+
+    OFF = 0
+    CHAIN = 1
+    TREE = 2
+
+
+class AcceptRule(IntEnum):
+    """dflash_accept_rule: sample and match, or block verification (arXiv 2403.10444)."""
+
+    MATCH = 0
+    BLOCK = 1
+
+
 class EngineParams(ctypes.Structure):
     """dflash_engine_params."""
 
@@ -90,6 +105,11 @@ class EngineParams(ctypes.Structure):
         ("draft_ctx", c_uint32),
         ("draft_n_max", c_int32),
         ("budget", c_int32),
+        ("draft", c_int32),
+        ("accept", c_int32),
+        ("lookup", c_bool),
+        ("kv_unified", c_bool),
+        ("cost_cache", c_char_p),
     ]
 
 
@@ -102,6 +122,9 @@ class Request(ctypes.Structure):
         ("n_predict", c_int32),
         ("sampling", c_char_p),
         ("budget", c_int32),
+        ("draft", c_int32),
+        ("accept", c_int32),
+        ("draft_n_max", c_int32),
         ("cache_prompt", c_bool),
     ]
 
@@ -116,6 +139,11 @@ class Update(ctypes.Structure):
         ("tokens", POINTER(c_int32)),
         ("n_accepted", c_int32),
         ("n_drafted", c_int32),
+        ("n_depth", c_int32),
+        ("n_denoised", c_int32),
+        ("reason", c_char_p),
+        ("draft_ms", c_double),
+        ("verify_ms", c_double),
         ("first", c_bool),
         ("error", c_char_p),
     ]
@@ -131,6 +159,9 @@ class SlotStats(ctypes.Structure):
         ("n_passes", c_int32),
         ("n_drafted", c_int32),
         ("n_accepted", c_int32),
+        ("n_plain", c_int32),
+        ("n_lookup_drafted", c_int32),
+        ("n_lookup_accepted", c_int32),
         ("depth_drafted", c_int32 * MAX_NODES),
         ("depth_accepted", c_int32 * MAX_NODES),
         ("t_prompt_ms", c_double),
@@ -139,16 +170,61 @@ class SlotStats(ctypes.Structure):
     ]
 
 
+class NativeTreeRows(ctypes.Structure):
+    """dflash_tree_rows."""
+
+    _fields_ = [
+        ("slot", c_int32),
+        ("n_nodes", c_int32),
+        ("tokens", POINTER(c_int32)),
+        ("parents", POINTER(c_int32)),
+        ("n_path", c_int32),
+        ("path", POINTER(c_int32)),
+        ("logits", POINTER(c_float)),
+    ]
+
+
+class Drafting(NamedTuple):
+    """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
+
+    budget: int = 0
+    draft: int = -1
+    accept: int = -1
+    n_max: int = 0
+
+
 class StepUpdate(NamedTuple):
-    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last pass."""
+    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last pass.
+
+    The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised` tokens (0: no
+    drafter pass). `reason` is the controller's, one of a few fixed strings.
+    """
 
     slot: int
     state: int
     tokens: list[int]
     n_accepted: int = 0
     n_drafted: int = 0
+    n_depth: int = 0
+    n_denoised: int = 0
+    reason: str = ""
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
     first: bool = False
     error: str | None = None
+
+
+class TreeRows(NamedTuple):
+    """Rows of a tree for an idle slot, on top of what its cache holds, and what to keep of them.
+
+    `parents[i]` is a smaller index than i, -1 for row 0. `path`: the rows to commit afterwards, row 0 first; empty forgets them all.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    path: Sequence[int] = ()
+    want_logits: bool = True
 
 
 # Name -> (result, arguments). Strings that the caller must free are c_void_p, see _take().
@@ -190,6 +266,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         c_int,
         [c_void_p, c_int32, POINTER(c_int32), c_int32, c_int32, POINTER(c_float), POINTER(c_float), POINTER(c_int32), POINTER(c_float)],
     ),
+    "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
+    "dflash_cells": (c_void_p, [c_void_p]),
 }
 
 
@@ -373,23 +451,24 @@ class NativeEngine:
 
     # -- requests --
 
-    def _request(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> Request:
+    def _request(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> Request:
         request = Request()
         self._lib.dflash_request_default(byref(request))
         request.tokens = (c_int32 * len(tokens))(*tokens)
         request.n_tokens, request.n_predict = len(tokens), n_predict
         request.sampling = _utf8(sampling, "sampling")
-        request.budget, request.cache_prompt = budget, cache_prompt
+        request.budget, request.draft, request.accept, request.draft_n_max = drafting
+        request.cache_prompt = cache_prompt
         return request
 
-    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         """Raise what `submit` would raise. Thread-safe."""
-        request = self._request(tokens, n_predict, sampling, budget, cache_prompt)
+        request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
         _check(self._lib, self._lib.dflash_request_check(self._handle, byref(request)))
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         """Start a request on an idle slot."""
-        request = self._request(tokens, n_predict, sampling, budget, cache_prompt)
+        request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
         _check(self._lib, self._lib.dflash_submit(self._handle, slot, byref(request)))
 
     def cancel(self, slot: int) -> None:
@@ -421,6 +500,11 @@ class NativeEngine:
                 update.tokens[: update.n_tokens] if update.n_tokens else [],
                 update.n_accepted,
                 update.n_drafted,
+                update.n_depth,
+                update.n_denoised,
+                (update.reason or b"").decode(),
+                update.draft_ms,
+                update.verify_ms,
                 update.first,
                 update.error.decode("utf-8", "replace") if update.error else None,
             )
@@ -490,9 +574,7 @@ class NativeEngine:
         )  # fmt: skip
         return best_id, best_logit, logit
 
-    def draft_probe(
-        self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, np.ndarray]:
+    def draft_probe(self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
         """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their shapes."""
         import numpy as np
 
@@ -507,6 +589,29 @@ class NativeEngine:
             ),
         )  # fmt: skip
         return outputs
+
+    def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
+        """One target pass over trees of idle slots, then the commit of their paths: each tree's logits [n_nodes, n_vocab] or None.
+
+        Raises RequestError where the target refuses trees; the message says why.
+        """
+        import numpy as np
+
+        logits = [np.empty((len(tree.tokens), n_vocab), np.float32) if tree.want_logits else None for tree in trees]
+        rows = (NativeTreeRows * len(trees))()
+        for row, tree, out in zip(rows, trees, logits, strict=True):
+            if len(tree.parents) != len(tree.tokens):
+                raise RequestError(f"a tree of {len(tree.tokens)} tokens has {len(tree.parents)} parents", param="parents")
+            row.slot, row.n_nodes, row.n_path = tree.slot, len(tree.tokens), len(tree.path)
+            row.tokens, row.parents, row.path = ((c_int32 * len(values))(*values) for values in (tree.tokens, tree.parents, tree.path))
+            if out is not None:
+                row.logits = _float(out)
+        _check(self._lib, self._lib.dflash_tree_pass(self._handle, rows, len(trees)))
+        return logits
+
+    def cells(self) -> dict[str, Any]:
+        """dflash_cells(): the target's KV cells."""
+        return _take_json(self._lib, self._lib.dflash_cells(self._handle))
 
 
 class NativeChat:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError
-from dflash_local.generation import Chunk, FinishReason, Generation, GenerationRequest, Timings, Waiter, wake
+from dflash_local.generation import Chunk, FinishReason, Generation, GenerationRequest, Step, Timings, Waiter, wake
 from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, StepUpdate
 from dflash_local.text import Pieces, TextStream
 
@@ -57,6 +57,8 @@ class _Running:
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
         self.n_tokens = 0
+        self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
+        self.reason = ""
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
         """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
@@ -71,7 +73,39 @@ class _Running:
         if last:
             text += self._text.finish()
         self.n_tokens += len(tokens)
+        if not update.first:
+            self._count(update, len(tokens))
         return Chunk(text, tokens, None if update.first else update.n_accepted)
+
+    def _count(self, update: StepUpdate, n_tokens: int) -> None:
+        self.depth_sum += update.n_depth
+        self.n_drafter_passes += update.n_denoised > 0
+        self.denoised_sum += update.n_denoised
+        self.reason = update.reason
+        if self.generation.request.trace:
+            step = Step(
+                n_tokens=n_tokens,
+                n_nodes=1 + update.n_drafted,
+                n_depth=update.n_depth,
+                n_denoised=update.n_denoised,
+                n_accepted=update.n_accepted,
+                reason=update.reason,
+                draft_ms=update.draft_ms,
+                verify_ms=update.verify_ms,
+            )
+            self.generation.steps.append(step)
+
+    def timings(self, stats: SlotStats) -> Timings:
+        """Of the whole answer; `stats` are the slot's, now that it has ended."""
+        # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
+        return Timings.of(
+            stats,
+            self.n_tokens if self.stopped_by is not None else stats.n_generated,
+            depth_sum=self.depth_sum,
+            n_drafter_passes=self.n_drafter_passes,
+            denoised_sum=self.denoised_sum,
+            reason=self.reason,
+        )
 
     @property
     def stopped_by(self) -> str | None:
@@ -246,7 +280,7 @@ class Scheduler:
         slot = self._choose_slot(request.prompt)
         try:
             self._native.submit(
-                slot, request.prompt, request.max_tokens, request.sampling.to_json(), request.budget, request.cache_prompt
+                slot, request.prompt, request.max_tokens, request.sampling.to_json(), request.drafting, request.cache_prompt
             )
         except DFlashError as error:
             self._release(generation)
@@ -293,8 +327,7 @@ class Scheduler:
     def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
         stats = self._native.slot_stats(slot)
         running = self._vacate(slot)
-        # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
-        timings = Timings.of(stats, running.n_tokens if running.stopped_by is not None else stats.n_generated)
+        timings = running.timings(stats)
         self.counters.add(stats, timings)
         return running.generation.finish(reason, timings, stopped_by=running.stopped_by)
 

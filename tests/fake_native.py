@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.errors import ComputeError, RequestError
-from dflash_local.native import NativeChat, NativeEngine, SlotState, SlotStats, StepUpdate, _utf8
+from dflash_local.native import Drafting, DraftMode, NativeChat, NativeEngine, SlotState, SlotStats, StepUpdate, _utf8
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
@@ -34,6 +34,7 @@ class _Slot:
     passes: list[list[int]] = field(default_factory=list)
     n_predict: int = -1
     running: bool = False
+    plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
 
 
@@ -81,16 +82,17 @@ class FakeNative(NativeEngine):
     def stats(self) -> dict[str, Any]:
         return {"steps": self.n_steps}
 
-    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         state = self._slots[slot]
         assert not state.running, "submit on a running slot"
-        self.submitted.append({"slot": slot, "n_predict": n_predict, "sampling": sampling, "budget": budget})
+        self.submitted.append({"slot": slot, "n_predict": n_predict, "sampling": sampling, "drafting": drafting})
         state.stats = SlotStats(n_prompt=len(tokens), n_cached=0, t_prompt_ms=1.0)
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
+        state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
 
     def cancel(self, slot: int) -> None:
@@ -129,12 +131,19 @@ class FakeNative(NativeEngine):
         slot.tokens += tokens
         slot.stats.n_generated += len(tokens)
         slot.stats.t_generate_ms += 2.0
-        if not first:
-            slot.stats.n_passes += 1
-            slot.stats.n_drafted += 4
-            slot.stats.n_accepted += max(len(tokens) - 1, 0)
         slot.running = state == SlotState.WRITING
-        return StepUpdate(index, state, tokens, n_accepted=max(len(tokens) - 1, 0), n_drafted=4, first=first)
+        if first:
+            return StepUpdate(index, state, tokens, first=True)
+        n_accepted, n_drafted = max(len(tokens) - 1, 0), 0 if slot.plain else 4
+        slot.stats.n_passes += 1
+        slot.stats.n_plain += slot.plain
+        slot.stats.n_drafted += n_drafted
+        slot.stats.n_accepted += n_accepted
+        if slot.plain:
+            return StepUpdate(index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0)
+        return StepUpdate(
+            index, state, tokens, n_accepted, n_drafted, n_depth=3, n_denoised=8, reason="drafting pays", draft_ms=0.5, verify_ms=1.0
+        )
 
     def interrupt(self) -> None:
         if self._gate:

@@ -15,13 +15,14 @@ from dflash_local import native
 from dflash_local.bench import DRAFTED, PLAIN, Report, Run, Summary, measure, read_prompts
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.native import Drafting
 from dflash_local.sampling import SamplingParams
 from tests.fake_native import EOG, FakeNative
 
 ANSWER = b"the same words"
 
 
-class Drafting(FakeNative):
+class DraftingNative(FakeNative):
     """Says ANSWER one token a pass at budget 1, and five tokens a pass otherwise."""
 
     def info(self) -> dict[str, Any]:
@@ -29,10 +30,10 @@ class Drafting(FakeNative):
         info["target"]["description"] = "fake Q4_0"
         return info | {"drafter": {"kind": "dflash"}}
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, budget: int, cache_prompt: bool) -> None:
+    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         assert not cache_prompt
-        super().submit(slot, tokens, n_predict, sampling, budget, cache_prompt)
-        width = 1 if budget == 1 else 5
+        super().submit(slot, tokens, n_predict, sampling, drafting, cache_prompt)
+        width = 1 if drafting.budget == 1 else 5
         passes = [list(ANSWER[:1])] + [list(ANSWER[at : at + width]) for at in range(1, len(ANSWER), width)]
         self._slots[slot].passes = [*passes[:-1], [*passes[-1], EOG]]
 
@@ -63,11 +64,11 @@ def test_summary_of_answers_that_end_at_once() -> None:
 
 @pytest.mark.usefixtures("no_library")
 def test_measure_alternates_and_finds_the_same_answers() -> None:
-    fake = Drafting()
+    fake = DraftingNative()
     with Engine.over(fake) as engine:
         report = measure(engine, [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}], SamplingParams(), 50, repeat=2)
     # One warm-up each; then plain, drafted, and the second time the other way round, two prompts each.
-    assert [sent["budget"] for sent in fake.submitted] == [1, 0, 1, 1, 0, 0, 0, 0, 1, 1]
+    assert [sent["drafting"].budget for sent in fake.submitted] == [1, 0, 1, 1, 0, 0, 0, 0, 1, 1]
     seeds = [json.loads(sent["sampling"])["seed"] for sent in fake.submitted]
     assert seeds[2:] == [1, 2] * 4
     assert report.same == report.n_prompts == 2
@@ -88,7 +89,7 @@ def test_without_drafter_only_plain_is_measured() -> None:
 
 @pytest.mark.usefixtures("no_library")
 def test_formats_agree() -> None:
-    with Engine.over(Drafting()) as engine:
+    with Engine.over(DraftingNative()) as engine:
         report = measure(engine, [{"prompt": "a"}], SamplingParams(), 50, repeat=1)
     rows = list(csv.DictReader(io.StringIO(report.to_csv())))
     data = json.loads(report.to_json())

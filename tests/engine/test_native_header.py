@@ -21,6 +21,7 @@ TYPES: dict[str, Any] = {
     "bool": ctypes.c_bool,
     "double": ctypes.c_double,
     "const int32_t *": ctypes.POINTER(ctypes.c_int32),
+    "float *": ctypes.POINTER(ctypes.c_float),
     "int32_t []": ctypes.c_int32 * native.MAX_NODES,
 }
 
@@ -44,6 +45,7 @@ def fields_of(struct: str) -> list[tuple[str, Any]]:
         ("dflash_request", native.Request),
         ("dflash_update", native.Update),
         ("dflash_slot_stats", native.SlotStats),
+        ("dflash_tree_rows", native.NativeTreeRows),
     ],
 )
 def test_struct(struct: str, mirror: type[ctypes.Structure]) -> None:
@@ -58,11 +60,19 @@ def test_every_function_is_bound_with_the_right_number_of_arguments() -> None:
     assert {name: len(arguments) for name, (_, arguments) in native.SIGNATURES.items()} == declared
 
 
-@pytest.mark.parametrize(("prefix", "mirror"), [("status", native.Status), ("slot_state", native.SlotState)])
-def test_enums(prefix: str, mirror: Any) -> None:
-    body = re.search(rf"typedef enum dflash_{prefix} \{{(.*?)\}}", CODE, re.S)
+@pytest.mark.parametrize(
+    ("enum", "prefix", "mirror"),
+    [
+        ("status", "", native.Status),
+        ("slot_state", "", native.SlotState),
+        ("draft_mode", "DRAFT_", native.DraftMode),
+        ("accept_rule", "ACCEPT_", native.AcceptRule),
+    ],
+)
+def test_enums(enum: str, prefix: str, mirror: Any) -> None:
+    body = re.search(rf"typedef enum dflash_{enum} \{{(.*?)\}}", CODE, re.S)
     assert body
-    declared = {name: int(value) for name, value in re.findall(r"DFLASH_(\w+)\s*=\s*(-?\d+)", body[1])}
+    declared = {name: int(value) for name, value in re.findall(rf"DFLASH_{prefix}(\w+)\s*=\s*(-?\d+)", body[1])}
     assert {member.name: member.value for member in mirror} == declared
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local.errors import RequestError
-from dflash_local.native import NativeEngine
+from dflash_local.native import Drafting, NativeEngine
 
 Fields = dict[str, Any]
 
@@ -27,14 +27,14 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
 
 
 def check(engine: NativeEngine, sampling: str) -> None:
-    engine.check([1], 8, sampling, 0, True)
+    engine.check([1], 8, sampling, Drafting(), True)
 
 
 def generate(engine: NativeEngine, **fields: Any) -> bytes:
     """Up to 16 tokens after a prompt. A failed slot fails the assertion with its error."""
     engine.slot_clear(0)
     tokens: list[int] = []
-    engine.submit(0, engine.tokenize(PROMPT, True, True), 16, json.dumps(fields), 1, False)
+    engine.submit(0, engine.tokenize(PROMPT, True, True), 16, json.dumps(fields), Drafting(budget=1), False)
     while updates := engine.step():
         for update in updates:
             assert not update.error, update.error

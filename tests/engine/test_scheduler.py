@@ -12,6 +12,7 @@ import pytest
 
 from dflash_local.engine import Engine, SamplingParams
 from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError
+from dflash_local.native import Drafting
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
 
 
@@ -92,7 +93,8 @@ def test_sampling_fields_reach_the_library() -> None:
     native = FakeNative()
     with Engine.over(native) as engine:
         engine.generate("hi", SamplingParams(top_k=7), temperature=0.0, seed=3, max_tokens=5, budget=2)
-    assert native.submitted == [{"slot": 0, "n_predict": 5, "sampling": '{"seed": 3, "temperature": 0.0, "top_k": 7}', "budget": 2}]
+    sampling = '{"seed": 3, "temperature": 0.0, "top_k": 7}'
+    assert native.submitted == [{"slot": 0, "n_predict": 5, "sampling": sampling, "drafting": Drafting(2)}]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,12 @@ def test_sampling_fields_reach_the_library() -> None:
         ({"stop": [1]}, "stop"),
         ({"budget": 0}, "budget"),
         ({"budget": "much"}, "budget"),
+        ({"draft": "star"}, "draft"),
+        ({"draft": 7}, "draft"),
+        ({"accept": "all"}, "accept"),
+        ({"accept": "block"}, "accept"),  # without a DFlash 2 drafter
+        ({"draft_n_max": -1}, "draft_n_max"),
+        ({"draft_n_max": True}, "draft_n_max"),
         ({"temperature": -1}, "temperature"),
         ({"grammar": "refuse me"}, "grammar"),
     ],

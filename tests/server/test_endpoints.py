@@ -175,7 +175,7 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
     }  # fmt: skip
     server.http.post("/v1/completions", json=body).raise_for_status()
     sent = native.submitted[0]
-    assert (sent["n_predict"], sent["budget"]) == (9, 3)
+    assert (sent["n_predict"], sent["drafting"].budget) == (9, 3)
     assert json.loads(sent["sampling"]) == {
         "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
         "grammar": "root ::= [a-z]+",

@@ -1,0 +1,60 @@
+"""What a user may say about drafting, for an engine or for one request: names and ranges, checked in one place."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dflash_local.errors import RequestError
+from dflash_local.native import MAX_NODES, AcceptRule, Drafting, DraftMode
+
+Budget = int | Literal["auto"]
+Draft = Literal["off", "chain", "tree"]
+Accept = Literal["match", "block"]
+
+
+def request_drafting(budget: Budget = "auto", draft: Draft | None = None, accept: Accept | None = None, draft_n_max: int = 0) -> Drafting:
+    """A request's share of dflash_request; "auto", None and 0 mean the engine's settings.
+
+    Raises:
+        RequestError: a value is not one of those allowed; `param` names it.
+    """
+    return Drafting(
+        budget_nodes(budget),
+        -1 if draft is None else draft_mode(draft),
+        -1 if accept is None else accept_rule(accept),
+        draft_tokens(draft_n_max),
+    )
+
+
+def budget_nodes(budget: Budget) -> int:
+    """dflash_request.budget: 0 is "auto"."""
+    if budget == "auto":
+        return 0
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MAX_NODES:
+        raise RequestError(f'budget must be "auto" or an integer from 1 to {MAX_NODES}, got {budget!r:.80}', param="budget")
+    return budget
+
+
+def draft_mode(draft: Draft) -> int:
+    """dflash_draft_mode."""
+    return _named(draft, DraftMode, "draft", "most draft tokens are draft_n_max (--spec-draft-n-max)")
+
+
+def accept_rule(accept: Accept) -> int:
+    """dflash_accept_rule."""
+    return _named(accept, AcceptRule, "accept")
+
+
+def draft_tokens(draft_n_max: int) -> int:
+    """dflash_request.draft_n_max: 0 is what the drafter's block holds, or the engine's setting."""
+    if isinstance(draft_n_max, bool) or not isinstance(draft_n_max, int) or not 0 <= draft_n_max < MAX_NODES:
+        raise RequestError(f"draft_n_max must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param="draft_n_max")
+    return draft_n_max
+
+
+def _named(value: object, names: Any, param: str, if_number: str | None = None) -> int:
+    known = {member.name.lower(): int(member) for member in names}
+    if not isinstance(value, str) or value not in known:
+        hint = if_number if isinstance(value, int) and not isinstance(value, bool) else None
+        raise RequestError(f"{param} must be one of {', '.join(known)}, got {value!r:.80}", param=param, hint=hint)
+    return known[value]
