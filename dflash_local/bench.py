@@ -1,4 +1,4 @@
-"""`dflash-local bench`: the same prompts plain and drafted, in one process, and what drafting gained.
+"""`dflash-local bench`: the same prompts plain and drafted, in one process: what drafting gained, and what the controller chose.
 
 Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Against upstream's own
 server, benchmarks/compare_upstream.py measures.
@@ -13,18 +13,20 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from dflash_local import __version__
 from dflash_local.errors import RequestError
 from dflash_local.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.machine import this_machine
+from dflash_local.stats import PHASES, EngineStats
 
 if TYPE_CHECKING:
-    from dflash_local.engine import Engine
+    from dflash_local.engine import Engine, Step
     from dflash_local.sampling import SamplingParams
 
 PLAIN, DRAFTED = "plain", "drafted"
@@ -48,6 +50,7 @@ class Run:
     ttft: float  # from the request to the first token
     n_drafted: int
     lengths: tuple[int, ...]
+    steps: tuple[Step, ...] = ()  # if they were traced
 
 
 @dataclass(frozen=True)
@@ -89,12 +92,16 @@ def _speed(runs: Sequence[Run]) -> float:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a benchmark found. `same` counts the prompts whose answers were the same both ways."""
+    """Everything that a benchmark found. `same` counts the prompts whose answers were the same both ways.
+
+    `stats` is what the engine did and chose in the measured answers of each way of decoding.
+    """
 
     environment: dict[str, Any]
     summaries: dict[str, Summary]
     n_prompts: int
     same: int
+    stats: dict[str, EngineStats] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -110,6 +117,7 @@ class Report:
             "same_answers": self.same,
             "speedup": self.speedup,
             **summaries,
+            "engine": {name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()},
         }
         return json.dumps(whole, indent=1) + "\n"
 
@@ -131,11 +139,47 @@ class Report:
             rows += ["", f"The same answer for {self.same} of {self.n_prompts} prompts."]
             positions = " ".join(f"{share:.2f}" for share in drafted.acceptance)
             rows += [f"Passes that accepted at least 1, 2, ... draft tokens: {positions or 'none'}."]
+            rows += choices_md(self.stats.get(DRAFTED, EngineStats()))
         e = self.environment
         rows += ["", f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; {e['machine']};"]
         rows += [f"dflash-local {e['dflash_local']}, llama.cpp {e['llama']}, {e['backends']};"]
         rows += [f"medians of {e['repeats']} x {self.n_prompts} answers each way."]
         return "\n".join(rows) + "\n"
+
+
+def choices_md(stats: EngineStats) -> Iterator[str]:
+    """What the controller chose in drafted answers, and where the time went; what the library does not tell is not there."""
+    if stats.nodes:
+        yield from ("", *_table("nodes of a tree", stats.nodes, "passes"))
+    if stats.lengths:
+        yield from ("", *_table("block length", stats.lengths, "drafter passes"))
+    if stats.reasons:
+        yield from ("", "| reason | choices |", "|---|---|")
+        total = sum(stats.reasons.values())
+        for reason, n in sorted(stats.reasons.items(), key=lambda item: -item[1]):
+            yield f"| {reason} | {n} ({n / total:.0%}) |"
+    if stats.steps and (shares := stats.phase_shares()):
+        yield from ("", f"| phase | {' | '.join(PHASES)} |", "|---" * (len(PHASES) + 1) + "|")
+        yield f"| ms per step | {' | '.join(f'{stats.phase_ms[phase] / stats.steps:.3f}' for phase in PHASES)} |"
+        yield f"| share | {' | '.join(f'{shares[phase]:.1%}' for phase in PHASES)} |"
+    facts = [f"compute graphs reused: {model} {share:.1%}" for model, share in stats.reuse().items()]
+    if stats.lookup:
+        facts.append(f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens accepted")
+    if stats.cost_source:
+        facts.append(f"pass times at the start: {stats.cost_source}")
+    if facts:
+        yield from ("", "; ".join(facts) + ".")
+
+
+def _table(head: str, counts: Mapping[int, int], what: str) -> tuple[str, str, str, str]:
+    """One column per number, with its count and share."""
+    total = sum(counts.values())
+    return (
+        f"| {head} | {' | '.join(map(str, counts))} |",
+        "|---" * (len(counts) + 1) + "|",
+        f"| {what} | {' | '.join(map(str, counts.values()))} |",
+        f"| share | {' | '.join(f'{n / total:.0%}' for n in counts.values())} |",
+    )
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {"md": Report.to_md, "json": Report.to_json, "csv": Report.to_csv}
@@ -147,13 +191,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "bench",
         help="measure what the drafter brings on your prompts",
         description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, acceptance length (AL: "
-        "tokens after the first over target passes after the prompt's), acceptance by position and time to first token.",
+        "tokens after the first over target passes after the prompt's), acceptance by position, time to first token, and what the budget "
+        "controller chose: nodes, block lengths, reasons, reuse of graphs, time per phase.",
     )
     parser.add_argument("-p", "--prompts", type=Path, metavar="FILE", help="one prompt a line: text, or JSON with 'messages' or 'prompt'")
     parser.add_argument("-n", "--predict", dest="n_predict", type=count(1), default=100, metavar="N", help="most new tokens (default: 100)")
     parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)")
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step of the drafted answers there, one JSON object a line")
     add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
@@ -165,8 +211,12 @@ def run(args: argparse.Namespace) -> int:
     sampling = sampling_options(args)
     if args.sampling_temperature is None:
         sampling = replace(sampling, temperature=0.0)  # without chance in it, a speed-up needs fewer repeats
-    with load_engine(args) as engine:
-        report = measure(engine, prompts, sampling, args.n_predict, args.repeat, args.budget, threads=args.n_threads)
+    try:
+        trace = args.trace.open("w", encoding="utf-8") if args.trace else None
+    except OSError as error:
+        raise RequestError(f"cannot write {args.trace}: {error.strerror}", param="--trace") from None
+    with trace or nullcontext(), load_engine(args) as engine:
+        report = measure(engine, prompts, sampling, args.n_predict, args.repeat, args.budget, threads=args.n_threads, trace=trace)
     text = FORMATS[args.format](report)
     if args.output:
         args.output.write_text(text, encoding="utf-8")
@@ -219,10 +269,12 @@ def measure(
     budget: int | Literal["auto"] = "auto",
     *,
     threads: int = 0,
+    trace: TextIO | None = None,
 ) -> Report:
     """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times in turns, after one answer each as a warm-up.
 
-    Each prompt has a seed of its own, the same in every turn.
+    Each prompt has a seed of its own, the same in every turn. `trace` gets the steps of the drafted answers as JSON lines: `repeat`
+    and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
     """
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
@@ -230,24 +282,38 @@ def measure(
     seed = 1 if sampling.seed is None else sampling.seed
     seeded = [replace(sampling, seed=seed + i) for i in range(len(prompts))]
     repeats: dict[str, list[list[Run]]] = {name: [] for name in decodings}
+    stats: dict[str, EngineStats] = {}
     for name in decodings:
         _answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
+    before = EngineStats.of(engine.stats())
     for turn in range(repeat):
         for name in list(decodings)[:: -1 if turn % 2 else 1]:
-            runs = [_answer(engine, prompt, params, n_predict, decodings[name]) for prompt, params in zip(prompts, seeded, strict=True)]
+            runs = []
+            for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
+                traced = trace is not None and name == DRAFTED
+                runs.append(_answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
+                for number, step in enumerate(runs[-1].steps):
+                    print(json.dumps({"repeat": turn, "prompt": index, "step": number, **step._asdict()}), file=trace)
             repeats[name].append(runs)
+            after = EngineStats.of(engine.stats())
+            spent = after - before
+            stats[name] = stats[name] + spent if name in stats else spent
+            before = after
     first = [[run.text for run in turns[0]] for turns in repeats.values()]
     return Report(
         environment=_environment(engine, sampling, repeat, threads),
         summaries={name: Summary.of(turns) for name, turns in repeats.items()},
         n_prompts=len(prompts),
         same=sum(len(set(texts)) == 1 for texts in zip(*first, strict=True)),
+        stats=stats,
     )
 
 
-def _answer(engine: Engine, prompt: dict[str, Any], sampling: SamplingParams, n_predict: int, budget: int | Literal["auto"]) -> Run:
+def _answer(
+    engine: Engine, prompt: dict[str, Any], sampling: SamplingParams, n_predict: int, budget: int | Literal["auto"], *, trace: bool = False
+) -> Run:
     """One request, alone on the engine, nothing reused from the last."""
-    options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False}
+    options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace}
     start = time.perf_counter()
     if "messages" in prompt:
         generation = engine.submit_chat(engine.apply_chat(prompt), sampling, **options)
@@ -263,6 +329,7 @@ def _answer(engine: Engine, prompt: dict[str, Any], sampling: SamplingParams, n_
         ttft=ttft,
         n_drafted=done.timings.draft_n,
         lengths=tuple(done.acceptance_lengths),
+        steps=tuple(done.steps),
     )
 
 

@@ -51,8 +51,8 @@ def parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage errors exit with 2."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = parser(argv[:1] if argv and argv[0] in COMMANDS else tuple(COMMANDS)).parse_args(argv)
     try:
+        args = parser(argv[:1] if argv and argv[0] in COMMANDS else tuple(COMMANDS)).parse_args(argv)
         return int(args.func(args))
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from dflash_local import __version__
 from dflash_local.errors import BuildError, DFlashError, ModelError
 from dflash_local.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.flags import add_engine_flags
+from dflash_local.flags import add_engine_flags, engine_options
 from dflash_local.machine import GIB, Machine, cpu_flags, this_machine
 
 # /proc/cpuinfo's name -> ggml's: instruction sets that change the speed of quantized matrices, or stop the process if they are missing.
@@ -176,10 +177,15 @@ def look_at_models(args: argparse.Namespace, machine: Machine, info: dict[str, A
     try:
         target = Target.read(target_path)
         if drafter_path:
-            yield from compare(target, Drafter.read(drafter_path))
+            drafter = Drafter.read(drafter_path)
+            yield from compare(target, drafter)
+            if args.accept == "block" and not drafter.is_dflash2:
+                yield fail("accept", "--accept block needs a DFlash 2 drafter, and this one is a DFlash drafter", "leave --accept away")
         else:
             yield warn("pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf")
         yield from look_at_memory(args, target_path, drafter_path, machine, info)
+        if info and drafter_path:
+            yield look_at_costs(args)
     except ModelError as error:
         yield fail("pair", error.message, error.hint or "see docs/doctor.md", error.field)
 
@@ -205,6 +211,29 @@ def look_at_memory(
     else:
         advice = "offload fewer layers (-ngl N)" if on_gpu else "take a smaller model or quantization"
         yield fail("memory", text, advice)
+
+
+def look_at_costs(args: argparse.Namespace) -> Finding:
+    """Are the pass times of this pair, with these flags, here from an earlier start? Without a drafter there is nothing to choose."""
+    from dflash_local import costs
+
+    if not args.cost_cache or not args.warmup:
+        return ok("pass times", "measured at every start" if args.warmup else "not measured (--no-warmup)")
+    file = costs.cost_file(args.model, args.drafter, engine_options(args))
+    try:
+        age = time.time() - file.stat().st_mtime
+    except OSError:
+        if costs.usable(file) is None:
+            return warn("pass times", f"{file.parent} cannot be written: every start measures anew", "point DFLASH_CACHE elsewhere")
+        return ok("pass times", f"not measured yet; the first start will keep them in {file}")
+    return ok("pass times", f"kept {_ago(age)} ago in {file}")
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}{'s' * (seconds >= 2 * size)}"
+    return "less than a minute"
 
 
 def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -> int:

@@ -45,10 +45,10 @@ def accept_rule(accept: Accept) -> int:
     return _named(accept, AcceptRule, "accept")
 
 
-def draft_tokens(draft_n_max: int) -> int:
+def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
     """dflash_request.draft_n_max: 0 is what the drafter's block holds, or the engine's setting."""
     if isinstance(draft_n_max, bool) or not isinstance(draft_n_max, int) or not 0 <= draft_n_max < MAX_NODES:
-        raise RequestError(f"draft_n_max must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param="draft_n_max")
+        raise RequestError(f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param)
     return draft_n_max
 
 

@@ -269,7 +269,11 @@ class Engine:
 
     def stats(self) -> dict[str, Any]:
         """Native counters, phase times and cost curves (dflash_engine_stats); waits for the running step."""
-        return self._scheduler.call(self._native.stats).result()
+        return self.stats_soon().result()
+
+    def stats_soon(self) -> Future[dict[str, Any]]:
+        """`stats` without waiting."""
+        return self._scheduler.call(self._native.stats)
 
     # ---- text ----
 

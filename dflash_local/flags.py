@@ -99,6 +99,12 @@ def _budget(text: str) -> int | str:
     return "auto" if text == "auto" else count(1)(text)
 
 
+def _draft(text: str) -> str:
+    if text.isdigit():  # older llama.cpp had --draft N
+        raise argparse.ArgumentTypeError(f"takes off, chain or tree; the most draft tokens are --spec-draft-n-max {text}")
+    return one_of("off", "chain", "tree")(text)
+
+
 def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = True) -> None:
     """Add the flags that `engine_options` reads."""
     model = parser.add_argument_group("models")
@@ -115,8 +121,20 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing (default: auto)",
     )  # fmt: skip
     add_flag(
-        drafting, "--spec-draft-n-max", "--draft-max", "--draft", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", dest="draft_n_max", type=count(),
-        default=0, metavar="N", help="most draft tokens per step (default: what the drafter's block holds)",
+        drafting, "--spec-draft-n-max", "--draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", dest="draft_n_max", type=count(),
+        default=0, metavar="N", help="most draft tokens on a path (default: what the drafter's block holds)",
+    )  # fmt: skip
+    add_flag(
+        drafting, "--draft", type=_draft, default="tree", metavar="off|chain|tree",
+        help="the shape that drafts may have; where the target cannot check trees, tree means chain (default: tree)",
+    )  # fmt: skip
+    add_flag(
+        drafting, "--accept", type=one_of("match", "block"), default="match", metavar="match|block",
+        help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 drafters (default: match)",
+    )  # fmt: skip
+    add_flag(
+        drafting, "--lookup", type=truth, default=True, metavar="on|off",
+        help="draft also what followed earlier occurrences of the last tokens (default: on)",
     )  # fmt: skip
     add_flag(
         drafting, "--draft-ctx", type=count(), default=0, metavar="N",
@@ -153,6 +171,11 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         context, "-fa", "--flash-attn", env="LLAMA_ARG_FLASH_ATTN", type=_flash, nargs="?", const="on", default="auto",
         metavar="on|off|auto", help="flash attention (default: auto)",
     )  # fmt: skip
+    add_flag(
+        context, "-kvu", "--kv-unified", env="LLAMA_ARG_KV_UNIFIED", dest="kv_unified", action="store_true", default=True,
+        help="one KV cache for all slots (default)",
+    )  # fmt: skip
+    context.add_argument("-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot")
     add_flag(context, "--swa-full", env="LLAMA_ARG_SWA_FULL", action="store_true", help="full-size cache for sliding-window layers")
 
     machine = parser.add_argument_group("machine")
@@ -188,6 +211,9 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     machine.add_argument("--no-mmap", dest="load_mode", action="store_const", const="none", help=argparse.SUPPRESS)
     machine.add_argument("--warmup", action="store_true", default=True, help=argparse.SUPPRESS)
     machine.add_argument("--no-warmup", dest="warmup", action="store_false", help="skip the first passes that measure this machine's costs")
+    machine.add_argument(
+        "--no-cost-cache", dest="cost_cache", action="store_false", help="measure them at every start, and keep nothing of it on disk"
+    )
 
     template = parser.add_argument_group("chat template")
     add_flag(
@@ -205,8 +231,8 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """
     names = (
         "model", "drafter", "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "flash_attn", "cache_type_k",
-        "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max", "budget", "swa_full", "warmup",
-        "main_gpu", "tensor_split", "split_mode",
+        "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max", "budget", "draft", "accept",
+        "lookup", "kv_unified", "cost_cache", "swa_full", "warmup", "main_gpu", "tensor_split", "split_mode",
     )  # fmt: skip
     options = {name: getattr(args, name) for name in names}
     options["n_slots"] = max(args.n_slots, 1)

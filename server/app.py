@@ -198,7 +198,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return JSON(service.engine.slots())
 
     async def metrics() -> Response:
-        return PlainTextResponse(service.metrics.render(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.metrics.render(await service.stats()), media_type="text/plain; version=0.0.4")
 
     async def page() -> Response:
         if not settings.webui:

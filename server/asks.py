@@ -10,12 +10,14 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from dflash_local.conversation import CHAT_FIELDS
+from dflash_local.drafting import draft_tokens
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.errors import HTTPError
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
+N_MAX = "speculative.n_max"  # llama-server's name for draft_n_max
 
 # What clients may ask for and we cannot do; leaving it out silently would be a wrong answer.
 UNSUPPORTED = {
@@ -110,7 +112,10 @@ def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False
         options={
             "max_tokens": max_tokens,
             "stop": _stops(body.get("stop")),
-            "budget": body.get("budget") or "auto",
+            "budget": "auto" if body.get("budget") is None else body["budget"],
+            "draft": body.get("draft"),
+            "accept": body.get("accept"),
+            "draft_n_max": draft_tokens(_take(body, N_MAX, int, 0), N_MAX),
             "cache_prompt": _take(body, "cache_prompt", bool, True),
         },
     )

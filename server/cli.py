@@ -24,8 +24,8 @@ Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/servi
 
 # llama-server's flags that are right as they are, or have nothing to switch here: accepted, so that its command lines work.
 IGNORED_SWITCHES = (
-    "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "-kvu", "--kv-unified", "--no-context-shift",
-    "--no-mmproj", "--perf", "--no-perf", "--prefill-assistant", "--log-disable", "--offline",
+    "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "--no-context-shift", "--no-mmproj",
+    "--perf", "--no-perf", "--prefill-assistant", "--log-disable", "--offline",
 )  # fmt: skip
 IGNORED_OPTIONS = ("--threads-http", "--spec-type", "--cache-reuse", "-to", "--timeout", "-sps", "--slot-prompt-similarity")
 

@@ -1,8 +1,12 @@
-"""Prometheus text with llama-server's metric names (`server-task.cpp`, `to_metrics`)."""
+"""Prometheus text: llama-server's metric names (`server-task.cpp`, `to_metrics`), and our own about what the controller chose."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from dflash_local.engine import Engine
+from dflash_local.stats import EngineStats
 
 COUNTERS = {
     "prompt_tokens_total": "Number of prompt tokens processed, excluding cached tokens",
@@ -23,6 +27,7 @@ GAUGES = {
     "requests_deferred": "Number of requests deferred",
     "n_busy_slots_per_decode": "Average number of busy slots per step",
 }
+OURS = "dflash"
 PER_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
 
 
@@ -33,8 +38,8 @@ class Metrics:
         self._engine = engine
         self._last: dict[str, float] = {}
 
-    def render(self) -> str:
-        """The exposition. Counters grow when a request ends."""
+    def render(self, stats: EngineStats | None = None) -> str:
+        """The exposition. llama-server's counters grow when a request ends, those of `stats` with every step."""
         counters, totals = self._engine.counters, self._engine.counters.timings
         values: dict[str, float] = {
             "prompt_tokens_total": totals.prompt_n,
@@ -62,6 +67,7 @@ class Metrics:
         if drafted := [depth for depth, passes in enumerate(counters.depth_drafted) if passes and depth]:
             lines += _header(PER_POSITION, "counter", "Accepted tokens per draft position")
             lines += [f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}' for d in range(1, drafted[-1] + 1)]
+        lines += choice_lines(stats or EngineStats())
         return "\n".join(lines) + "\n"
 
     def _rate(self, values: dict[str, float], amount: str, seconds: str) -> float:
@@ -69,5 +75,35 @@ class Metrics:
         return (values[amount] - self._last.get(amount, 0.0)) / passed if passed > 0 else 0.0
 
 
-def _header(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP llamacpp:{name} {text}", f"# TYPE llamacpp:{name} {kind}"]
+def choice_lines(stats: EngineStats) -> Iterator[str]:
+    """What the controller chose and where the time went. What the library does not tell is left out: 0 would be a lie."""
+    graphs = {
+        f'model="{model}",outcome="{outcome}"': float(count)
+        for model, counts in stats.graphs.items()
+        for outcome, count in zip(("reused", "built"), counts, strict=True)
+    }
+    seconds = {phase: ms / 1e3 for phase, ms in stats.phase_ms.items()}
+    for name, text, samples in (
+        ("passes_by_nodes_total", "Target passes by the nodes of a slot's tree, the anchor counted", _by("nodes", stats.nodes)),
+        ("drafts_by_length_total", "Drafter passes by the length of the block that was denoised", _by("length", stats.lengths)),
+        ("choices_total", "Choices of the budget controller by their reason", _by("reason", stats.reasons)),
+        ("lookup_tokens_total", "Draft tokens that prompt lookup alone proposed", _by("outcome", stats.lookup)),
+        ("graphs_total", "Compute graphs of passes, reused or built anew", graphs),
+        ("phase_seconds_total", "Time of the steps by phase", _by("phase", seconds)),
+    ):
+        if samples:
+            yield from _header(name, "counter", text, OURS)
+            yield from (f"{OURS}:{name}{{{labels}}} {value:.10g}" for labels, value in samples.items())
+
+
+def _by(label: str, values: Mapping[Any, float] | None) -> dict[str, float]:
+    """Samples with one label each."""
+
+    def quoted(value: object) -> str:
+        return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+    return {f'{label}="{quoted(name)}"': value for name, value in (values or {}).items()}
+
+
+def _header(name: str, kind: str, text: str, prefix: str = "llamacpp") -> list[str]:
+    return [f"# HELP {prefix}:{name} {text}", f"# TYPE {prefix}:{name} {kind}"]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -28,11 +30,17 @@ LAST_WORDS = 3
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a drain that ends in proper errors, after which a signal that was obeyed does not kill the process."""
+    """uvicorn with a drain that ends in proper errors, after which a signal that was obeyed does not kill the process.
+
+    A second signal ends the drain, also properly: uvicorn would tear all tasks down, with a traceback for each. A third one does not
+    wait for the running step either.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service, drain_timeout: float) -> None:
         super().__init__(config)
         self._service, self._drain_timeout = service, drain_timeout
+        self._n_signals = 0
+        self._hurry = asyncio.Event()
         service.stop = self.stop
 
     def stop(self) -> None:
@@ -47,9 +55,19 @@ class Server(uvicorn.Server):
             limit.cancel()
 
     async def _cut_off(self) -> None:
-        await asyncio.sleep(self._drain_timeout)
-        log.warning("the drain took longer than %g s: what still runs is cut off", self._drain_timeout)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), self._drain_timeout)
+        why = "told to hurry" if self._hurry.is_set() else f"the drain took longer than {self._drain_timeout:g} s"
+        log.warning("%s: what still runs is cut off", why)
         await self._service.close()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._n_signals += 1
+        self.stop()
+        if self._n_signals == 2:
+            self._hurry.set()  # the loop looks up every 0.1 s while it drains
+        elif self._n_signals > 2:
+            os._exit(128 + sig)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -14,11 +14,14 @@ from dflash_local.errors import EngineDeadError
 from dflash_local.server.asks import Defaults
 from dflash_local.server.errors import LOADING
 from dflash_local.server.metrics import Metrics
+from dflash_local.stats import EngineStats
 
 log = logging.getLogger(__name__)
 
 # Seconds that a server whose engine died stays up, so that all who wait get their answer and health checks see it.
 DEATH_GRACE = 10.0
+# Seconds that a scrape waits for the running step, between which the native counters are read.
+STATS_PATIENCE = 1.0
 
 Loader = Callable[[Callable[[float], bool]], Engine]
 
@@ -48,6 +51,7 @@ class Service:
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
+        self._stats = EngineStats()
         self._stopping = False
         self._loading: asyncio.Task[None] | None = None
 
@@ -68,6 +72,15 @@ class Service:
         if self._metrics is None:
             self._metrics = Metrics(self.engine)
         return self._metrics
+
+    async def stats(self) -> EngineStats:
+        """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is dead."""
+        try:
+            future = asyncio.wrap_future(self.engine.stats_soon())
+            self._stats = EngineStats.of(await asyncio.wait_for(future, STATS_PATIENCE))
+        except (asyncio.TimeoutError, EngineDeadError):
+            pass
+        return self._stats
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status and body of /health."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache folder of the session's own, here and in every process that a test starts: no test may write into the user's."""
+    before = os.environ.get("DFLASH_CACHE")
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["DFLASH_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["DFLASH_CACHE"]
+    else:
+        os.environ["DFLASH_CACHE"] = before
 
 
 @pytest.fixture(scope="session")

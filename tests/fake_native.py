@@ -64,6 +64,7 @@ class FakeNative(NativeEngine):
         self.fail_next_step: str | None = None
         self.fail_next_pass: str | None = None
         self.n_steps = 0
+        self.n_passes = {False: 0, True: 0}  # after the prompt's: drafted, plain
         self.destroyed = False
 
     def destroy(self) -> None:
@@ -80,7 +81,21 @@ class FakeNative(NativeEngine):
         }
 
     def stats(self) -> dict[str, Any]:
-        return {"steps": self.n_steps}
+        """As dflash_engine_stats() tells since ABI 2, made up but for the counts."""
+        phases = {"plan": 0.1, "verify": 7.0, "walk": 0.4, "commit": 0.1, "draft": 2.0, "grow": 0.2, "other": 0.2}
+        drafted, plain = self.n_passes[False], self.n_passes[True]
+        return {
+            "steps": self.n_steps,
+            **{f"t_{phase}_ms": ms * self.n_steps for phase, ms in phases.items()},
+            "graphs_reused_target": drafted, "graphs_built_target": plain, "graphs_reused_drafter": drafted, "graphs_built_drafter": 0,
+            "choices": {
+                "nodes": {name: count for name, count in (("5", drafted), ("1", plain)) if count},
+                "lengths": {"8": drafted} if drafted else {},
+                "reasons": {name: count for name, count in (("drafting pays", drafted), ("drafting is off", plain)) if count},
+            },
+            "lookup": {"drafted": drafted, "accepted": 0},
+            "cost_source": "measured",
+        }
 
     def check(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
         if "refuse me" in sampling:
@@ -135,6 +150,7 @@ class FakeNative(NativeEngine):
         if first:
             return StepUpdate(index, state, tokens, first=True)
         n_accepted, n_drafted = max(len(tokens) - 1, 0), 0 if slot.plain else 4
+        self.n_passes[slot.plain] += 1
         slot.stats.n_passes += 1
         slot.stats.n_plain += slot.plain
         slot.stats.n_drafted += n_drafted

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from dflash_local import native
-from dflash_local.bench import DRAFTED, PLAIN, Report, Run, Summary, measure, read_prompts
+from dflash_local.bench import DRAFTED, PLAIN, Report, Run, Summary, choices_md, measure, read_prompts
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.native import Drafting
 from dflash_local.sampling import SamplingParams
+from dflash_local.stats import EngineStats
 from tests.fake_native import EOG, FakeNative
 
 ANSWER = b"the same words"
@@ -97,6 +98,34 @@ def test_formats_agree() -> None:
     assert float(rows[1]["speedup"]) == pytest.approx(data["speedup"], abs=1e-3)
     assert f"| {data['speedup']:.2f} |" in report.to_md()
     assert data["same_answers"] == 1 and data["drafted"]["drafted"] == 12
+    assert data["engine"]["drafted"]["nodes"] == {"5": 3}  # the warm-up is not counted
+
+
+@pytest.mark.usefixtures("no_library")
+def test_what_the_controller_chose_is_told() -> None:
+    trace = io.StringIO()
+    with Engine.over(DraftingNative()) as engine:
+        text = measure(engine, [{"prompt": "a"}] * 2, SamplingParams(), 50, repeat=2, trace=trace).to_md()
+    assert "| nodes of a tree | 5 |" in text and "| passes | 12 |" in text
+    assert "| block length | 8 |" in text
+    assert "| drafting pays | 12 (100%) |" in text
+    assert "| share | 1.0% | 70.0% | 4.0% | 1.0% | 20.0% | 2.0% | 2.0% |" in text
+    assert "compute graphs reused: target 100.0%; compute graphs reused: drafter 100.0%" in text
+    steps = [json.loads(line) for line in trace.getvalue().splitlines()]
+    assert [(step["repeat"], step["prompt"], step["step"], step["n_tokens"]) for step in steps[:4]] == [
+        (0, 0, 0, 5), (0, 0, 1, 5), (0, 0, 2, 3), (0, 1, 0, 5),
+    ]  # fmt: skip
+    assert len(steps) == 12 and all(step["n_nodes"] == 5 and step["reason"] == "drafting pays" for step in steps)
+
+
+def test_stats_keep_what_is_unknown_apart_from_zero() -> None:
+    whole = EngineStats.of(FakeNative().stats())
+    assert (whole.nodes, whole.reuse(), whole.phase_shares()) == ({}, {}, {})  # known, and nothing has run
+    old = EngineStats.of({"steps": 2, "t_verify_ms": 3.0, "graphs_reused_target": 1})
+    assert (old.nodes, old.lookup, old.reuse(), old.phase_shares()) == (None, None, {}, {})
+    assert old.phase_ms == {"verify": 3.0}
+    assert (whole + old).nodes is None and (whole - whole).lookup == {}
+    assert list(choices_md(old)) == []
 
 
 def test_report_speedup_needs_both() -> None:

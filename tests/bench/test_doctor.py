@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dflash_local import build, cli, doctor, native, recipe
+from dflash_local import build, cli, costs, doctor, native, recipe
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import NativeLibraryError
 from dflash_local.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.flags import add_engine_flags
+from dflash_local.flags import add_engine_flags, engine_options
 from dflash_local.machine import GIB, Machine, cpu_flags, this_machine
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
@@ -142,6 +144,26 @@ def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
     assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
 
 
+def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native, "library_info", lambda: {"devices": [CPU]})
+    monkeypatch.setattr(native, "library_path", lambda: tmp_path / "libdflash.so")
+    pair = bundled_pair()
+    args = parsed("-m", str(pair.target), "-md", str(pair.drafter))
+
+    def look(folder: Path, *argv: str) -> Finding:
+        monkeypatch.setenv("DFLASH_CACHE", str(folder))
+        return doctor.look_at_costs(parsed("-m", str(pair.target), "-md", str(pair.drafter), *argv))
+
+    assert "not measured yet" in look(tmp_path).text
+    file = costs.cost_file(args.model, args.drafter, engine_options(args))
+    file.write_text("{}")
+    os.utime(file, (0, time.time() - 7300))
+    assert look(tmp_path).text == f"kept 2 hours ago in {file}"
+    assert "not measured yet" in look(tmp_path, "-np", "2").text
+    assert "every start" in look(tmp_path, "--no-cost-cache").text
+    assert look(file).level is Level.WARN  # a file where the folder should be
+
+
 def test_worst_and_text() -> None:
     assert worst([]) is Level.OK
     assert worst([ok("a", "x"), fail("b", "y", "do z"), warn("c", "y", "do z")]) is Level.FAIL
@@ -153,7 +175,7 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["doctor", "--json", "-m", str(pair.target), "-md", str(pair.drafter)]) == 0
     report = json.loads(capsys.readouterr().out)
     found = {finding["subject"]: finding["level"] for finding in report["findings"]}
-    assert {"library", "device", "file", "architecture", "width", "taps", "vocabulary", "block", "memory"} <= found.keys()
+    assert {"library", "device", "file", "architecture", "width", "taps", "vocabulary", "block", "memory", "pass times"} <= found.keys()
     assert "FAIL" not in found.values() and report["library"]["abi"] == native.ABI_VERSION
 
 
@@ -164,6 +186,7 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
         (["-m", "nowhere.gguf"], "cannot read nowhere.gguf"),
         (["-m", "{drafter}", "-md", "{target}"], "is not a target"),
         (["-m", "{target}", "-md", "{target}"], "not a DFlash drafter"),
+        (["-m", "{target}", "-md", "{drafter}", "--accept", "block"], "needs a DFlash 2 drafter"),
     ],
 )
 def test_command_fails_with_advice(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dflash_local.engine import Engine, SamplingParams
+from dflash_local.engine import Engine, SamplingParams, Step
 from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError
 from dflash_local.native import Drafting
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
@@ -45,6 +45,17 @@ def test_stream_gives_one_chunk_per_pass() -> None:
 def test_no_pass_after_the_prompt_has_no_acceptance_length() -> None:
     with Engine.over(FakeNative(b"x")) as engine:
         assert engine.generate("hi", max_tokens=1).timings.acceptance_length is None
+
+
+def test_a_trace_has_every_pass_and_costs_nothing_unasked() -> None:
+    with Engine.over(FakeNative(b"hello world")) as engine:
+        traced, untraced, plain = engine.generate("hi", trace=True), engine.generate("hi"), engine.generate("hi", trace=True, draft="off")
+    assert [step.n_tokens for step in traced.steps] == traced.acceptance_lengths
+    assert traced.steps[0] == Step(4, n_nodes=5, n_depth=3, n_denoised=8, n_accepted=3, reason="drafting pays", draft_ms=0.5, verify_ms=1.0)
+    assert untraced.steps == []
+    assert [(step.n_nodes, step.n_denoised, step.reason) for step in plain.steps] == [(1, 0, "drafting is off")] * 3
+    timings = plain.timings.to_dict()
+    assert (timings["plain_n"], timings["nodes_mean"], timings["depth_mean"], timings["denoised_mean"]) == (3, 1, None, None)
 
 
 def test_empty_answer() -> None:

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from dflash_local.engine import Engine
+from dflash_local.native import AcceptRule, Drafting, DraftMode
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
 from tests.server.live import Live, live
@@ -58,6 +59,9 @@ def test_chat(server: Live) -> None:
     assert timings["predicted_n"] == 26
     assert timings["acceptance_length"] == pytest.approx(25 / 2)
     assert timings["draft_n"] == 8
+    assert {name: timings[name] for name in ("passes_n", "plain_n", "nodes_mean", "depth_mean", "denoised_mean", "reason")} == {
+        "passes_n": 2, "plain_n": 0, "nodes_mean": 5, "depth_mean": 3, "denoised_mean": 8, "reason": "drafting pays",
+    }  # fmt: skip
 
 
 def test_chat_stream(server: Live) -> None:
@@ -171,11 +175,12 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
     native.submitted.clear()
     body = {
         "prompt": "hi", "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
-        "max_completion_tokens": 9, "budget": 3, "seed": None, "user": "someone", "grammar": "root ::= [a-z]+",
+        "max_completion_tokens": 9, "budget": 3, "draft": "chain", "accept": "match", "speculative.n_max": 7,
+        "seed": None, "user": "someone", "grammar": "root ::= [a-z]+",
     }  # fmt: skip
     server.http.post("/v1/completions", json=body).raise_for_status()
     sent = native.submitted[0]
-    assert (sent["n_predict"], sent["drafting"].budget) == (9, 3)
+    assert (sent["n_predict"], sent["drafting"]) == (9, Drafting(budget=3, draft=DraftMode.CHAIN, accept=AcceptRule.MATCH, n_max=7))
     assert json.loads(sent["sampling"]) == {
         "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
         "grammar": "root ::= [a-z]+",
@@ -211,6 +216,13 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
         ({"messages": MESSAGES, "model": 3}, "model"),
         ({"messages": MESSAGES, "budget": "big"}, "budget"),
         ({"messages": MESSAGES, "budget": 1000}, "budget"),
+        ({"messages": MESSAGES, "budget": 0}, "budget"),
+        ({"messages": MESSAGES, "draft": "star"}, "draft"),
+        ({"messages": MESSAGES, "draft": 4}, "draft"),
+        ({"messages": MESSAGES, "accept": True}, "accept"),
+        ({"messages": MESSAGES, "accept": "block"}, "accept"),  # this engine has no DFlash 2 drafter
+        ({"messages": MESSAGES, "speculative.n_max": 64}, "speculative.n_max"),
+        ({"messages": MESSAGES, "speculative.n_max": "4"}, "speculative.n_max"),
         ({"messages": [{"role": "user", "content": "x" * 300}]}, "prompt"),
     ],
 )
@@ -301,7 +313,7 @@ def test_openai_client_sees_its_own_exceptions(server: Live) -> None:
 def test_metrics(server: Live) -> None:
     server.http.post("/v1/completions", json={"prompt": "hi"}).raise_for_status()
     text = server.http.get("/metrics").text
-    values = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if not line.startswith("#")}
+    values = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
     for name in (
         "prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total", "tokens_predicted_total",
         "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max", "spec_decode_num_draft_tokens_total",
@@ -314,6 +326,26 @@ def test_metrics(server: Live) -> None:
     assert values["llamacpp:predicted_tokens_seconds"] > 0
     again = server.http.get("/metrics").text
     assert "llamacpp:predicted_tokens_seconds 0\n" in again  # nothing since the last scrape
+
+
+def test_metrics_tell_what_was_chosen(server: Live, monkeypatch: pytest.MonkeyPatch, native: FakeNative) -> None:
+    def scrape() -> dict[str, float]:
+        lines = [line for line in server.http.get("/metrics").text.splitlines() if line.startswith("dflash:")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+    before = scrape()
+    for budget in (1, 8, 8):
+        server.http.post("/v1/completions", json={"prompt": "hi", "budget": budget}).raise_for_status()
+    after = scrape()
+    grown = {name: value - before.get(name, 0) for name, value in after.items()}
+    assert grown['dflash:passes_by_nodes_total{nodes="1"}'] == 2  # an answer is two passes after the prompt's
+    assert grown['dflash:passes_by_nodes_total{nodes="5"}'] == grown['dflash:choices_total{reason="drafting pays"}'] == 4
+    assert grown['dflash:drafts_by_length_total{length="8"}'] == grown['dflash:lookup_tokens_total{outcome="drafted"}'] == 4
+    assert grown['dflash:graphs_total{model="target",outcome="built"}'] == 2
+    assert grown['dflash:phase_seconds_total{phase="verify"}'] == pytest.approx(9 * 0.007)
+    # What a library does not tell is absent, not zero.
+    monkeypatch.setattr(native, "stats", lambda: {"steps": 3, "t_verify_ms": 1.0, "graphs_reused_target": 2})
+    assert scrape() == {'dflash:phase_seconds_total{phase="verify"}': 0.001}
 
 
 def test_facts(server: Live) -> None:

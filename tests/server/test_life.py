@@ -213,6 +213,18 @@ def test_a_failed_pass_is_500_and_the_next_request_works() -> None:
         assert server.http.post(PATHS[0], json=BODY).status_code == 200
 
 
+def test_a_long_step_does_not_hold_up_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "STATS_PATIENCE", 0.05)
+    native, gate = gated()
+    with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
+        answer = pool.submit(server.http.post, PATHS[0], json={**BODY, "max_tokens": 9})
+        wait_until(lambda: server.engine.n_running == 1)
+        assert "llamacpp:requests_processing 1" in server.http.get("/metrics", timeout=5).text
+        gate.release(100)
+        assert answer.result(10).status_code == 200
+        assert "dflash:choices_total" in server.http.get("/metrics").text
+
+
 def reachable(url: str) -> bool:
     try:
         httpx.get(url + "/health", timeout=1)
@@ -245,6 +257,7 @@ def process(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[s
         [sys.executable, "-c", textwrap.dedent(PROGRAM), str(step_seconds), str(drain)],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     ) as running:
@@ -283,6 +296,24 @@ def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[str], str]) -> No
         assert running.wait(10) == 0
         assert time.monotonic() - begin < 4
         assert (answer.result(10).status_code, answer.result().json()["error"]["message"]) == (500, "the engine was closed")
+
+
+@pytest.mark.parametrize("process", [(0.5, 30)], indirect=True)
+@pytest.mark.parametrize(("presses", "status"), [(2, 0), (3, 128 + signal.SIGINT)])
+def test_impatience_ends_the_drain(process: tuple[subprocess.Popen[str], str], presses: int, status: int) -> None:
+    """The second Ctrl-C cuts answers off with a proper error, the third does not even wait for the step; none shows a traceback."""
+    running, url = process
+    assert running.stderr
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(httpx.post, url + PATHS[0], json=BODY, timeout=20)
+        wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(url + "/slots").json()))
+        for _ in range(presses):
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert running.wait(5) == status
+        if presses == 2:
+            assert answer.result(10).json()["error"]["message"] == "the engine was closed"
+    assert "Traceback" not in running.stderr.read()
 
 
 def test_a_taken_port_is_one_clear_error() -> None:

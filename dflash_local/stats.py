@@ -1,0 +1,101 @@
+"""EngineStats: what an engine did and chose since it was loaded, or between two looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+K = TypeVar("K", int, str)
+# One step's phases (docs/architecture.md); other is the rest of the step.
+PHASES = ("plan", "verify", "walk", "commit", "draft", "grow", "other")
+MODELS = ("target", "drafter")
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """The counters of dflash_engine_stats. What the library did not tell is absent here, never zero.
+
+    Attributes:
+        steps: steps over all slots; None if unknown.
+        phase_ms: time in each of PHASES.
+        graphs: compute graphs (reused, built), by model.
+        nodes: how often a tree had so many nodes, the anchor counted.
+        lengths: how often the drafter denoised a block of so many tokens.
+        reasons: how often the controller chose for this reason.
+        lookup: draft tokens that prompt lookup alone proposed, "drafted" and "accepted".
+        cost_source: where the costs at the start came from: "measured" or "cache".
+    """
+
+    steps: int | None = None
+    phase_ms: Mapping[str, float] = field(default_factory=dict)
+    graphs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    nodes: Mapping[int, int] | None = None
+    lengths: Mapping[int, int] | None = None
+    reasons: Mapping[str, int] | None = None
+    lookup: Mapping[str, int] | None = None
+    cost_source: str | None = None
+
+    @classmethod
+    def of(cls, stats: Mapping[str, Any]) -> EngineStats:
+        """From the JSON of dflash_engine_stats."""
+        choices = stats.get("choices", {})
+
+        def by_number(name: str) -> dict[int, int] | None:
+            return {int(number): count for number, count in choices[name].items()} if name in choices else None
+
+        return cls(
+            steps=stats.get("steps"),
+            phase_ms={phase: stats[f"t_{phase}_ms"] for phase in PHASES if f"t_{phase}_ms" in stats},
+            graphs={
+                model: (stats[f"graphs_reused_{model}"], stats[f"graphs_built_{model}"])
+                for model in MODELS
+                if f"graphs_reused_{model}" in stats and f"graphs_built_{model}" in stats
+            },
+            nodes=by_number("nodes"),
+            lengths=by_number("lengths"),
+            reasons=choices.get("reasons"),
+            lookup=stats.get("lookup"),
+            cost_source=stats.get("cost_source"),
+        )
+
+    def __sub__(self, earlier: EngineStats) -> EngineStats:
+        """What was added since `earlier`."""
+        return self._combine(earlier, -1)
+
+    def __add__(self, other: EngineStats) -> EngineStats:
+        """Both together; what one of them does not know is unknown."""
+        return self._combine(other, 1)
+
+    def _combine(self, other: EngineStats, sign: int) -> EngineStats:
+        return EngineStats(
+            steps=None if self.steps is None or other.steps is None else self.steps + sign * other.steps,
+            phase_ms={p: ms + sign * other.phase_ms[p] for p, ms in self.phase_ms.items() if p in other.phase_ms},
+            graphs={
+                model: (reused + sign * other.graphs[model][0], built + sign * other.graphs[model][1])
+                for model, (reused, built) in self.graphs.items()
+                if model in other.graphs
+            },
+            nodes=_counts(self.nodes, other.nodes, sign),
+            lengths=_counts(self.lengths, other.lengths, sign),
+            reasons=_counts(self.reasons, other.reasons, sign),
+            lookup=_counts(self.lookup, other.lookup, sign),
+            cost_source=self.cost_source,
+        )
+
+    def phase_shares(self) -> dict[str, float]:
+        """Each phase's share of the time; empty unless all phases are known, since a share of a part would mislead."""
+        total = sum(self.phase_ms.values())
+        return {phase: ms / total for phase, ms in self.phase_ms.items()} if len(self.phase_ms) == len(PHASES) and total > 0 else {}
+
+    def reuse(self) -> dict[str, float]:
+        """Share of passes whose compute graph was there already, by model."""
+        return {model: reused / (reused + built) for model, (reused, built) in self.graphs.items() if reused + built}
+
+
+def _counts(a: Mapping[K, int] | None, b: Mapping[K, int] | None, sign: int) -> dict[K, int] | None:
+    """a + sign * b, without what became zero."""
+    if a is None or b is None:
+        return None
+    sums = {key: a.get(key, 0) + sign * b.get(key, 0) for key in a.keys() | b.keys()}
+    return {key: sums[key] for key in sorted(sums) if sums[key]}
