@@ -28,7 +28,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 1
+#define DFLASH_ABI_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -98,8 +98,24 @@ typedef struct dflash_engine_params {
 
     uint32_t draft_ctx;              // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
     int32_t  draft_n_max;            // most draft tokens per step, 0 = block_size - 1
-    int32_t  budget;                 // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly min(N, block_size) while possible
+    int32_t  budget;                 // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly N while the draft has that many
+    int32_t  draft;                  // dflash_draft_mode: the shape that drafts may have
+    int32_t  accept;                 // dflash_accept_rule
+    bool     lookup;                 // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
+    bool     kv_unified;             // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks fill with padding passes
+    const char * cost_cache;         // JSON file with the pass times measured before: read at load, written after measuring and when the engine ends; NULL: none
 } dflash_engine_params;
+
+typedef enum dflash_draft_mode {
+    DFLASH_DRAFT_OFF   = 0,          // plain decoding
+    DFLASH_DRAFT_CHAIN = 1,
+    DFLASH_DRAFT_TREE  = 2,          // where the target's memory can verify trees; chains elsewhere (info: "no_tree" says why)
+} dflash_draft_mode;
+
+typedef enum dflash_accept_rule {
+    DFLASH_ACCEPT_MATCH = 0,         // sample and match: a draft token counts if it is the target's own sample; a seed gives plain decoding's text
+    DFLASH_ACCEPT_BLOCK = 1,         // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same distribution, other text
+} dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
 
@@ -127,6 +143,9 @@ typedef struct dflash_request {
     // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's defaults.
     const char    * sampling;
     int32_t         budget;          // as in dflash_engine_params; 0 = the engine's setting
+    int32_t         draft;           // dflash_draft_mode, -1 = the engine's setting
+    int32_t         accept;          // dflash_accept_rule, -1 = the engine's setting
+    int32_t         draft_n_max;     // most draft tokens on a path, 0 = the engine's setting (never more than that)
     bool            cache_prompt;    // keep and reuse the longest common prefix with what the slot holds
 } dflash_request;
 
@@ -159,7 +178,12 @@ typedef struct dflash_update {
     int32_t         n_tokens;        // new tokens of this step, in order
     const int32_t * tokens;          // valid until the next call that takes the engine
     int32_t         n_accepted;      // draft tokens accepted in this pass (walk depth)
-    int32_t         n_drafted;       // draft tokens verified in this pass
+    int32_t         n_drafted;       // draft tokens verified in this pass: the nodes of the tree without the anchor
+    int32_t         n_depth;         // depth of that tree
+    int32_t         n_denoised;      // block length of the drafter pass that it grew from, 0: none
+    const char    * reason;          // why the controller chose so: one of a few fixed strings (docs/budget.md)
+    double          draft_ms;        // the drafter pass before this target pass, 0: none
+    double          verify_ms;       // this target pass
     bool            first;           // true if the tokens came from the prompt's last pass (no draft was possible)
     const char    * error;           // DFLASH_FAILED only
 } dflash_update;
@@ -179,6 +203,9 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_passes;                // target passes after the prompt's
     int32_t n_drafted;               // draft tokens verified
     int32_t n_accepted;              // draft tokens accepted
+    int32_t n_plain;                 // of the passes, those without a draft
+    int32_t n_lookup_drafted;        // of the draft tokens, those that prompt lookup alone proposed
+    int32_t n_lookup_accepted;
     int32_t depth_drafted [DFLASH_MAX_NODES];  // [d]: passes in which a node at depth d was verified (d = 1..)
     int32_t depth_accepted[DFLASH_MAX_NODES];  // [d]: passes in which it was accepted
     double  t_prompt_ms;             // from the first prompt pass to the first token
@@ -189,7 +216,7 @@ typedef struct dflash_slot_stats {   // of the current or last request
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow, other), graphs_reused / graphs_built for target and
-// drafter, cost curve {nodes: ms}, drafter cost, last choice and why. Release with dflash_free().
+// drafter, cost curve {nodes: ms}, drafter cost, last choice and why, how often each tree size, block length and reason was chosen. Release with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------
@@ -230,6 +257,24 @@ DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t 
 // (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash ids [n_block, k] and scores [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty afterwards.
 DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
         float * hidden, float * logits, int32_t * ids, float * scores);
+
+// Rows of a tree for one idle slot, on top of what its cache holds. parents[i]: a smaller index, -1 for row 0.
+typedef struct dflash_tree_rows {
+    int32_t         slot;
+    int32_t         n_nodes;         // 1..64 with a branch, otherwise whatever fits one pass
+    const int32_t * tokens;          // [n_nodes]
+    const int32_t * parents;         // [n_nodes]
+    int32_t         n_path;          // the path to commit afterwards, row 0 first, each the parent of the next; 0: forget all rows
+    const int32_t * path;            // [n_path]
+    float         * logits;          // [n_nodes, n_vocab] or NULL
+} dflash_tree_rows;
+
+// One target pass over trees of one or several idle slots, then the commit of their paths. A chain with its whole path is how prompts are fed. The slots keep
+// their caches: end with dflash_slot_clear(). DFLASH_ERROR_ARG where the target refuses trees (the sentence says why).
+DFLASH_API int dflash_tree_pass(dflash_engine * engine, const dflash_tree_rows * trees, int32_t n_trees);
+
+// JSON: the target's KV cells, for tests: {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]], ...]}]}]}; iSWA has two caches. Release with dflash_free().
+DFLASH_API char * dflash_cells(const dflash_engine * engine);
 
 #ifdef __cplusplus
 }

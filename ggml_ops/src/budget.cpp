@@ -36,37 +36,6 @@ double cost_curve::at(int32_t rows) const {
     return lo->second + f * (hi->second - lo->second);
 }
 
-// ---- calibration ----
-
-// Bins are narrow where it matters: near 0 and near 1, evenly in log-odds between.
-int32_t calibration::bin(float prob) {
-    const double p = std::clamp((double) prob, 1e-4, 1.0 - 1e-4);
-    const double x = std::log(p / (1.0 - p));
-    return std::clamp((int32_t) std::floor((x + 6.0)), 0, N_BINS - 1);
-}
-
-// The drafter's own probability counts as this many observations.
-static constexpr double PRIOR_WEIGHT = 6;
-
-float calibration::apply(float prob) const {
-    const counts & c = bins_[bin(prob)];
-    return (float) ((PRIOR_WEIGHT * prob + c.accepted) / (PRIOR_WEIGHT + c.seen));
-}
-
-void calibration::observe(float prob, bool accepted) {
-    counts & c = bins_[bin(prob)];
-    c.accepted = 0.99 * c.accepted + accepted;
-    c.seen     = 0.99 * c.seen + 1;
-}
-
-void calibration::fade(double weight) {
-    for (counts & c : bins_) {
-        const double f = std::min(1.0, weight / std::max(1e-9, c.seen));
-        c.accepted *= f;
-        c.seen     *= f;
-    }
-}
-
 // ---- choice of nodes ----
 
 node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass previous) {
@@ -109,75 +78,78 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
     return best;
 }
 
-// ---- survival ----
+// ---- value_profile ----
 
-void survival::observe(int32_t drafted, int32_t accepted) {
-    for (int32_t d = 1; d <= std::min({ drafted, accepted + 1, MAX_DEPTH }); ++d) {
-        counts & c = depths_[d];
-        c.tried   = 0.97 * c.tried + 1;
-        c.reached = 0.97 * c.reached + (d <= accepted);
+void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values) {
+    for (auto & [l, m] : lengths_) {
+        m.age += l > length;
+    }
+    for (const int32_t l : lengths) {
+        if (l > length) {
+            continue;
+        }
+        const auto [it, fresh] = lengths_.try_emplace(l);
+        mean & m = it->second;
+        m.age = 0;
+        size_t n = 0;
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (depths[i] >= l) {
+                continue;
+            }
+            if (n == m.values.size()) {
+                m.values.push_back(fresh ? values[i] : 0.2f * values[i]);
+            } else {
+                m.values[n] += 0.2f * (values[i] - m.values[n]);
+            }
+            ++n;
+        }
+        for (; n < m.values.size(); ++n) {
+            m.values[n] *= 0.8f;
+        }
+        // Averages of falling lists of different lengths need not fall.
+        for (size_t k = 1; k < m.values.size(); ++k) {
+            m.values[k] = std::min(m.values[k], m.values[k - 1]);
+        }
     }
 }
 
-double survival::at(int32_t depth) const {
-    // Conditional rates with a hopeful prior (a new slot shall draft), pooled with the depth before: deep positions are
-    // seen seldom and differ little from their neighbours.
-    double p = 1, previous = 0.8;
-    for (int32_t d = 1; d <= std::min(depth, MAX_DEPTH); ++d) {
-        const counts & c = depths_[d];
-        previous = (c.reached + 2 * previous) / (c.tried + 2);
-        p *= previous;
-    }
-    return p;
-}
-
-void survival::fade(double weight) {
-    for (counts & c : depths_) {
-        const double f = std::min(1.0, weight / std::max(1e-9, c.tried));
-        c.reached *= f;
-        c.tried   *= f;
-    }
+const std::vector<float> * value_profile::at(int32_t length) const {
+    const auto it = lengths_.find(length);
+    return it == lengths_.end() || it->second.age > STALE ? nullptr : &it->second.values;
 }
 
 // ---- choice of the block length ----
 
-length_choice choose_length(const std::vector<const survival *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms) {
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms, int32_t max_rows) {
     const int32_t n_slots = (int32_t) slots.size();
     length_choice best;
     if (n_slots == 0) {
         return best;
     }
-    std::vector<double> gained(1, n_slots);  // gained[d]: expected tokens with d draft tokens per slot
     std::vector<length_choice> choices;
+    double top = 0;
     for (const int32_t length : lengths) {
-        while ((int32_t) gained.size() < length) {
-            double sum = gained.back();
-            for (const survival * s : slots) {
-                sum += s->at((int32_t) gained.size());
+        std::vector<std::vector<float>> values;
+        for (const value_profile * p : slots) {
+            if (const std::vector<float> * v = p->at(length)) {
+                values.push_back(*v);
             }
-            gained.push_back(sum);
         }
-        // The chosen trees may be smaller than what was denoised: take the best count, as choose_nodes() will.
         length_choice c;
-        for (int32_t n = 2; n <= length; ++n) {
-            const double ms   = draft.at(n_slots * length) + verify.at(n_slots * n) + other_ms;
-            const double rate = gained[n - 1] / std::max(1e-9, ms);
-            if (rate > c.rate) {
-                c.rate   = rate;
-                c.gain   = gained[n - 1];
-                c.length = length;
-            }
+        c.length = length;
+        if ((int32_t) values.size() == n_slots) {
+            const node_choice n = choose_nodes(values, verify, draft.at(n_slots * length) + other_ms, max_rows);
+            c.rate  = n.rate;
+            c.gain  = n.gain;
+            c.nodes = n.n_nodes;
         }
         choices.push_back(c);
-    }
-    double top = 0;
-    for (const length_choice & c : choices) {
         top = std::max(top, c.rate);
     }
-    // Blocks differ more than their mean tells, and a long one can still be cut after denoising: of about equal ones the longest.
-    for (const length_choice & c : choices) {
-        if (c.rate >= 0.95 * top) {
-            best = c;
+    // Longest first: a new slot starts with the whole block, and an old one looks again whether more would pay.
+    for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
+        if (c->rate == 0 || c->rate >= 0.99 * top) {
+            return *c;
         }
     }
     return best;
@@ -187,23 +159,26 @@ length_choice choose_length(const std::vector<const survival *> & slots, const s
 
 bool draft_switch::draft_now() {
     if (rest_ > 0 && --rest_ == 0) {   // a short trial, judged by itself
-        tokens_ = ms_ = 0;
+        tokens_ = promised_ = ms_ = 0;
         seen_   = 0;
-        trial_  = TRIAL;
+        trial_  = backoff_ >= 4 * MIN_REST ? 1 : TRIAL;
     }
     return rest_ == 0;
 }
 
-void draft_switch::drafted(double tokens, double ms, double plain_rate) {
-    tokens_ = 0.9 * tokens_ + tokens;
-    ms_     = 0.9 * ms_ + ms;
+void draft_switch::drafted(double tokens, double ms, double promised, double plain_rate) {
+    tokens_   = 0.9 * tokens_ + tokens;
+    promised_ = 0.9 * promised_ + promised;
+    ms_       = 0.9 * ms_ + ms;
     if (++seen_ < trial_) {
         return;
     }
-    if (rate() < plain_rate) {
+    // A trial of few steps goes by what the calibrated values promise as well: luck alone must not end or extend it.
+    const double yield = seen_ < FIRST_TRIAL ? std::min(tokens_, promised_) : tokens_;
+    if (yield < plain_rate * ms_) {
         backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
         rest_    = backoff_;
-    } else {
+    } else if (seen_ >= FIRST_TRIAL) {
         backoff_ = 0;
     }
 }

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -23,20 +22,6 @@ class cost_curve {
 
   private:
     std::map<int32_t, double> points_;
-};
-
-// Maps the drafter's probability of a token to the rate at which such tokens were accepted, in bins, per slot.
-class calibration {
-  public:
-    float apply(float prob) const;
-    void  observe(float prob, bool accepted);
-    void  fade(double weight);               // count what was seen as at most this many observations per bin
-
-  private:
-    static constexpr int32_t N_BINS = 12;
-    static int32_t bin(float prob);
-    struct counts { double accepted = 0, seen = 0; };
-    std::array<counts, N_BINS> bins_;
 };
 
 struct node_choice {
@@ -57,42 +42,48 @@ struct last_pass {
 // row groups of the CPU's matrix products) and all there is, so that shapes recur.
 node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass last = {});
 
-// Running acceptance of one slot by depth: decides how much of the block to denoise, and whether drafting pays at all.
-class survival {
+// What the trees of one slot were worth lately, by the length of the block that they grew from: decides how much of the block to
+// denoise next.
+class value_profile {
   public:
-    void   observe(int32_t drafted, int32_t accepted);   // one verified tree: its depth, and how deep the walk got
-    double at(int32_t depth) const;                      // chance that a draft token at this depth is accepted, 1-based
-    void   fade(double weight);                          // count what was seen as at most this many observations per depth
+    // A tree grown as large as it may get, from a block of `length` tokens: depths and values of its draft nodes in falling order
+    // of value. It also tells what the shorter ones of `lengths` would have given.
+    void observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values);
+    // Expected values, falling, of the draft nodes that a block of `length` tokens gives; null: not known (any more).
+    const std::vector<float> * at(int32_t length) const;
+    void forget() { lengths_.clear(); }
 
   private:
-    static constexpr int32_t MAX_DEPTH = 63;
-    struct counts { double reached = 0, tried = 0; };
-    std::array<counts, MAX_DEPTH + 1> depths_;           // conditional on the parent: tried if the parent was reached
+    static constexpr int32_t STALE = 32;     // observations of shorter blocks after which a longer one is unknown again
+    struct mean { std::vector<float> values; int32_t age = 0; };
+    std::map<int32_t, mean> lengths_;
 };
 
 struct length_choice {
     int32_t length = 1;        // block tokens to denoise
-    double  rate   = 0;        // expected tokens per ms
+    double  rate   = 0;        // expected tokens per ms, 0: not known
     double  gain   = 0;        // expected tokens of the step, all slots
+    int32_t nodes  = 0;        // expected nodes of the step, all slots
 };
 
-// One block length for all slots of a drafter pass, the best of `lengths` (ascending). 1 without slots.
-length_choice choose_length(const std::vector<const survival *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms);
+// One block length for all slots of a drafter pass, the best of `lengths` (ascending); one that nobody knows is tried. 1 without slots.
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms, int32_t max_rows);
 
 // Whether to draft at all: compares what drafted steps really brought with what plain ones would have. Where they lose, it
-// rests and tries again after a while, ever more rarely. "A user must never be slower than without us."
+// rests and tries again after a while, ever more rarely and briefly. "A user must never be slower than without us."
 class draft_switch {
   public:
     bool draft_now();                                              // asked once per step
-    void drafted(double tokens, double ms, double plain_rate);     // a step with drafts: its yield, its cost; plain_rate in tokens per ms
+    // A step with drafts: its yield, its cost, what its values had promised (tokens), and what plain decoding yields per ms.
+    void drafted(double tokens, double ms, double promised, double plain_rate);
     void new_text();                                               // a new answer begins: look again, briefly
     bool resting() const { return rest_ > 0; }
     double rate() const { return ms_ > 0 ? tokens_ / ms_ : 0; }    // tokens per ms of drafted steps, moving average
 
   private:
-    static constexpr int32_t TRIAL = 3, MIN_REST = 16, MAX_REST = 512;
-    double  tokens_ = 0, ms_ = 0;
-    int32_t seen_ = 0, trial_ = 2 * TRIAL, rest_ = 0, backoff_ = 0;
+    static constexpr int32_t FIRST_TRIAL = 6, TRIAL = 3, MIN_REST = 16, MAX_REST = 512;
+    double  tokens_ = 0, promised_ = 0, ms_ = 0;
+    int32_t seen_ = 0, trial_ = FIRST_TRIAL, rest_ = 0, backoff_ = 0;
 };
 
 }  // namespace dflash

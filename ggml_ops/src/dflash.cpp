@@ -139,6 +139,10 @@ void dflash_engine_params_default(dflash_engine_params * p) {
     p->type_k = p->type_v = p->type_k_draft = p->type_v_draft = "f16";
     p->use_mmap           = true;
     p->warmup             = true;
+    p->draft              = DFLASH_DRAFT_TREE;
+    p->accept             = DFLASH_ACCEPT_MATCH;
+    p->lookup             = true;
+    p->kv_unified         = true;
 }
 
 dflash_engine * dflash_engine_create(const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
@@ -179,6 +183,8 @@ void dflash_request_default(dflash_request * r) {
     *r = {};
     r->n_predict    = -1;
     r->cache_prompt = true;
+    r->draft        = -1;
+    r->accept       = -1;
 }
 
 int dflash_request_check(const dflash_engine * e, const dflash_request * r) {
@@ -256,4 +262,12 @@ int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_
 
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
     return attempt([&] { e->probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+}
+
+int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
+    return attempt([&] { e->tree_pass(trees, n_trees); });
+}
+
+char * dflash_cells(const dflash_engine * e) {
+    return attempt_string([&] { return e->cells(); });
 }

@@ -15,8 +15,18 @@ namespace {
 constexpr int32_t FLUSH_READING = 256;   // tap rows a slot may hold back before a pass injects them: long prompts in
 constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draft now and then
 constexpr int32_t ROW_GROUP     = 4;
-constexpr int32_t REFRESH       = 24;    // steps between two plain ones while drafts gain little: what plain decoding
+constexpr int32_t REFRESH       = 32;    // steps between two plain ones while drafts gain little: what plain decoding
                                          // costs must not be an old measurement
+constexpr int32_t LOOKUP_LENGTH = 32;    // tokens of a quotation, if it could all be verified
+
+// Why the controller chose what it chose; docs/budget.md explains them.
+constexpr const char * REASON_OFF     = "drafting is off";
+constexpr const char * REASON_FIXED   = "fixed budget";
+constexpr const char * REASON_PAYS    = "drafting pays";
+constexpr const char * REASON_PLAIN   = "plain decoding is faster";
+constexpr const char * REASON_REFRESH = "plain step to measure";
+constexpr const char * REASON_QUOTES  = "prompt lookup alone";
+constexpr const char * REASON_FAILED  = "the drafter failed";
 
 class stopwatch {
   public:
@@ -74,8 +84,17 @@ void engine::check_tokens(const dflash_request & r) const {
     if (r.n_predict < -1) {
         throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
     }
-    if (r.budget < 0 || r.budget > DFLASH_MAX_NODES) {
-        throw status_error(DFLASH_ERROR_ARG, "budget is " + std::to_string(r.budget) + ", must be 0.." + std::to_string(DFLASH_MAX_NODES));
+    const auto check = [](const char * field, int32_t value, int32_t lo, int32_t hi) {
+        if (value < lo || value > hi) {
+            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " + std::to_string(lo) + ".." + std::to_string(hi));
+        }
+    };
+    check("budget", r.budget, 0, DFLASH_MAX_NODES);
+    check("draft", r.draft, -1, DFLASH_DRAFT_TREE);
+    check("accept", r.accept, -1, DFLASH_ACCEPT_BLOCK);
+    check("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
+    if (r.accept == DFLASH_ACCEPT_BLOCK && !(drafter_ && drafter_->lattice())) {
+        throw status_error(DFLASH_ERROR_ARG, "accept is block, which needs a DFlash 2 drafter: only its lattice has joint probabilities");
     }
 }
 
@@ -95,7 +114,15 @@ void engine::submit(int32_t i, const dflash_request & r) {
     s.greedy    = sampling.temp <= 0.0f;
     s.seen      = last_seen_[s.greedy];
     s.n_predict = r.n_predict;
-    s.budget    = !drafter_ || !no_draft_.empty() ? 1 : r.budget ? r.budget : budget_;
+    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : draft_mode_;
+    s.budget    = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : budget_;
+    s.block     = mode != DFLASH_DRAFT_OFF && (r.accept >= 0 ? r.accept : accept_) == DFLASH_ACCEPT_BLOCK && s.chain->gives_distribution();
+    s.width     = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !s.block ? DFLASH_MAX_NODES : 1;
+    s.depth     = r.draft_n_max ? std::min(r.draft_n_max, draft_n_max_) : draft_n_max_;
+    s.reason    = "";
+    s.n_denoised = 0;
+    s.draft_ms   = 0;
+    s.promised   = 0;
     s.stats     = {};
     s.drafted   = {};
     s.next      = {};
@@ -135,6 +162,9 @@ int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
         forget(s);
         return 0;
     }
+    if (n_common < s.n_past()) {
+        s.text.reset();
+    }
     s.tokens.resize(n_common);
     if (drafter_) {
         s.taps.truncate(n_common, drafter_->tap_width());
@@ -151,6 +181,7 @@ int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
 void engine::forget(slot & s) {
     llama_memory_seq_rm(llama_get_memory(ctx_.get()), s.id, -1, -1);
     s.tokens.clear();
+    s.text.reset();
     s.taps.clear(0);
     if (drafter_) {
         drafter_->rewind(s.id, 0);
@@ -174,11 +205,13 @@ void engine::finish(slot & s, int32_t state) {
     s.chain.reset();
     if (s.stats.n_drafted > 0) {
         last_seen_[s.greedy] = s.seen;
-        last_seen_[s.greedy].depths.fade(4);
         last_seen_[s.greedy].odds.fade(16);
+        last_seen_[s.greedy].quotes.fade(8);
     }
-    s.next = {};
+    s.next    = {};
     s.drafted = {};
+    s.drawn   = {};
+    s.quoted  = {};
     if (s.t_first_us) {
         s.stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
     }
@@ -222,7 +255,8 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         if (s.n_rows == 0) {
             continue;
         }
-        s.update.slot     = s.id;
+        s.update.slot      = s.id;
+        s.update.verify_ms = verify_ms;
         s.update.state    = s.state;
         s.update.n_tokens = (int32_t) s.emitted.size();
         s.update.tokens   = s.emitted.data();
@@ -231,6 +265,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     }
     ++n_steps_;
     const double step_ms = (llama_time_us() - t_begin) / 1000.0;
+    times_.step += step_ms;
     const double other   = std::max(0.0, step_ms - (times_.verify + times_.draft - before));
     if (pure_) {
         other_ms_ += 0.05 * (other - other_ms_);
@@ -253,7 +288,7 @@ void engine::learn_costs(double verify_ms) {
                 tokens  += s.n_rows > 0 ? (double) s.walked.tokens.size() : 0;
                 n_slots += s.n_rows > 0;
             }
-            switch_.drafted(tokens, drafted_ms_ + verify_ms + other_ms_, plain_rate(n_slots));
+            switch_.drafted(tokens, drafted_ms_ + verify_ms + other_ms_, promised_, plain_rate(n_slots));
         }
     }
     drafted_ms_ = 0;
@@ -274,8 +309,12 @@ void engine::plan() {
         }
         s.first_row = n_rows_;
         s.samples   = true;
+        const bool chain = s.next.is_chain();
         for (const node & n : s.next.nodes) {
             add_row(s, n.token, s.n_past() + n.depth, true);
+            if (!chain && n.parent >= 0) {
+                llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
+            }
         }
     }
     n_tree_rows_ = n_rows_;
@@ -375,14 +414,20 @@ void engine::walk_slots() {
         }
         const tree &  t   = s.reads ? root : s.next;
         const int32_t row = s.reads ? s.first_row + s.n_rows - 1 : s.first_row;
+        const auto ends = [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); };
         try {
+            if (s.block && !s.reads && t.size() > 1) {
+                s.walked = block_walk(s.drawn, *s.chain, ctx_.get(), row, ends);
+                count(s, t);
+                continue;
+            }
             s.walked = walk(t,
                 [&](int32_t node) {
                     const llama_token token = s.chain->sample(ctx_.get(), row + node);
                     s.chain->accept(token);
                     return token;
                 },
-                [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); });
+                ends);
         } catch (const std::exception & e) {
             fail(s, e.what());
             continue;
@@ -405,24 +450,42 @@ void engine::count(slot & s, const tree & t) {
         return;
     }
     ++s.stats.n_passes;
+    ++chosen_nodes_[t.size()];
+    s.update.n_depth    = t.depth();
+    s.update.n_denoised = s.n_denoised;
+    s.update.draft_ms   = s.draft_ms;
+    s.update.reason     = s.reason;
     if (drafted == 0) {
+        ++s.stats.n_plain;
         return;
     }
     s.stats.n_drafted  += drafted;
     s.stats.n_accepted += accepted;
-    int32_t depth = 0;
     std::vector<bool> reached(t.size());
     for (const int32_t node : w.path) {
         reached[node] = true;
     }
+    int32_t quoted = 0, quoted_accepted = 0;
     for (int32_t i = 1; i < t.size(); ++i) {
-        depth = std::max(depth, t.nodes[i].depth);
-        if (reached[t.nodes[i].parent]) {   // other nodes were never put to the test
-            s.seen.odds.observe(t.nodes[i].prob, reached[i]);
+        const node & n = t.nodes[i];
+        if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test
+            s.seen.odds.observe(n.prob, n.first, n.depth, reached[i]);
+        }
+        if (n.quoted > 0) {
+            quoted = std::max(quoted, n.quoted);
+            quoted_accepted = reached[i] ? std::max(quoted_accepted, n.quoted) : quoted_accepted;
+        }
+        if (n.candidate < 0) {
+            ++s.stats.n_lookup_drafted;
+            s.stats.n_lookup_accepted += reached[i];
+            ++n_quoted_;
+            n_quoted_accepted_ += reached[i];
         }
     }
-    s.seen.depths.observe(depth, accepted);
-    for (int32_t d = 1; d <= depth; ++d) {
+    if (quoted > 0) {
+        s.seen.quotes.observe(s.quoted.matched, quoted, quoted_accepted);
+    }
+    for (int32_t d = 1; d <= s.update.n_depth; ++d) {
         ++s.stats.depth_drafted[d];
         s.stats.depth_accepted[d] += d <= accepted;
     }
@@ -439,13 +502,23 @@ void engine::commit() {
             keep_taps(s, s.first_row, s.n_rows);
             s.tokens.insert(s.tokens.end(), s.prompt.begin() + s.n_past(), s.prompt.begin() + s.n_past() + s.n_rows);
         } else {
-            // A chain's accepted rows are its first ones.
-            const int32_t n = (int32_t) s.walked.path.size();
-            keep_taps(s, s.first_row, n);
-            for (const int32_t node : s.walked.path) {
+            const std::vector<int32_t> & path = s.walked.path;
+            const int32_t n = (int32_t) path.size();
+            for (int32_t from = 0; from < n;) {   // neighbouring rows at once
+                int32_t to = from + 1;
+                while (to < n && path[to] == path[to - 1] + 1) {
+                    ++to;
+                }
+                keep_taps(s, s.first_row + path[from], to - from);
+                from = to;
+            }
+            for (const int32_t node : path) {
                 s.tokens.push_back(s.next.nodes[node].token);
             }
-            if (n < s.n_rows && !llama_memory_seq_rm(mem, s.id, s.n_past(), -1)) {
+            // A chain's accepted rows are its first ones.
+            const bool kept = !s.next.is_chain() ? llama_memory_seq_commit(mem, s.id, path.data(), n) :
+                n == s.n_rows || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);
+            if (!kept) {
                 fail(s, "the target's memory cannot be rolled back");
                 continue;
             }
@@ -487,35 +560,64 @@ void engine::keep_taps(slot & s, int32_t row, int32_t n) {
     s.taps.rows += n;
 }
 
-// Most nodes the slot's next tree may have.
+// Most draft tokens on a path of the slot's next tree.
+int32_t engine::max_depth(const slot & s) const {
+    const int32_t room = std::min(s.n_left(), n_ctx_slot_ - s.n_past()) - 1;
+    return s.budget == 1 ? 0 : std::clamp(room, 0, DFLASH_MAX_NODES - 1);
+}
+
+// Most nodes it may have.
 int32_t engine::max_nodes(const slot & s) const {
-    const int32_t room = std::min(s.n_left(), n_ctx_slot_ - s.n_past());
-    const int32_t want = s.budget == 0 ? draft_n_max_ + 1 : std::min(s.budget, drafter_ ? drafter_->block_size() : 1);
-    return std::max(1, std::min(room, want));
+    if (max_depth(s) == 0) {
+        return 1;
+    }
+    // Siblings take cells of the shared cache until the walk is over.
+    const int32_t room = s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    return std::min({ s.budget == 0 ? DFLASH_MAX_NODES : s.budget, room, max_tree_rows(), n_ctx_slot_ - s.n_past() });
+}
+
+void engine::set_reason(const char * why) {
+    reason_ = why;
+    ++chosen_reasons_[why];
 }
 
 // 5. and 6. One drafter pass for all slots that continue, then the best tree for each within the chosen count.
 void engine::draft_and_grow() {
     stopwatch watch;
-    std::vector<slot *> writing, drafting, jobs_of;
+    std::vector<slot *> writing, drafting;
     for (slot & s : slots_) {
-        if (s.state == DFLASH_WRITING) {
-            s.next = {};
-            s.next.nodes.push_back({ s.anchor, -1, 0, 0, 1.0f, 1.0f });
-            s.drafted = {};
-            writing.push_back(&s);
-            if (max_nodes(s) > 1) {
-                drafting.push_back(&s);
-            }
+        if (s.state != DFLASH_WRITING) {
+            continue;
+        }
+        s.next = {};
+        s.next.nodes.push_back({ s.anchor, -1, 0, 0, 1.0f, 1.0f });
+        s.drafted    = {};
+        s.drawn      = {};
+        s.quoted     = {};
+        s.n_denoised = 0;
+        s.draft_ms   = 0;
+        writing.push_back(&s);
+        if (max_nodes(s) > 1) {
+            drafting.push_back(&s);
         }
     }
+    drafted_ms_ = promised_ = 0;
     if (!drafter_) {
         watch.lap(times_.grow);
         return;
     }
-
     const int32_t length = choose_block(drafting);
+    watch.lap(times_.grow);
+    const double draft_ms = draft_blocks(drafting, length);
+    watch.lap(times_.draft);
+    grow_trees(writing, draft_ms);
+    watch.lap(times_.grow);
+}
+
+// One pass of the drafter: the taps of accepted rows, and a block of `length` tokens for every slot that drafts.
+double engine::draft_blocks(const std::vector<slot *> & drafting, int32_t length) {
     std::vector<draft_job> jobs;
+    std::vector<slot *>    jobs_of;
     for (slot & s : slots_) {
         const bool denoise = length > 1 && std::find(drafting.begin(), drafting.end(), &s) != drafting.end();
         const int32_t hold = s.state == DFLASH_READING ? FLUSH_READING : FLUSH_RESTING;
@@ -532,117 +634,180 @@ void engine::draft_and_grow() {
             jobs_of.push_back(&s);
         }
     }
-    watch.lap(times_.grow);
     if (jobs.empty()) {
-        return;
+        return 0;
     }
 
     std::vector<draft> drafts;
+    double draft_ms = 0;
+    stopwatch watch;
     try {
         drafter_->run(jobs, length, drafts);
     } catch (const std::exception & e) {
         // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
-        last_reason_ = e.what();
+        last_failure_ = e.what();
+        set_reason(REASON_FAILED);
         for (slot * s : jobs_of) {
             drafter_->rewind(s->id, s->n_past());
             s->taps.clear(s->n_past());
         }
-        watch.lap(times_.draft);
-        return;
+        return 0;
     }
-    const double draft_ms = watch.lap(times_.draft);
+    watch.lap(draft_ms);
     int32_t n_denoised = 0, n_injected = 0;
     for (size_t i = 0; i < jobs.size(); ++i) {
+        slot & s = *jobs_of[i];
         n_injected += jobs[i].n_inject;
         n_denoised += jobs[i].denoise;
-        jobs_of[i]->taps.clear(drafter_->next_pos(jobs_of[i]->id));
-        jobs_of[i]->drafted = std::move(drafts[i]);
+        s.taps.clear(drafter_->next_pos(s.id));
+        s.drafted = std::move(drafts[i]);
+        if (jobs[i].denoise) {
+            s.n_denoised = length;
+            s.draft_ms   = draft_ms;
+        }
     }
-    drafted_ms_ = n_denoised > 0 ? draft_ms : 0;
-    if (pure_ && n_denoised > 0 && n_injected <= 2 * n_denoised * length) {
+    if (n_denoised == 0) {
+        return 0;
+    }
+    ++chosen_lengths_[length];
+    drafted_ms_ = draft_ms;
+    if (pure_ && n_injected <= 2 * n_denoised * length) {
         draft_cost_.observe(n_denoised * length, draft_ms);
     }
+    return draft_ms;
+}
 
-    // grow: chains until the target takes parents; the values decide how many nodes each slot's tree gets
+// The best tree for each slot: as large as a fixed budget says, or of the count that pays best over all slots.
+void engine::grow_trees(const std::vector<slot *> & writing, double draft_ms) {
     std::vector<std::vector<float>> values;
     std::vector<slot *> automatic;
     int32_t n_fixed = 0;
     for (slot * s : writing) {
-        if (s->drafted.length > 1) {
-            s->next = grow(s->drafted, s->anchor, max_nodes(*s), 1);
+        s->reason = reason_;
+        const int32_t most = max_nodes(*s);
+        if (most > 1) {
+            if (lookup_ && !s->block) {
+                s->quoted = s->text.find(s->tokens, s->anchor, std::min({ max_depth(*s), s->depth, LOOKUP_LENGTH }));
+                s->quoted.odds = s->seen.quotes.at(s->quoted.matched);
+            }
+            growth how;
+            how.budget = most;
+            how.width  = s->width;
+            how.depth  = std::min(max_depth(*s), s->depth);
+            how.odds   = &s->seen.odds;
+            how.quoted = s->quoted.matched > 0 ? &s->quoted : nullptr;
+            s->next    = grow(s->drafted, s->anchor, how);
         }
-        if (s->budget != 0 || s->drafted.length <= 1) {
+        if (s->budget != 0) {
             n_fixed += s->next.size();
             continue;
         }
-        std::vector<float> v;
-        float value = 1;
+        std::vector<float>   v, drafted;
+        std::vector<int32_t> depths;
         for (int32_t i = 1; i < s->next.size(); ++i) {
-            v.push_back(value *= s->seen.odds.apply(s->next.nodes[i].prob));
+            const node & n = s->next.nodes[i];
+            v.push_back(n.value);
+            if (n.candidate >= 0) {
+                drafted.push_back(n.value);
+                depths.push_back(n.depth);
+            }
+        }
+        if (s->drafted.length > 1) {
+            s->seen.values.observe(s->drafted.length, block_lengths(), depths, drafted);
         }
         values.push_back(std::move(v));
         automatic.push_back(s);
     }
-    if (!automatic.empty()) {
-        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, n_rows_max_ - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
-        for (size_t i = 0; i < automatic.size(); ++i) {
-            automatic[i]->next.nodes.resize(choice.per_slot[i]);
+    // Trees with a fixed budget must leave every other slot its anchor.
+    const int32_t room = max_tree_rows() - (int32_t) automatic.size();
+    for (auto it = writing.rbegin(); n_fixed > room && it != writing.rend(); ++it) {
+        if ((*it)->budget != 0) {
+            const int32_t cut = std::min(n_fixed - room, (*it)->next.size() - 1);
+            (*it)->next.nodes.resize((*it)->next.size() - cut);
+            n_fixed -= cut;
         }
     }
-    // Fixed budgets of many slots must still fit one pass.
-    int32_t rows = 0;
+    if (!automatic.empty()) {
+        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, max_tree_rows() - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
+        promised_ = choice.gain;
+        for (size_t i = 0; i < automatic.size(); ++i) {
+            slot & s = *automatic[i];
+            s.next.nodes.resize(choice.per_slot[i]);
+            if (draft_ms == 0 && s.next.size() > 1) {
+                s.reason = REASON_QUOTES;
+            }
+        }
+    }
     for (slot * s : writing) {
-        rows += s->next.size();
+        if (s->budget != 0) {
+            for (int32_t i = 0; i < s->next.size(); ++i) {
+                promised_ += s->next.nodes[i].value;
+            }
+        }
+        // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen without looking.
+        if (s->block && s->next.size() > 1) {
+            s->drawn = draw_chain(s->drafted, s->anchor, s->next.size() - 1, s->chain->shape(), s->chain->luck());
+            s->next  = s->drawn.to_tree();
+        }
     }
-    for (auto it = writing.rbegin(); rows > n_rows_max_ && it != writing.rend(); ++it) {
-        const int32_t cut = std::min(rows - n_rows_max_, (*it)->next.size() - 1);
-        (*it)->next.nodes.resize((*it)->next.size() - cut);
-        rows -= cut;
-    }
-    watch.lap(times_.grow);
 }
 
-// How much of the block to denoise for these slots, 1 = nothing.
-int32_t engine::choose_block(const std::vector<slot *> & drafting) {
-    if (drafting.empty()) {
-        return 1;
-    }
-    int32_t fixed = 1, most = 1;
-    std::vector<const survival *> depths;
-    for (const slot * s : drafting) {
-        most = std::max(most, max_nodes(*s));
-        if (s->budget != 0) {
-            fixed = std::max(fixed, max_nodes(*s));
-        } else {
-            depths.push_back(&s->seen.depths);
-        }
-    }
-    if (depths.empty() || verify_cost_.empty()) {
-        return std::max(fixed, most);
-    }
-    std::vector<int32_t> lengths;   // up to the first that holds what the slots may use
+// Block lengths to choose from, up to the first that holds what the drafter or the user allows.
+std::vector<int32_t> engine::block_lengths() const {
+    std::vector<int32_t> lengths;
+    const int32_t most = std::min(drafter_->block_size(), draft_n_max_ + 1);
     for (const int32_t n : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
         lengths.push_back(std::min(n, drafter_->block_size()));
         if (lengths.back() >= most) {
             break;
         }
     }
-    last_choice_ = choose_length(depths, lengths, verify_cost_, draft_cost_, other_ms_);
+    return lengths;
+}
+
+// How much of the block to denoise for these slots, 1 = nothing.
+int32_t engine::choose_block(const std::vector<slot *> & drafting) {
+    if (drafting.empty()) {
+        set_reason(REASON_OFF);
+        return 1;
+    }
+    int32_t fixed = 1, most = 1;
+    std::vector<const value_profile *> profiles;
+    for (const slot * s : drafting) {
+        // A tree of N nodes may be N - 1 deep, and its likeliest path often is.
+        const int32_t depth = std::min({ max_depth(*s), s->depth, drafter_->block_size() - 1 });
+        most = std::max(most, 1 + depth);
+        if (s->budget != 0) {
+            fixed = std::max(fixed, std::min(1 + depth, s->width > 1 ? DFLASH_MAX_NODES : s->budget));
+        } else {
+            profiles.push_back(&s->seen.values);
+        }
+    }
+    std::vector<int32_t> lengths = block_lengths();
+    while (lengths.size() > 1 && lengths[lengths.size() - 2] >= most) {
+        lengths.pop_back();
+    }
     if (fixed > 1) {
-        last_reason_ = "fixed budget";
+        set_reason(REASON_FIXED);
+        if (profiles.empty()) {
+            return fixed;
+        }
+    }
+    last_choice_ = choose_length(profiles, lengths, verify_cost_, draft_cost_, other_ms_, max_tree_rows());
+    if (fixed > 1) {
         return std::max(fixed, last_choice_.length);
     }
     if (!switch_.draft_now()) {
         since_plain_ = 0;
-        last_reason_ = "plain decoding is faster";
+        set_reason(REASON_PLAIN);
         return 1;
     }
-    if (last_choice_.gain < 2.0 * drafting.size() && ++since_plain_ >= REFRESH) {
+    if (last_choice_.rate > 0 && last_choice_.rate < 1.3 * plain_rate((int32_t) drafting.size()) && ++since_plain_ >= REFRESH) {
         since_plain_ = 0;
-        last_reason_ = "plain step to measure";
+        set_reason(REASON_REFRESH);
         return 1;
     }
-    last_reason_ = "drafting pays";
+    set_reason(REASON_PAYS);
     return last_choice_.length;
 }
 

@@ -2,16 +2,20 @@
 
 #pragma once
 
+#include "block_accept.h"
 #include "budget.h"
 #include "dflash.h"
 #include "drafter.h"
+#include "lookup.h"
 #include "sampling.h"
 #include "tree.h"
 #include "walk.h"
 
 #include "llama.h"
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -46,8 +50,9 @@ struct pending_taps {
 
 // What a slot has learned about its drafts.
 struct experience {
-    survival    depths;
-    calibration odds;
+    value_profile  values;
+    calibration    odds;
+    quotation_odds quotes;
 };
 
 struct slot {
@@ -61,11 +66,20 @@ struct slot {
     std::unique_ptr<sampler> chain;
     int32_t n_predict = -1;
     int32_t budget    = 0;             // effective: 0 auto, 1 plain, N fixed
+    int32_t width     = 1;             // children per node: 1 chains
+    int32_t depth     = 0;             // most draft tokens on a path
+    bool    block     = false;         // block verification instead of sample-and-match
     bool    greedy    = false;         // temperature 0
     // the next pass
-    int32_t anchor = -1;
-    tree    next;                      // node 0 is the anchor
-    draft   drafted;                   // what `next` grew from
+    int32_t     anchor = -1;
+    tree        next;                  // node 0 is the anchor
+    draft       drafted;               // what `next` grew from
+    drawn_chain drawn;                 // block verification: what `next` was drawn as
+    quotation   quoted;                // prompt lookup
+    double      promised = 0;          // expected tokens of the step
+    int32_t     n_denoised = 0;        // block length of the drafter pass behind `next`, 0: none
+    double      draft_ms = 0;          // that pass
+    const char * reason = "";
     // this pass
     int32_t first_row = 0;             // first row of the slot in the batch
     int32_t n_rows    = 0;             // a prompt chunk's or a tree's
@@ -75,6 +89,7 @@ struct slot {
     // drafting
     pending_taps taps;
     experience   seen;
+    text_index   text;                 // of `tokens`
     // result of this step
     std::vector<int32_t> emitted;
     dflash_update        update = {};
@@ -90,12 +105,13 @@ struct slot {
 
 // Milliseconds since load, by phase.
 struct phase_times {
-    double plan = 0, verify = 0, walk = 0, commit = 0, draft = 0, grow = 0;
+    double plan = 0, verify = 0, walk = 0, commit = 0, draft = 0, grow = 0, step = 0;
 };
 
 class engine {
   public:
     engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
+    ~engine();
 
     void    check(const dflash_request & request) const;
     void    submit(int32_t slot, const dflash_request & request);
@@ -106,6 +122,9 @@ class engine {
 
     void score(int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit);
     void probe(int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
+
+    void tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
+    std::string cells() const;
 
     const slot & at(int32_t slot) const;
     std::string info() const;
@@ -121,6 +140,8 @@ class engine {
     void walk_slots();
     void commit();
     void draft_and_grow();
+    double draft_blocks(const std::vector<slot *> & writing, int32_t length);   // returns ms of the drafter pass
+    void   grow_trees(const std::vector<slot *> & writing, double draft_ms);
 
     slot &  idle_slot(int32_t slot);
     void    check_tokens(const dflash_request & request) const;
@@ -133,11 +154,17 @@ class engine {
     void    fail(slot & s, const std::string & why);
     void    forget(slot & s);                            // target and drafter state of a slot
     int32_t reuse_prefix(slot & s, int32_t n_common);
+    int32_t max_depth(const slot & s) const;
     int32_t max_nodes(const slot & s) const;
     int32_t choose_block(const std::vector<slot *> & slots);
+    std::vector<int32_t> block_lengths() const;
+    void    set_reason(const char * why);
     void    learn_costs(double verify_ms);
     double  plain_rate(int32_t n_slots) const;           // tokens per ms
     void    measure_costs(bool all);
+    bool    read_costs();
+    void    write_costs() const;
+    int32_t max_tree_rows() const { return std::min(n_rows_max_, n_outputs_max_); }
     int     process();
     void    process_or_throw(const char * what);
     template <class Look, class Then> void feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what, Look && look, Then && then);
@@ -152,9 +179,12 @@ class engine {
 
     std::vector<slot> slots_;
     int32_t n_ctx_slot_ = 0, n_rows_max_ = 0, n_outputs_max_ = 0;
-    int32_t budget_ = 0, draft_n_max_ = 0;
+    int32_t budget_ = 0, draft_n_max_ = 0, draft_mode_ = DFLASH_DRAFT_TREE, accept_ = DFLASH_ACCEPT_MATCH;
+    bool    lookup_ = false, unified_ = true;
+    std::string cost_cache_, cost_source_ = "none";
     int32_t pad_seq_ = -1;                               // sequence of padding rows, -1: passes are not padded
     std::string no_draft_;                               // why this target cannot verify drafts, empty if it can
+    std::string no_tree_;                                // why it can verify only chains, empty if it can
 
     // this step
     int32_t n_rows_ = 0, n_tree_rows_ = 0, n_pad_rows_ = 0;
@@ -166,12 +196,18 @@ class engine {
     int32_t    last_rows_ = 0;
     draft_switch  switch_;
     double        drafted_ms_ = 0;                       // of the drafter pass that the next step verifies, 0: none
+    double        promised_ = 0;                         // expected tokens of the next step
     int32_t       since_plain_ = 0;                      // drafted steps since a plain one
     experience    last_seen_[2];                         // of the last answers, sampled and greedy: where a new one starts
     length_choice last_choice_;
-    std::string   last_reason_;
+    const char *  reason_ = "";                          // of the last choice
 
-    int64_t n_steps_ = 0, n_passes_ = 0, n_row_total_ = 0, n_generated_ = 0;
+    // what was chosen, how often
+    std::map<int32_t, int64_t>     chosen_nodes_, chosen_lengths_;
+    std::map<std::string, int64_t> chosen_reasons_;
+    std::string                    last_failure_;        // of the drafter
+
+    int64_t n_steps_ = 0, n_passes_ = 0, n_row_total_ = 0, n_generated_ = 0, n_quoted_ = 0, n_quoted_accepted_ = 0;
     phase_times times_;
     std::atomic<bool> interrupted_{ false };
 };

@@ -16,6 +16,8 @@ class token_gate {
     // Throws std::invalid_argument that names the field.
     token_gate(const llama_vocab * vocab, const common_params_sampling & params);
 
+    // Whether there is neither a grammar nor a budget: everything is allowed, for good.
+    bool open() const { return !grammar_ && !budget_; }
     // Whether the budget has run out and its end sequence is being forced: only mask() knows the token then.
     bool forces() const;
     bool allows(llama_token token) const;

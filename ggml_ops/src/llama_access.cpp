@@ -1,5 +1,7 @@
 #include "llama_access.h"
 
+#include "llama-kv-cache-iswa.h"
+#include "llama-kv-cache.h"
 #include "llama-model.h"
 
 #include <algorithm>
@@ -133,6 +135,38 @@ bool access_has_tap(const llama_model * model, int32_t layer) {
     const int32_t n_layer = (int32_t) model->hparams.n_layer();
     const auto in = [&](const auto & list) { return std::find(list.begin(), list.end(), model->arch) != list.end(); };
     return layer >= 0 && (layer < n_layer ? in(taps) : layer == n_layer && in(after_last));
+}
+
+std::vector<cell_table> access_cells(const llama_context * ctx) {
+    std::vector<const llama_kv_cache *> caches;
+    const llama_memory_i * mem = llama_get_memory(ctx);
+    if (const auto * kv = dynamic_cast<const llama_kv_cache *>(mem)) {
+        caches = { kv };
+    } else if (const auto * iswa = dynamic_cast<const llama_kv_cache_iswa *>(mem)) {
+        caches = { iswa->get_base(), iswa->get_swa() };
+    }
+    std::vector<cell_table> tables;
+    for (const llama_kv_cache * kv : caches) {
+        cell_table table = { (int32_t) kv->get_size(), {} };
+        for (uint32_t s = 0; s < kv->get_n_stream(); ++s) {   // with several streams, sequence s has stream s
+            const llama_kv_cells & cells = kv->get_cells((llama_seq_id) s);
+            table.streams.emplace_back();
+            for (uint32_t i = 0; i < cells.size(); ++i) {
+                if (cells.is_empty(i)) {
+                    continue;
+                }
+                cell c = { (int32_t) i, cells.pos_get(i), {} };
+                for (llama_seq_id seq = 0; seq < (llama_seq_id) kv->get_n_seq_max(); ++seq) {
+                    if (cells.seq_has(i, seq)) {
+                        c.seqs.push_back(seq);
+                    }
+                }
+                table.streams.back().push_back(c);
+            }
+        }
+        tables.push_back(table);
+    }
+    return tables;
 }
 
 }  // namespace dflash

@@ -73,6 +73,18 @@ struct target_heads {
 };
 LLAMA_API target_heads access_heads(const llama_model * model);
 
+// What a KV cache's cells hold. iSWA has two caches; a memory without cells has none.
+struct cell {
+    int32_t index;
+    int32_t pos;
+    std::vector<int32_t> seqs;
+};
+struct cell_table {
+    int32_t size;
+    std::vector<std::vector<cell>> streams;   // cells in use
+};
+LLAMA_API std::vector<cell_table> access_cells(const llama_context * ctx);
+
 LLAMA_API std::vector<ggml_backend_dev_t> access_devices(const llama_model * model);
 LLAMA_API std::string access_arch(const llama_model * model);
 // Whether the architecture's graph offers the input of layer `layer` as a tap (others would abort when asked).

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
@@ -113,6 +115,12 @@ engine::engine(const dflash_engine_params & p, dflash_progress_callback progress
     measure_costs(p.warmup);
 }
 
+engine::~engine() {
+    if (n_steps_ > 0) {
+        write_costs();   // what passes cost in use
+    }
+}
+
 void engine::load(const dflash_engine_params & p, dflash_progress_callback progress, void * user) {
     if (!p.model || !*p.model) {
         throw status_error(DFLASH_ERROR_ARG, "model is empty: give the path of a target GGUF");
@@ -122,6 +130,8 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     check_range("n_ubatch", p.n_ubatch, 64, 1 << 20);
     check_range("budget", p.budget, 0, DFLASH_MAX_NODES);
     check_range("draft_n_max", p.draft_n_max, 0, DFLASH_MAX_NODES - 1);
+    check_range("draft", p.draft, DFLASH_DRAFT_OFF, DFLASH_DRAFT_TREE);
+    check_range("accept", p.accept, DFLASH_ACCEPT_MATCH, DFLASH_ACCEPT_BLOCK);
     check_range("n_ctx", p.n_ctx, 0, 1 << 30);
     check_range("flash_attn", p.flash_attn, -1, 1);
     const ggml_type type_k = cache_type(p.type_k, "type_k", false), type_v = cache_type(p.type_v, "type_v", false);
@@ -156,13 +166,18 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     n_outputs_max_ = std::min<int32_t>(n_rows_max_, std::max<int32_t>(64, (int32_t) p.n_slots * block));
     draft_n_max_   = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
     budget_        = p.budget;
+    draft_mode_    = p.draft;
+    accept_        = p.accept;
+    lookup_        = p.lookup;
+    unified_       = p.kv_unified;
+    cost_cache_    = p.cost_cache ? p.cost_cache : "";
 
     const bool recurrent = is_recurrent();
     llama_context_params cp = llama_context_default_params();
-    cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots + PAD_CELLS;
+    cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots + (unified_ ? PAD_CELLS : 0);
     cp.n_batch         = std::max<uint32_t>(p.n_batch, (uint32_t) n_rows_max_);
     cp.n_ubatch        = p.n_ubatch;
-    cp.n_seq_max       = p.n_slots + 1;   // one for padding rows
+    cp.n_seq_max       = p.n_slots + unified_;   // one for padding rows
     cp.n_rs_seq        = recurrent && has_drafter ? (uint32_t) draft_n_max_ : 0;
     cp.n_outputs_max   = (uint32_t) n_outputs_max_;
     cp.n_outputs_max_per_seq = 0;
@@ -172,7 +187,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     cp.type_k          = type_k;
     cp.type_v          = type_v;
     cp.swa_full        = p.swa_full;
-    cp.kv_unified      = true;   // rows of all slots share one pass, whatever their number
+    cp.kv_unified      = unified_;   // one stream: rows of all slots share one pass, whatever their number
     cp.no_perf         = false;
     cp.abort_callback  = [](void * e) { return ((engine *) e)->interrupted_.load(); };
     cp.abort_callback_data = this;
@@ -189,6 +204,10 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) + " tokens could be created: " + logged_error() + " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
     batch_.reset(llama_batch_ext_init(ctx_.get()));
+    if (!llama_memory_can_tree(llama_get_memory(ctx_.get()))) {
+        no_tree_ = "the memory of the architecture " + access_arch(model_.get()) + " holds " + (recurrent ? "one state per sequence" : "data derived from positions") +
+            ": it cannot keep siblings apart";
+    }
 
     if (has_drafter) {
         if (recurrent && (int32_t) llama_n_rs_seq(ctx_.get()) < draft_n_max_) {
@@ -204,6 +223,9 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         dp.type_k     = type_k_draft;
         dp.type_v     = type_v_draft;
         drafter_ = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
+        if (accept_ == DFLASH_ACCEPT_BLOCK && !drafter_->lattice()) {
+            throw status_error(DFLASH_ERROR_ARG, "accept is block, which needs a DFlash 2 drafter: only its lattice has joint probabilities");
+        }
         for (const int32_t layer : drafter_->weights().target_layers) {
             llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
         }
@@ -241,9 +263,14 @@ void engine::measure_costs(bool all) {
         return ms;
     };
 
-    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, std::max(16, (int32_t) slots_.size() * (drafter_ ? drafter_->block_size() : 1)) });
-    pass(std::min(2, widest));   // first touch of the weights
-    rebuild_ms_ = INFINITY;      // the least that a new graph cost is the least noisy
+    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, drafter_ ? DFLASH_MAX_NODES : std::max(16, (int32_t) slots_.size()) });
+    pass(std::min(2, widest));   // first touch of the weights, and a graph that cannot be built shows here
+    const bool known = all && read_costs();
+    all = all && !known;
+    if (!known) {
+        rebuild_ms_  = INFINITY;   // the least that a new graph cost is the least noisy
+        cost_source_ = all ? "measured" : "none";
+    }
     std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };   // the most telling first: slow machines get no further
     for (int32_t rows = 5; rows <= 64; ++rows) {
         if (rows < 16 || rows % 4 == 0) {
@@ -263,7 +290,7 @@ void engine::measure_costs(bool all) {
     }
     rebuild_ms_ = std::isfinite(rebuild_ms_) ? rebuild_ms_ : 0;
     // A recurrent target would keep a whole state for the padding rows.
-    if (verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !is_recurrent()) {
+    if (unified_ && verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !is_recurrent()) {
         pad_seq_ = (int32_t) slots_.size();
     }
     if (drafter_) {
@@ -295,11 +322,87 @@ void engine::measure_costs(bool all) {
             }
         }
     }
+    if (all) {
+        write_costs();
+    }
     llama_memory_clear(llama_get_memory(ctx_.get()), true);
     for (slot & other : slots_) {
         forget(other);
     }
     s.n_rows = 0;
+}
+
+// ---- pass times on disk ----
+
+namespace {
+
+constexpr int32_t COST_FORMAT = 1;
+
+json curve_json(const cost_curve & c) {
+    json j = json::object();
+    for (const auto & [rows, ms] : c.points()) {
+        j[std::to_string(rows)] = ms;
+    }
+    return j;
+}
+
+bool read_curve(const json & j, cost_curve & c) {
+    if (!j.is_object()) {
+        return false;
+    }
+    for (const auto & [key, value] : j.items()) {
+        const long   rows = std::strtol(key.c_str(), nullptr, 10);
+        const double ms   = value.is_number() ? value.get<double>() : -1;
+        if (rows < 1 || rows > (1 << 20) || !(ms > 0) || !(ms < 1e9)) {
+            return false;
+        }
+        c.set((int32_t) rows, ms);
+    }
+    return true;
+}
+
+}  // namespace
+
+// A file that cannot be read, or says something impossible, is as good as none.
+bool engine::read_costs() {
+    std::ifstream in(cost_cache_);
+    if (cost_cache_.empty() || !in) {
+        return false;
+    }
+    const json j = json::parse(in, nullptr, false);
+    cost_curve verify, draft;
+    if (!j.is_object() || j.value("format", json()) != json(COST_FORMAT) || !read_curve(j.value("verify_ms", json()), verify) || !read_curve(j.value("draft_ms", json()), draft) ||
+            !j.value("rebuild_ms", json()).is_number() || verify.empty() || draft.empty() != !drafter_) {
+        return false;
+    }
+    verify_cost_ = verify;
+    draft_cost_  = draft;
+    rebuild_ms_  = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
+    cost_source_ = "cache";
+    return true;
+}
+
+// Best effort: a full disk costs nothing but the next start's measurement.
+void engine::write_costs() const {
+    if (cost_cache_.empty() || verify_cost_.empty() || cost_source_ == "none") {
+        return;
+    }
+    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify_cost_) }, { "draft_ms", curve_json(draft_cost_) }, { "rebuild_ms", rebuild_ms_ } };
+    const std::string part = cost_cache_ + "." + std::to_string(llama_time_us()) + ".part";
+    {
+        std::ofstream out(part);
+        out << j.dump(1) << "\n";
+        if (!out) {
+            std::remove(part.c_str());
+            return;
+        }
+    }
+#ifdef _WIN32
+    std::remove(cost_cache_.c_str());   // rename() does not replace there
+#endif
+    if (std::rename(part.c_str(), cost_cache_.c_str()) != 0) {
+        std::remove(part.c_str());
+    }
 }
 
 // ---- what the engine tells ----
@@ -316,10 +419,14 @@ json describe(const llama_model * m) {
     };
 }
 
-json curve_json(const cost_curve & c) {
+template <class Map> json counts_json(const Map & counts) {
     json j = json::object();
-    for (const auto & [rows, ms] : c.points()) {
-        j[std::to_string(rows)] = ms;
+    for (const auto & [key, n] : counts) {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(key)>>) {
+            j[std::to_string(key)] = n;
+        } else {
+            j[key] = n;
+        }
     }
     return j;
 }
@@ -336,6 +443,7 @@ std::string engine::info() const {
         { "target", describe(model_.get()) }, { "drafter", nullptr },
         { "n_ctx_slot", n_ctx_slot_ }, { "n_slots", slots_.size() }, { "n_rows_max", n_rows_max_ },
         { "bos_token", llama_vocab_bos(vocab()) }, { "eos_token", llama_vocab_eos(vocab()) }, { "add_bos", llama_vocab_get_add_bos(vocab()) },
+        { "no_tree", no_tree_ }, { "kv_unified", unified_ },
         { "chat_template", common_chat_templates_source(templates_.get()) },
         { "memory", { { "target", llama_model_size(model_.get()) }, { "context", context }, { "compute", compute } } },
     };
@@ -360,11 +468,15 @@ std::string engine::stats() const {
     const json j = {
         { "steps", n_steps_ }, { "passes", n_passes_ }, { "rows", n_row_total_ }, { "tokens", n_generated_ },
         { "t_plan_ms", times_.plan }, { "t_verify_ms", times_.verify }, { "t_walk_ms", times_.walk }, { "t_commit_ms", times_.commit },
-        { "t_draft_ms", times_.draft }, { "t_grow_ms", times_.grow },
-        { "graphs_reused_target", perf.n_reused },
+        { "t_draft_ms", times_.draft }, { "t_grow_ms", times_.grow }, { "t_step_ms", times_.step },
+        { "t_other_ms", std::max(0.0, times_.step - times_.plan - times_.verify - times_.walk - times_.commit - times_.draft - times_.grow) },
+        { "graphs_reused_target", perf.n_reused }, { "graphs_built_target", std::max<int64_t>(0, n_passes_ - perf.n_reused) },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 }, { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
         { "cost_verify_ms", curve_json(verify_cost_) }, { "cost_draft_ms", curve_json(draft_cost_) }, { "cost_other_ms", other_ms_ }, { "cost_rebuild_ms", rebuild_ms_ },
-        { "choice", { { "length", last_choice_.length }, { "rate", last_choice_.rate }, { "plain_rate", plain_rate(1) }, { "drafted_rate", switch_.rate() }, { "resting", switch_.resting() }, { "reason", last_reason_ } } },
+        { "cost_source", cost_source_ },
+        { "choices", { { "nodes", counts_json(chosen_nodes_) }, { "lengths", counts_json(chosen_lengths_) }, { "reasons", counts_json(chosen_reasons_) } } },
+        { "lookup", { { "drafted", n_quoted_ }, { "accepted", n_quoted_accepted_ } } }, { "drafter_failure", last_failure_ },
+        { "choice", { { "length", last_choice_.length }, { "rate", last_choice_.rate }, { "plain_rate", plain_rate(1) }, { "drafted_rate", switch_.rate() }, { "resting", switch_.resting() }, { "reason", reason_ } } },
     };
     return j.dump();
 }

@@ -1,6 +1,9 @@
-// Open looks at a target and a drafter, for tests: teacher-forced scores, and one drafter pass with all of its outputs.
+// Open looks at a target and a drafter, for tests: teacher-forced scores, one drafter pass with all of its outputs, passes over any
+// trees, and the target's KV cells.
 
 #include "engine.h"
+
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -35,6 +38,7 @@ template <class Look, class Then> void engine::feed(slot & s, const int32_t * to
 void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
     slot & s = idle_slot(i);
     dflash_request r = {};
+    r.draft = r.accept = -1;
     r.tokens   = tokens;
     r.n_tokens = n;
     check_tokens(r);
@@ -64,6 +68,7 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
         throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
     }
     dflash_request r = {};
+    r.draft = r.accept = -1;
     r.tokens   = tokens;
     r.n_tokens = n;
     check_tokens(r);
@@ -84,6 +89,129 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     const int32_t k = drafter_->top_k();
     copy(full.ids, ids ? ids + k : nullptr);
     copy(full.scores, scores ? scores + (drafter_->lattice() ? k * k : k) : nullptr);
+}
+
+void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
+    const auto bad = [](int32_t tree, const std::string & why) {
+        throw status_error(DFLASH_ERROR_ARG, "trees[" + std::to_string(tree) + "]: " + why);
+    };
+    if (!trees || n_trees < 1) {
+        throw status_error(DFLASH_ERROR_ARG, "n_trees is " + std::to_string(n_trees) + ", must be at least 1");
+    }
+    std::vector<tree>     shapes(n_trees);
+    std::vector<slot *>   slots;
+    int32_t n_rows = 0, n_outputs = 0;
+    for (int32_t t = 0; t < n_trees; ++t) {
+        const dflash_tree_rows & in = trees[t];
+        slot & s = idle_slot(in.slot);
+        if (std::find(slots.begin(), slots.end(), &s) != slots.end()) {
+            bad(t, "slot " + std::to_string(in.slot) + " has another tree in this pass");
+        }
+        slots.push_back(&s);
+        if (in.n_nodes < 1 || !in.tokens || !in.parents) {
+            bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at least 1");
+        }
+        tree & shape = shapes[t];
+        for (int32_t i = 0; i < in.n_nodes; ++i) {
+            if (i == 0 ? in.parents[0] != -1 : in.parents[i] < 0 || in.parents[i] >= i) {
+                bad(t, "parents[" + std::to_string(i) + "] is " + std::to_string(in.parents[i]) + ", must be " + (i == 0 ? "-1" : "a smaller index"));
+            }
+            shape.nodes.push_back({ in.tokens[i], in.parents[i], i == 0 ? 0 : shape.nodes[in.parents[i]].depth + 1, 0, 1.0f, 1.0f });
+        }
+        dflash_request r = {};
+        r.draft = r.accept = -1;
+        r.tokens   = in.tokens;
+        r.n_tokens = in.n_nodes;
+        check_tokens(r);
+        if (s.n_past() + in.n_nodes > n_ctx_slot_) {
+            bad(t, std::to_string(s.n_past()) + " tokens and " + std::to_string(in.n_nodes) + " nodes are more than a slot's context of " + std::to_string(n_ctx_slot_));
+        }
+        if (!shape.is_chain()) {
+            if (!no_tree_.empty()) {
+                bad(t, no_tree_);
+            }
+            if (in.n_nodes > DFLASH_MAX_NODES) {
+                bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " + std::to_string(DFLASH_MAX_NODES));
+            }
+        } else if (in.n_path != 0 && in.n_path < in.n_nodes && is_recurrent()) {
+            bad(t, "a recurrent state cannot be rolled back to a part of the chain");
+        }
+        if (in.n_path < 0 || in.n_path > in.n_nodes || (in.n_path > 0 && !in.path)) {
+            bad(t, "n_path is " + std::to_string(in.n_path) + ", must be 0.." + std::to_string(in.n_nodes));
+        }
+        for (int32_t k = 0; k < in.n_path; ++k) {
+            if (in.path[k] < 0 || in.path[k] >= in.n_nodes || in.parents[in.path[k]] != (k == 0 ? -1 : in.path[k - 1])) {
+                bad(t, "path[" + std::to_string(k) + "] is not a child of the one before");
+            }
+        }
+        n_rows    += in.n_nodes;
+        n_outputs += in.logits ? in.n_nodes : 1;
+    }
+    if (n_rows > n_rows_max_ || n_outputs > n_outputs_max_) {
+        throw status_error(DFLASH_ERROR_ARG, std::to_string(n_rows) + " rows with " + std::to_string(n_outputs) + " outputs are more than one pass has (" + std::to_string(n_rows_max_) +
+            ", " + std::to_string(n_outputs_max_) + ")");
+    }
+
+    llama_batch_ext_clear(batch_.get());
+    n_rows_ = 0;
+    try {
+        for (int32_t t = 0; t < n_trees; ++t) {
+            slot & s = *slots[t];
+            s.first_row = n_rows_;
+            const bool chain = shapes[t].is_chain();
+            for (int32_t i = 0; i < shapes[t].size(); ++i) {
+                const node & n = shapes[t].nodes[i];
+                push_row(s.id, n.token, s.n_past() + n.depth, trees[t].logits || i == shapes[t].size() - 1);
+                if (!chain && i > 0) {
+                    llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
+                }
+            }
+        }
+        process_or_throw("tree_pass");
+    } catch (...) {
+        for (slot * s : slots) {
+            forget(*s);
+        }
+        throw;
+    }
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    for (int32_t t = 0; t < n_trees; ++t) {
+        const dflash_tree_rows & in = trees[t];
+        slot & s = *slots[t];
+        for (int32_t i = 0; in.logits && i < in.n_nodes; ++i) {
+            std::copy_n(llama_get_logits_ith(ctx_.get(), s.first_row + i), n_vocab, in.logits + (size_t) i * n_vocab);
+        }
+        llama_memory_t mem = llama_get_memory(ctx_.get());
+        const int32_t end = s.n_past() + in.n_path;
+        const bool kept = !shapes[t].is_chain() ? llama_memory_seq_commit(mem, s.id, in.path, in.n_path) : in.n_path == in.n_nodes || llama_memory_seq_rm(mem, s.id, end, -1);
+        for (int32_t k = 0; k < in.n_path; ++k) {
+            s.tokens.push_back(in.tokens[in.path[k]]);
+        }
+        if (drafter_) {   // its context does not follow
+            s.taps.clear(s.n_past());
+        }
+        if (!kept) {
+            forget(s);
+            throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
+        }
+    }
+}
+
+std::string engine::cells() const {
+    using json = nlohmann::ordered_json;
+    json caches = json::array();
+    for (const cell_table & cache : access_cells(ctx_.get())) {
+        json streams = json::array();
+        for (const auto & cells : cache.streams) {
+            json list = json::array();
+            for (const cell & c : cells) {
+                list.push_back({ c.index, c.pos, c.seqs });
+            }
+            streams.push_back({ { "used", cells.size() }, { "cells", list } });
+        }
+        caches.push_back({ { "size", cache.size }, { "streams", streams } });
+    }
+    return json{ { "caches", caches } }.dump();
 }
 
 }  // namespace dflash

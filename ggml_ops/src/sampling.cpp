@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <regex>
 
 namespace dflash {
@@ -370,6 +371,36 @@ bool keeps_best(common_sampler_type type) {
     }
 }
 
+// Whether all that the chain does is to bend a distribution and draw from it.
+bool draws_once(const common_params_sampling & p) {
+    return p.mirostat == 0 && p.temp > 0 && std::none_of(p.samplers.begin(), p.samplers.end(), [&](common_sampler_type type) {
+        return type == COMMON_SAMPLER_TYPE_ADAPTIVE_P || (type == COMMON_SAMPLER_TYPE_XTC && !idle(type, p));
+    });
+}
+
+draft_shape shape_of(const common_params_sampling & p) {
+    draft_shape s;
+    for (const common_sampler_type type : p.samplers) {
+        switch (type) {
+            case COMMON_SAMPLER_TYPE_TEMPERATURE: s.temperature = p.temp > 0 ? p.temp : 1; break;
+            case COMMON_SAMPLER_TYPE_TOP_K:       s.top_k = p.top_k; break;
+            case COMMON_SAMPLER_TYPE_TOP_P:       s.top_p = p.top_p; break;
+            case COMMON_SAMPLER_TYPE_MIN_P:       s.min_p = p.min_p; break;
+            default:                              break;
+        }
+    }
+    return s;
+}
+
+// Another stream than the chain's own, which has the same seed.
+uint64_t luck_seed(uint32_t seed) {
+    if (seed == LLAMA_DEFAULT_SEED) {
+        std::random_device device;
+        return (uint64_t(device()) << 32) | device();
+    }
+    return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"
+}
+
 constexpr int32_t MAX_SHORT_TOP_K = 1024;   // sorting more costs as much as the general way
 
 }  // namespace
@@ -398,7 +429,10 @@ sampler::sampler(const llama_model * model, common_params_sampling params) :
     top_k_   (params.top_k),
     shortcut_(find_shortcut(vocab_, params)),
     gate_    (vocab_, params),
-    chain_   (make_chain(model, std::move(params))) {
+    chain_   (make_chain(model, params)),
+    gives_distribution_(gate_.open() && draws_once(params)),
+    shape_   (shape_of(params)),
+    luck_    (luck_seed(params.seed)) {
 }
 
 // A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it refuses.
@@ -411,12 +445,20 @@ llama_token sampler::sample(const float * logits) {
     return gate_.allows(token) ? token : sample_all(logits, true);
 }
 
-llama_token sampler::sample(llama_context * ctx, int32_t i) {
+namespace {
+
+const float * logits_of(llama_context * ctx, int32_t i) {
     const float * logits = llama_get_logits_ith(ctx, i);
     if (!logits) {
         throw std::runtime_error("row " + std::to_string(i) + " has no logits");
     }
-    return sample(logits);
+    return logits;
+}
+
+}  // namespace
+
+llama_token sampler::sample(llama_context * ctx, int32_t i) {
+    return sample(logits_of(ctx, i));
 }
 
 // Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
@@ -428,15 +470,31 @@ llama_token sampler::sample_short(const float * logits) {
     }
 }
 
-llama_token sampler::sample_all(const float * logits, bool with_grammar) {
+void sampler::list_all(const float * logits) {
     candidates_.resize(llama_vocab_n_tokens(vocab_));
     for (llama_token token = 0; token < llama_token(candidates_.size()); ++token) {
         candidates_[token] = { token, logits[token], 0.0f };
     }
+}
+
+llama_token sampler::sample_all(const float * logits, bool with_grammar) {
+    list_all(logits);
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, false };
     gate_.mask(&all, with_grammar);
     return run_chain(false);
 }
+
+namespace {
+
+const llama_token_data & likeliest(const llama_token_data_array & all) {
+    const auto best = std::max_element(all.data, all.data + all.size, [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; });
+    if (all.size == 0 || !(best->logit > -INFINITY)) {
+        throw std::runtime_error("no token is left to sample: grammar, logit_bias and ignore_eos together forbid all of them");
+    }
+    return *best;
+}
+
+}  // namespace
 
 llama_token sampler::run_chain(bool sorted) {
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, sorted };
@@ -446,11 +504,7 @@ llama_token sampler::run_chain(bool sorted) {
         return all.data[all.selected].id;
     }
     // A dynamic temperature next to 0 overflows: its limit is the likeliest candidate.
-    const auto best = std::max_element(all.data, all.data + all.size, [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; });
-    if (all.size == 0 || !(best->logit > -INFINITY)) {
-        throw std::runtime_error("no token is left to sample: grammar, logit_bias and ignore_eos together forbid all of them");
-    }
-    return best->id;
+    return likeliest(all).id;
 }
 
 void sampler::accept(llama_token token) {
@@ -460,6 +514,78 @@ void sampler::accept(llama_token token) {
 
 void sampler::accept_prompt(llama_token token) {
     llama_sampler_accept(common_sampler_get(chain_.get()), token);
+}
+
+// ---- block verification ----
+
+// Copies of the single samplers, not of the common_sampler, whose copy keeps pointers into the original.
+sampler::ahead::ahead(sampler & of) : of_(of) {
+    llama_sampler * chain = common_sampler_get(of.chain_.get());
+    for (int32_t i = 0; i + 1 < llama_sampler_chain_n(chain); ++i) {
+        chain_.emplace_back(llama_sampler_clone(llama_sampler_chain_get(chain, i)));
+    }
+}
+
+const std::vector<token_prob> & sampler::ahead::distribution(const float * logits) {
+    of_.row_.scan(logits, llama_vocab_n_tokens(of_.vocab_));
+    const bool sorted = of_.shortcut_ == shortcut::top_k && of_.row_.top(of_.top_k_, of_.candidates_);
+    if (!sorted) {
+        of_.list_all(logits);
+    }
+    llama_token_data_array all = { of_.candidates_.data(), of_.candidates_.size(), -1, sorted };
+    for (const llama_sampler_ptr & one : chain_) {
+        llama_sampler_apply(one.get(), &all);
+    }
+
+    // As llama.cpp's last sampler: float exponentials, their sum in double.
+    const llama_token_data best = likeliest(all);
+    found_.clear();
+    double sum = 0;
+    for (size_t i = 0; i < all.size; ++i) {
+        const float weight = std::exp(all.data[i].logit - best.logit);
+        if (weight > 0) {
+            found_.push_back({ all.data[i].id, weight });
+            sum += weight;
+        }
+    }
+    if (!(sum > 0) || !std::isfinite(sum)) {
+        found_ = { { best.id, 1.0 } };   // an overflow, as in run_chain()
+        sum = 1;
+    }
+    for (token_prob & t : found_) {
+        t.prob /= sum;
+    }
+    return found_;
+}
+
+const std::vector<token_prob> & sampler::ahead::distribution(llama_context * ctx, int32_t i) {
+    return distribution(logits_of(ctx, i));
+}
+
+void sampler::ahead::accept(llama_token token) {
+    for (const llama_sampler_ptr & one : chain_) {
+        llama_sampler_accept(one.get(), token);
+    }
+}
+
+walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row, const std::function<bool(int32_t)> & ends) {
+    sampler::ahead ahead(s);
+    const block_result block = block_accept(chain, [&](int32_t i) -> const std::vector<token_prob> & {
+        if (i > 0) {
+            ahead.accept(chain.tokens[i - 1]);
+        }
+        return ahead.distribution(ctx, first_row + i);
+    }, s.luck());
+
+    walk_result r;
+    for (int32_t i = 0; i <= block.accepted && !r.stopped; ++i) {
+        const llama_token token = i < block.accepted ? chain.tokens[i] : block.bonus;
+        s.accept(token);
+        r.path.push_back(i);
+        r.tokens.push_back(token);
+        r.stopped = ends(token);
+    }
+    return r;
 }
 
 }  // namespace dflash

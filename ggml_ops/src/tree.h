@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include "calibration.h"
+#include "lookup.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -31,11 +34,13 @@ struct draft {
 
 struct node {
     int32_t token;
-    int32_t parent;      // index into the tree, -1 for the anchor
-    int32_t depth;       // 0 for the anchor
-    int32_t candidate;   // index into the draft's candidates at this depth
-    float   prob;        // draft probability given the parent
-    float   value;       // product of the probabilities on the path: chance that the walk gets here
+    int32_t parent;          // index into the tree, -1 for the anchor
+    int32_t depth;           // 0 for the anchor
+    int32_t candidate;       // index into the draft's candidates at this depth, -1: not among them
+    float   prob;            // draft probability given the parent, 0: not among the candidates
+    float   value;           // chance that the walk gets here: product over the path
+    bool    first  = true;   // the likeliest of the parent's candidates
+    int32_t quoted = 0;      // the path from the anchor is this many tokens of the quotation, 0: it is not
 };
 
 // Node 0 is the anchor; parents come before their children. A chain is a tree with one leaf.
@@ -43,13 +48,24 @@ struct tree {
     std::vector<node> nodes;
 
     int32_t size() const { return (int32_t) nodes.size(); }
+    int32_t depth() const;
     bool is_chain() const;
     // The child of `parent` that carries `token`, -1 if there is none.
     int32_t child(int32_t parent, int32_t token) const;
 };
 
-// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989).
-// `width` bounds the children per node; 1 gives a chain. Nodes come out in order of falling value.
-tree grow(const draft & d, int32_t anchor, int32_t budget, int32_t width);
+// How a tree may grow.
+struct growth {
+    int32_t budget = 1;                       // nodes, the anchor counted
+    int32_t width  = 1;                       // children per node; 1 gives a chain
+    int32_t depth  = INT32_MAX;               // longest path below the anchor
+    const calibration * odds      = nullptr;  // null: the drafter's probabilities are taken at their word
+    const quotation   * quoted    = nullptr;  // a branch from prompt lookup, or null
+};
+
+// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). From a lattice each
+// child's probability is conditional on its parent. A quotation is one more candidate at each node along it. Nodes come out in
+// order of falling value, so that the first n of them are the best tree of n nodes.
+tree grow(const draft & d, int32_t anchor, const growth & how);
 
 }  // namespace dflash

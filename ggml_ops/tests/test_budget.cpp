@@ -1,4 +1,4 @@
-// Cost curves, calibration, and the two choices: how many nodes, how long a block.
+// Cost curves and the choices: how many nodes, how long a block, whether to draft.
 
 #include "budget.h"
 
@@ -77,37 +77,52 @@ static void nodes_against_brute_force() {
     CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 5, 16).n_nodes == 4);
 }
 
-static void calibrates() {
-    calibration c;
-    CHECK(std::fabs(c.apply(0.7f) - 0.7f) < 1e-6);        // nothing seen: the drafter's word
-    for (int i = 0; i < 500; ++i) { c.observe(0.7f, i % 10 == 0); }
-    CHECK(c.apply(0.7f) < 0.2f);                           // an overconfident drafter
-    CHECK(std::fabs(c.apply(0.05f) - 0.05f) < 1e-6);      // other bins untouched
-    for (const float p : { 0.0f, 1.0f, 1e-30f }) { CHECK(c.apply(p) >= 0 && c.apply(p) <= 1); }
+// A drafter whose every block is worth `values`, one node per depth.
+static value_profile profile(const std::vector<int32_t> & lengths, int32_t length, float chance, int times = 10) {
+    value_profile p;
+    std::vector<int32_t> depths;
+    std::vector<float>   values;
+    float value = 1;
+    for (int32_t d = 1; d < length; ++d) {
+        depths.push_back(d);
+        values.push_back(value *= chance);
+    }
+    for (int i = 0; i < times; ++i) {
+        p.observe(length, lengths, depths, values);
+    }
+    return p;
 }
 
 static void lengths() {
     cost_curve verify = stepped(), draft;
     draft.set(4, 3);
     draft.set(16, 9);
-    survival good, bad;
-    CHECK(choose_length({}, { 4, 16 }, verify, draft, 0).length == 1);
-    CHECK(choose_length({ &good }, { 4, 8, 16 }, verify, draft, 0).length > 1);   // a new slot drafts
-    for (int i = 0; i < 100; ++i) {
-        good.observe(15, 15);
-        bad.observe(15, 0);
+    const std::vector<int32_t> all = { 4, 8, 16 };
+    value_profile fresh;
+    CHECK(choose_length({}, all, verify, draft, 0, 64).length == 1);
+    CHECK(choose_length({ &fresh }, all, verify, draft, 0, 64).length == 16);      // a new slot takes the whole block
+    const value_profile good = profile(all, 16, 0.97f), bad = profile(all, 16, 0.2f);
+    CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);                    // shorter blocks are known from longer ones
+    CHECK(choose_length({ &good }, all, verify, draft, 0, 64).length == 16);
+    CHECK(choose_length({ &bad }, all, verify, draft, 0, 64).length == 4);         // the cheapest, if at all
+    CHECK(choose_length({ &good, &bad }, all, verify, draft, 0, 64).length >= 4);
+    CHECK(choose_length({ &good, &fresh }, all, verify, draft, 0, 64).length == 16);
+    const length_choice c = choose_length({ &good }, all, verify, draft, 1, 64);
+    CHECK(std::fabs(c.rate - c.gain / (draft.at(16) + verify.at(c.nodes) + 1)) < 1e-9);
+    // the expected yield of what it chooses is that of the values it was told
+    double gain = 1, value = 1;
+    for (int32_t i = 1; i < c.nodes; ++i) { gain += value *= 0.97; }
+    CHECK(std::fabs(gain - c.gain) < 1e-3);
+    value_profile p = bad;                                                          // after many short blocks the long one is tried again
+    int until_long = 0;
+    for (; until_long < 100 && choose_length({ &p }, all, verify, draft, 0, 64).length == 4; ++until_long) {
+        p.observe(4, all, { 1, 2, 3 }, { 0.2f, 0.04f, 0.008f });
     }
-    CHECK(good.at(15) > 0.9 && bad.at(1) < 0.05);
-    CHECK(good.at(15) <= good.at(1));
-    CHECK(choose_length({ &good }, { 4, 8, 16 }, verify, draft, 0).length == 16);
-    CHECK(choose_length({ &bad }, { 4, 8, 16 }, verify, draft, 0).length == 4);   // the cheapest, if at all
-    survival faded = good;
-    faded.fade(4);
-    CHECK(std::fabs(faded.at(3) - good.at(3)) < 0.1);
-    for (int i = 0; i < 6; ++i) { faded.observe(15, 0); }  // a new text is soon believed
-    CHECK(faded.at(1) < 0.6);
-    for (int i = 0; i < 100; ++i) { bad.observe(3, 3); }   // the text changes
-    CHECK(bad.at(1) > 0.8);
+    CHECK(until_long > 20 && until_long < 60);
+    for (int i = 0; i < 30; ++i) {                                                  // another text is soon believed
+        p.observe(16, all, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, std::vector<float>(10, 0.95f));
+    }
+    CHECK((*p.at(16))[5] > 0.9f && (*p.at(4)).size() == 3);
 }
 
 static void switches() {
@@ -116,30 +131,38 @@ static void switches() {
     for (int i = 0; i < 4000; ++i) {           // drafts that never pay: they must cost next to nothing
         if (s.draft_now()) {
             ++drafted;
-            s.drafted(1.0, 20.0, 0.1);
+            s.drafted(1.0, 20.0, 1.0, 0.1);
         }
     }
-    CHECK(drafted < 60 && s.resting());
+    CHECK(drafted < 30 && s.resting());
     s.new_text();                               // a new answer is tried at once
     CHECK(s.draft_now());
     for (int i = 0; i < 50; ++i) {              // and kept while it pays
         CHECK(s.draft_now());
-        s.drafted(8.0, 40.0, 0.1);
+        s.drafted(8.0, 40.0, 7.0, 0.1);
     }
     CHECK(!s.resting() && s.rate() > 0.19);
     int until_rest = 0;
     while (s.draft_now()) {
-        s.drafted(1.0, 40.0, 0.1);
+        s.drafted(1.0, 40.0, 4.0, 0.1);
         ++until_rest;
     }
     CHECK(until_rest > 3 && until_rest < 20);   // not at the first bad block, but soon
+    draft_switch lucky;                         // one lucky block among hopeless ones does not keep it on for long
+    int n = 0;
+    for (int i = 0; i < 2000; ++i) {
+        if (lucky.draft_now()) {
+            lucky.drafted(n % 7 == 6 ? 9.0 : 1.0, 20.0, 1.1, 0.3);
+            ++n;
+        }
+    }
+    CHECK(n < 40);
 }
 
 int main() {
     switches();
     curves();
     nodes_against_brute_force();
-    calibrates();
     lengths();
     return TEST_RESULT;
 }

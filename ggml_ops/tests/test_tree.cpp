@@ -12,6 +12,13 @@
 
 using namespace dflash;
 
+static growth width(int32_t budget, int32_t width) {
+    growth g;
+    g.budget = budget;
+    g.width  = width;
+    return g;
+}
+
 static draft random_draft(std::mt19937 & rng, int32_t length, int32_t k, bool lattice) {
     draft d;
     d.length  = length;
@@ -68,7 +75,7 @@ static void against_brute_force() {
         const draft d = random_draft(rng, 2 + round % 4, 1 + round % 4, round % 2);
         const auto  best = all_prefixes(d);
         const int32_t budget = 1 + round % 23;
-        const tree t = grow(d, 42, budget, d.top_k);
+        const tree t = grow(d, 42, width(budget, d.top_k));
         CHECK(t.size() == std::min<int32_t>(budget, 1 + (int32_t) best.size()));
         CHECK(t.nodes[0].token == 42 && t.nodes[0].parent == -1);
         double sum = 0, want = 0;
@@ -92,7 +99,7 @@ static void chains() {
     std::mt19937 rng(1);
     for (const bool lattice : { false, true }) {
         const draft d = random_draft(rng, 9, 5, lattice);
-        const tree  t = grow(d, 1, 100, 1);
+        const tree  t = grow(d, 1, width(100, 1));
         CHECK(t.size() == 9 && t.is_chain());
         int32_t pred = 0;
         for (int32_t depth = 1; depth < 9; ++depth) {   // the greedy path
@@ -100,15 +107,81 @@ static void chains() {
             pred = (int32_t) (std::max_element(p, p + 5) - p);
             CHECK(t.nodes[depth].token == d.id(depth, pred));
         }
-        CHECK(!grow(d, 1, 9, 5).is_chain() || lattice);
+        CHECK(!grow(d, 1, width(9, 5)).is_chain() || lattice);
+        CHECK(grow(d, 1, growth{ 100, 5, 3, nullptr, nullptr }).depth() == 3);
     }
-    CHECK(grow(draft{}, 5, 16, 8).size() == 1);                       // nothing drafted
-    CHECK(grow(random_draft(rng, 4, 3, false), 5, 1, 8).size() == 1); // budget 1 is plain decoding
+    CHECK(grow(draft{}, 5, width(16, 8)).size() == 1);                      // nothing drafted
+    CHECK(grow(random_draft(rng, 4, 3, false), 5, width(1, 8)).size() == 1); // budget 1 is plain decoding
     CHECK(tree{}.is_chain());
+}
+
+// A quotation joins the tree: its tokens follow each other, twice proposed ones are one node, and it can outgrow the block.
+static void quotations() {
+    std::mt19937 rng(5);
+    for (int32_t round = 0; round < 200; ++round) {
+        const draft d = random_draft(rng, 2 + round % 4, 4, round % 2);
+        quotation q;
+        q.matched = 5;
+        q.odds    = round % 3 == 0 ? 0.95f : round % 3 == 1 ? 0.4f : 0.02f;
+        for (int32_t i = 0; i < 9; ++i) {   // now and then a candidate's token, now and then a foreign one
+            const int32_t depth = i + 1;
+            q.tokens.push_back(depth <= d.positions() && rng() % 2 ? d.id(depth, (int32_t) (rng() % 4)) : 9000 + i);
+        }
+        growth g = width(2 + round % 30, 4);
+        g.quoted = &q;
+        const tree t = grow(d, 1, g);
+        std::set<std::vector<int32_t>> seen;
+        int32_t quoted = 0, at = 0;
+        for (int32_t i = 1; i < t.size(); ++i) {
+            const node & n = t.nodes[i];
+            CHECK(seen.insert(path_tokens(t, i)).second);                    // no token twice below one parent
+            CHECK(n.value <= t.nodes[i - 1].value + 1e-7);                   // still in order
+            CHECK(n.value <= t.nodes[n.parent].value + 1e-7);
+            CHECK((n.candidate >= 0) == (n.prob > 0));
+            CHECK(n.candidate >= 0 || n.quoted > 0);                         // somebody proposed it
+            if (n.quoted > 0) {
+                CHECK(n.parent == at && n.quoted == n.depth && n.token == q.tokens[n.depth - 1]);
+                at = i;
+                ++quoted;
+            }
+        }
+        CHECK(q.odds < 0.9f || quoted >= std::min(t.size() - 1, 3));         // a likely one comes first
+        CHECK(t.size() == g.budget || t.size() > d.positions());
+    }
+    quotation q;                                                             // nothing drafted: the quotation alone
+    q.tokens  = { 7, 8, 9 };
+    q.matched = 3;
+    q.odds    = 0.5f;
+    growth g  = width(16, 8);
+    g.quoted  = &q;
+    const tree t = grow(draft{}, 1, g);
+    CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
+}
+
+// Calibrated values order the tree; they never rise below a better sibling or a parent.
+static void calibrated() {
+    std::mt19937 rng(11);
+    calibration odds;
+    for (int i = 0; i < 400; ++i) {
+        odds.observe(0.9f, true, 1 + i % 5, i % 4 == 0);    // an overconfident drafter
+        odds.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second guesses are better than it thinks
+    }
+    for (const bool lattice : { false, true }) {
+        const draft d = random_draft(rng, 8, 6, lattice);
+        growth g = width(40, 6);
+        g.odds   = &odds;
+        const tree t = grow(d, 1, g);
+        CHECK(t.size() == 40);
+        for (int32_t i = 2; i < t.size(); ++i) {
+            CHECK(t.nodes[i].value <= t.nodes[i - 1].value + 1e-7 && t.nodes[i].value <= t.nodes[t.nodes[i].parent].value + 1e-7);
+        }
+    }
 }
 
 int main() {
     against_brute_force();
     chains();
+    quotations();
+    calibrated();
     return TEST_RESULT;
 }
