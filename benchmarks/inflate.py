@@ -15,6 +15,23 @@ from dflash_local.errors import DFlashError
 from dflash_local.inflate import SHAPES, TYPES, Pair, inflate
 
 
+class _Progress:
+    """One line that says how far it is, if somebody looks."""
+
+    def __init__(self) -> None:
+        self.n_bytes, self.shown = 0, 0
+
+    def __call__(self, name: str, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        if sys.stderr.isatty() and self.n_bytes - self.shown > 100 << 20:
+            self.shown = self.n_bytes
+            print(f"\r{self.n_bytes / 2**30:7.1f} GiB  {name:40}", end="", file=sys.stderr)
+
+    def end(self) -> None:
+        if self.shown:
+            print(f"\r{'':60}\r", end="", file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     ap = argparse.ArgumentParser(description="Widen and deepen a small pair without changing the function it computes.")
     ap.add_argument("outdir", type=Path, metavar="OUTDIR", help="gets target.gguf and drafter.gguf")
@@ -27,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.target is None and args.drafter not in DRAFTERS:
         ap.error(f"--drafter {args.drafter}: not one of {', '.join(DRAFTERS)}; a drafter file needs --target too")
     small = Pair(args.target, Path(args.drafter)) if args.target else bundled_pair(args.drafter)
-    pair = inflate(small, args.outdir, SHAPES[args.shape], args.ftype, drafter_type=args.drafter_type)
+    progress = _Progress()
+    pair = inflate(small, args.outdir, SHAPES[args.shape], args.ftype, drafter_type=args.drafter_type, progress=progress)
+    progress.end()
     for path in pair:
         print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
     return 0

@@ -8,34 +8,44 @@ are rescaled for the larger mean. New heads, feed-forward units and layers get r
 keep their order among the new ones, so the tap "input of layer r" becomes the input of the layer that r became. One padded channel
 carries a tiny constant that only the final norm sees: it pushes the logits of padded vocabulary rows far down.
 
-Every tensor is computed in chunks of rows while it is written, so memory stays at a few chunks whatever the shape.
+A head of d channels becomes one of D by spreading: rotation i of d/2 has the frequency of rotation i * D/d of D/2, so the pair of
+channels (i, i + d/2) goes there and the rest stay zero. The norms of q and k make up for the larger mean and for 1/sqrt(D).
+
+A MoE target is made of the dense one by copying the feed-forward into every expert: the weights of the experts that a router picks
+add up to 1, so any router gives the same sum. Where the feed-forward is larger than an expert, neighbouring experts hold its parts;
+they have the same router row, hence the same weight, and are picked together.
+
+Every tensor is computed, and quantized, in chunks of rows while it is written, so memory stays at a few chunks whatever the shape.
 """
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, TokenType
+from gguf import GGML_QUANT_VERSION, GGMLQuantizationType, GGUFReader, TokenType
 from gguf.quants import dequantize
 
-from dflash_local import native
-from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local import native, quantizer
+from dflash_local.convert.gguf_metadata import Value, read_metadata, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
-from dflash_local.errors import ModelError
+from dflash_local.errors import DFlashError, ModelError, PairError
 
 Array = npt.NDArray[Any]
 Progress = Callable[[str, int], None]
 Quantizer = Callable[[Path, Path, str], None]
+Names = Callable[[str], tuple[str, str | None]]
 
-TARGET_ARCH, DRAFTER_ARCH = "qwen3", "dflash"
+TARGET_ARCH, MOE_ARCH, DRAFTER_ARCH = "qwen3", "qwen3moe", "dflash"
 TYPES = ("f16", "q4_0", "q4_k_m", "q8_0")
-CHUNK = 1 << 22  # elements computed at once
+CHUNK = 1 << 21  # elements computed at once
 NOISE = 0.02  # standard deviation of the new weights, that of a fresh transformer
 # The constant channel: its value in the embedding, what the final norm multiplies it by, and the padded head rows' weight on it.
 CONSTANT, PUSH, PADDED_ROW = 1e-3, 1e4, -100.0
@@ -48,9 +58,17 @@ class Pair(NamedTuple):
     drafter: Path
 
 
+class Experts(NamedTuple):
+    """What a MoE target has in place of each feed-forward."""
+
+    n: int
+    n_used: int
+    n_ff: int  # units of one expert
+
+
 @dataclass(frozen=True)
 class Shape:
-    """The size of an inflated pair; the head size stays that of the small pair."""
+    """The size of an inflated pair. With experts, `n_ff` is the drafter's alone."""
 
     n_layer: int
     n_embd: int
@@ -59,13 +77,19 @@ class Shape:
     n_head_kv: int
     n_vocab: int
     n_layer_drafter: int
+    head: int | None = None  # None: that of the small pair
+    experts: Experts | None = None
 
 
+# The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's; 35b-a3b has the layers, experts and
+# vocabulary of Qwen3.5-35B-A3B and, in every layer, the attention of Qwen3-30B-A3B.
 SHAPES = {
     "0.1b": Shape(12, 512, 1536, 8, 4, 8192, 2),
     "0.6b": Shape(28, 1024, 3072, 16, 8, 32000, 5),
-    "4b": Shape(36, 2560, 9728, 64, 32, 151936, 5),
-    "8b": Shape(36, 4096, 12288, 64, 32, 151936, 5),
+    "4b": Shape(36, 2560, 9728, 32, 8, 151936, 5, 128),
+    "8b": Shape(36, 4096, 12288, 32, 8, 151936, 5, 128),
+    "27b": Shape(62, 5376, 21504, 32, 16, 262144, 5, 128),
+    "35b-a3b": Shape(40, 2048, 6144, 32, 4, 248320, 5, 128, Experts(256, 8, 512)),
 }
 
 
@@ -76,33 +100,62 @@ def inflate(
     ftype: str = "f16",
     *,
     drafter_type: str | None = None,
-    quantize: Quantizer = native.quantize,
+    quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
-    """Write `out_dir`/target.gguf and drafter.gguf: the `small` pair in `shape`, quantized to `ftype` (the drafter to `drafter_type`).
+    """Write `out_dir`/target.gguf and drafter.gguf: the `small` pair in `shape`, as `ftype` (the drafter as `drafter_type`).
+
+    Types are those of `quantizer.FILE_TYPES`. Tensors are quantized while they are written; with `quantize` it gets a whole f16 file
+    instead, to show that another quantizer's bytes are the same.
 
     Raises:
-        ModelError: a file is damaged, not a qwen3 target and its DFlash drafter, or larger than `shape`; `field` says where.
+        ModelError: a file is damaged, not a qwen3 target or DFlash drafter, or larger than `shape`; `field` says where.
+        PairError: the two files do not belong together.
+        DFlashError: the disk is too small.
     """
     target, drafter = _Source(small.target, TARGET_ARCH), _Source(small.drafter, DRAFTER_ARCH)
+    _check_pair(target, drafter)
     place = _places(target.size("block_count"), shape.n_layer)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    models: tuple[_Inflated, ...] = (_InflatedTarget(target, shape, place), _InflatedDrafter(drafter, shape, place))
     out = Pair(out_dir / "target.gguf", out_dir / "drafter.gguf")
-    for path, kind, model in (
-        (out.target, ftype, _InflatedTarget(target, shape, place)),
-        (out.drafter, drafter_type or ftype, _InflatedDrafter(drafter, shape, place)),
-    ):
-        tensors = list(model.tensors())
+    files = []
+    for path, kind, model in zip(out, (ftype, drafter_type or ftype), models, strict=True):
+        written = "f16" if quantize else kind
+        n_expert = model.experts.n if model.experts else 0
+        tensors = [quantizer.quantized(tensor, written, n_layer=model.n_layer, n_expert=n_expert) for tensor in model.tensors()]
         model.source.check_all_used()
-        f16 = path if kind == "f16" else path.with_suffix(".f16.gguf")
+        files.append((path, kind, model, tensors))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    _check_disk(out_dir, sum(tensor.n_bytes for *_, tensors in files for tensor in tensors))
+    for path, kind, model, tensors in files:
+        if quantize is None or kind == "f16":
+            write_gguf(path, model.metadata(kind), tensors, progress)
+            continue
+        f16 = path.with_suffix(".f16.gguf")
         try:
-            write_gguf(f16, model.metadata(), tensors, progress)
-            if f16 != path:
-                quantize(f16, path, kind)
+            write_gguf(f16, model.metadata("f16"), tensors, progress)
+            quantize(f16, path, kind)
         finally:
-            if f16 != path:
-                f16.unlink(missing_ok=True)
+            f16.unlink(missing_ok=True)
     return out
+
+
+def _check_pair(target: _Source, drafter: _Source) -> None:
+    for key, a, b in (
+        ("embedding_length", target.size("embedding_length"), drafter.size("embedding_length")),
+        ("vocab_size", target.n_vocab, drafter.n_vocab),
+    ):
+        if a != b:
+            raise PairError(f"{drafter.path.name} is not a drafter for {target.path.name}: {key} is {b}, not {a}", field=key)
+
+
+def _check_disk(folder: Path, n_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise DFlashError(
+            f"{folder} has {free / 2**30:.1f} GiB free; the pair needs {n_bytes / 2**30:.1f} GiB",
+            hint="free some space, or write to another disk",
+        )
 
 
 def _places(n_real: int, n_all: int) -> list[int]:
@@ -119,6 +172,7 @@ class _Source:
         found = self.metadata.get("general.architecture")
         if found is None or found.data != arch.encode():
             raise ModelError(f"{path.name}: only a {arch} model can be inflated here", field="general.architecture")
+        native.check_gguf(path)  # from here on all shapes are as the keys say
         self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
         self._used: set[str] = set()
 
@@ -161,58 +215,90 @@ class _Block(NamedTuple):
     values: Array
 
 
-def _matrix(name: str, rows: int, columns: int, blocks: Callable[[], Sequence[_Block]], *, noise: bool = False) -> OutputTensor:
-    """An f16 matrix [rows, columns] of the given blocks, and of zeros or noise elsewhere."""
+@cache
+def _noise() -> Array:
+    """The new weights. Every chunk takes them from another place: drawing each weight anew would take longer than quantizing it."""
+    return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
+
+
+def _matrix(name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[_Block]], *, noise: bool = False) -> OutputTensor:
+    """A matrix of the given blocks, and of zeros or noise elsewhere; a stack of matrices [n, rows, columns] is one of n * rows rows."""
+    *stack, columns = shape
+    rows = int(np.prod(stack))
 
     def chunks() -> Iterator[Array]:
-        rng = np.random.default_rng(zlib.crc32(name.encode()))  # the same weights whatever else is written
         known = blocks()
         step = max(1, CHUNK // columns)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             if noise:
-                out = (rng.standard_normal((stop - start, columns), dtype=np.float32) * NOISE).astype(np.float16)
+                at = zlib.crc32(f"{name}:{start}".encode()) % CHUNK  # the same weights whatever else is written
+                out = _noise()[at : at + (stop - start) * columns].reshape(-1, columns).copy()
             else:
-                out = np.zeros((stop - start, columns), np.float16)
+                out = np.zeros((stop - start, columns), np.float32)
             for row, column, values in known:
                 first, last = max(row, start), min(row + values.shape[0], stop)
                 if first < last:
                     out[first - start : last - start, column : column + values.shape[1]] = values[first - row : last - row]
             yield out
 
-    return OutputTensor(name, (rows, columns), GGMLQuantizationType.F16, chunks)
+    return OutputTensor(name, shape, GGMLQuantizationType.F32, chunks)
 
 
 def _exact(name: str, shape: tuple[int, ...], values: Callable[[], Array]) -> OutputTensor:
-    """A small f32 tensor."""
+    """A small tensor that stays f32."""
     return OutputTensor(name, shape, GGMLQuantizationType.F32, lambda: [values().astype(np.float32)])
 
 
 class _Inflated:
-    """What target and drafter have in common."""
+    """What target and drafter have in common. Tensors are f32 here, in file order."""
+
+    experts: Experts | None = None
 
     def __init__(self, source: _Source, shape: Shape, n_layer: int) -> None:
         self.source, self.shape, self.n_layer = source, shape, n_layer
-        self.n_embd, self.n_vocab = source.size("embedding_length"), source.n_vocab
-        self.head = source.size("attention.key_length")
+        self.n_embd, self.n_ff, self.n_vocab = source.size("embedding_length"), source.size("feed_forward_length"), source.n_vocab
+        self.small_head = source.size("attention.key_length")
+        self.head = shape.head or self.small_head
         heads, heads_kv = source.size("attention.head_count"), source.size("attention.head_count_kv")
         for key, small, large in (
             ("block_count", source.size("block_count"), n_layer),
             ("embedding_length", self.n_embd + 1, shape.n_embd),  # one more for the constant channel
-            ("feed_forward_length", source.size("feed_forward_length"), shape.n_ff),
-            ("attention.head_count", heads, shape.n_head),
+            ("attention.head_count_kv", heads_kv, shape.n_head_kv),
             ("vocab_size", self.n_vocab, shape.n_vocab),
         ):
             if small > large:
-                raise ModelError(f"{source.path.name}: {key} does not fit: {small} > {large}", field=key, hint="take a larger shape")
-        if heads * shape.n_head_kv != heads_kv * shape.n_head:
-            raise ModelError(
-                f"{source.path.name}: {heads}/{heads_kv} heads cannot become {shape.n_head}/{shape.n_head_kv}: the ratio must stay",
-                field="attention.head_count_kv",
-            )
+                raise self._unfit(key, f"{small} > {large}", hint="take a larger shape")
+        # A head of q reads the head of k and v of its group: real heads come first in their group, real groups first of all.
+        group, small_group = shape.n_head // shape.n_head_kv, heads // heads_kv
+        if small_group > group:
+            raise self._unfit("attention.head_count_kv", f"{small_group} heads share one of k and v, in the shape only {group}")
+        self.kv_heads = list(range(heads_kv))
+        self.q_heads = [kv * group + i for kv in self.kv_heads for i in range(small_group)]
+        self.channels = self._spread_channels()
 
-    def metadata(self) -> dict[str, Value]:
-        """The small model's keys with the new sizes."""
+    def _unfit(self, key: str, why: str, hint: str | None = None) -> ModelError:
+        return ModelError(f"{self.source.path.name}: {key} does not fit: {why}", field=key, hint=hint)
+
+    def _spread_channels(self) -> Array:
+        """Where a small head's channels go in a large one."""
+        small, large, arch = self.small_head, self.head, self.source.arch
+        if small == large:
+            return np.arange(small)
+        if large % small:
+            raise self._unfit("attention.key_length", f"heads of {small} cannot become heads of {large}")
+        for key, value in self.source.metadata.items():
+            if key in (f"{arch}.rope.dimension_count", f"{arch}.attention.value_length"):
+                odd = value.data != small
+            else:
+                odd = key == f"{arch}.attention.scale" or (key.startswith(f"{arch}.rope.") and not key.endswith(".freq_base"))
+            if odd:
+                raise self._unfit(key, "only plain heads, rotated in full, can be widened")
+        pair = np.arange(small // 2) * (large // small)
+        return np.concatenate([pair, large // 2 + pair])
+
+    def metadata(self, ftype: str) -> dict[str, Value]:
+        """The small model's keys with the new sizes and file type."""
         epsilon = "attention.layer_norm_rms_epsilon"
         sizes: dict[str, Any] = {
             "block_count": self.n_layer,
@@ -220,11 +306,18 @@ class _Inflated:
             "feed_forward_length": self.shape.n_ff,
             "attention.head_count": self.shape.n_head,
             "attention.head_count_kv": self.shape.n_head_kv,
+            "attention.key_length": self.head,
+            "attention.value_length": self.head,
+            "rope.dimension_count": self.head,
             # The mean of squares is over more channels, all new ones zero.
             epsilon: self.source.value(epsilon).data * self.n_embd / self.shape.n_embd,
             "vocab_size": self.shape.n_vocab,
         }
-        result = {**self.source.metadata, "general.architecture": Value(GGUFValueType.STRING, self.source.arch)}
+        result = self.source.metadata | {
+            "general.architecture": string(self.source.arch),
+            "general.file_type": u32(quantizer.FILE_TYPES[ftype]),
+            "general.quantization_version": u32(GGML_QUANT_VERSION),
+        }
         for key, size in sizes.items():
             name = f"{self.source.arch}.{key}"
             if name in result:
@@ -238,6 +331,10 @@ class _Inflated:
             if name in result:
                 result[name] = replace(result[name], data=[*result[name].data, *padding])
         return result
+
+    def tensors(self) -> Iterator[OutputTensor]:
+        """All tensors."""
+        raise NotImplementedError
 
     def norm(self, name: str, source: str | None, constant: float = 0.0) -> OutputTensor:
         """A norm over the wider stream, of ones without a source; `constant` is its weight on the constant channel."""
@@ -254,57 +351,138 @@ class _Inflated:
 
         return _exact(name, (self.shape.n_embd,), values)
 
-    def head_norm(self, name: str, source: str | None) -> OutputTensor:
-        """A norm over one head, whose size stays."""
-        return _exact(name, (self.head,), self.source.tensor(source) if source else lambda: np.ones(self.head))
+    def head_norm(self, name: str, source: str | None, gain: float = 1.0) -> OutputTensor:
+        """A norm over one head."""
+        small = self.source.tensor(source) if source else None
+
+        def values() -> Array:
+            if small is None:
+                return np.ones(self.head)
+            out = np.zeros(self.head, np.float32)
+            out[self.channels] = small() * np.float32(gain)
+            return out
+
+        return _exact(name, (self.head,), values)
 
     def matrix(self, name: str, source: str | None, rows: int, columns: int, *, noise: bool = False) -> OutputTensor:
         """The small matrix, if there is one, in the upper left corner of a larger one."""
         small = self.source.tensor(source) if source else None
-        return _matrix(name, rows, columns, lambda: [_Block(0, 0, small())] if small else [], noise=noise)
+        return _matrix(name, (rows, columns), lambda: [_Block(0, 0, small())] if small else [], noise=noise)
+
+    def heads(self, name: str, source: str | None, n_head: int, places: Sequence[int], *, output: bool = False) -> OutputTensor:
+        """A projection to heads, or of the heads' output, with the small heads at `places`."""
+        small = self.source.tensor(source) if source else None
+        size = n_head * self.head
+
+        def blocks() -> Iterator[_Block]:
+            if small is None:
+                return
+            weights = small().T if output else small()
+            for place, rows in zip(places, np.split(weights, len(places)), strict=True):
+                head = np.zeros((self.head, self.n_embd), np.float32)
+                head[self.channels] = rows
+                yield _Block(0, place * self.head, head.T) if output else _Block(place * self.head, 0, head)
+
+        shape = (self.shape.n_embd, size) if output else (size, self.shape.n_embd)
+        return _matrix(name, shape, lambda: list(blocks()), noise=not output)
 
     def layer(self, index: int, real: int | None) -> Iterator[OutputTensor]:
         """Layer `index`: the small model's layer `real`, or, if None, one that adds nothing to the stream."""
-        n_embd, n_q, n_kv = self.shape.n_embd, self.shape.n_head * self.head, self.shape.n_head_kv * self.head
 
         def names(part: str) -> tuple[str, str | None]:
             return f"blk.{index}.{part}.weight", None if real is None else f"blk.{real}.{part}.weight"
 
         for part in ("attn_norm", "ffn_norm"):
             yield self.norm(*names(part))
-        for part in ("attn_q_norm", "attn_k_norm"):
-            yield self.head_norm(*names(part))
-        for part, rows in (("attn_q", n_q), ("attn_k", n_kv), ("attn_v", n_kv), ("ffn_gate", self.shape.n_ff), ("ffn_up", self.shape.n_ff)):
-            yield self.matrix(*names(part), rows, n_embd, noise=True)
-        for part, columns in (("attn_output", n_q), ("ffn_down", self.shape.n_ff)):
-            yield self.matrix(*names(part), n_embd, columns)
+        # The mean of squares over a wider head is smaller by small_head / head: k's norm undoes that, q's lets it make up for 1/sqrt(head).
+        yield self.head_norm(*names("attn_q_norm"))
+        yield self.head_norm(*names("attn_k_norm"), (self.small_head / self.head) ** 0.5)
+        yield self.heads(*names("attn_q"), self.shape.n_head, self.q_heads)
+        for part in ("attn_k", "attn_v"):
+            yield self.heads(*names(part), self.shape.n_head_kv, self.kv_heads)
+        yield self.heads(*names("attn_output"), self.shape.n_head, self.q_heads, output=True)
+        yield from self.feed_forward(names)
+
+    def feed_forward(self, names: Names) -> Iterator[OutputTensor]:
+        """The part of a layer after attention; `names` gives a tensor's name and, in a real layer, its small one's."""
+        if self.n_ff > self.shape.n_ff:
+            raise self._unfit("feed_forward_length", f"{self.n_ff} > {self.shape.n_ff}", hint="take a larger shape")
+        for part in ("ffn_gate", "ffn_up"):
+            yield self.matrix(*names(part), self.shape.n_ff, self.shape.n_embd, noise=True)
+        yield self.matrix(*names("ffn_down"), self.shape.n_embd, self.shape.n_ff)
 
 
 class _InflatedTarget(_Inflated):
     def __init__(self, source: _Source, shape: Shape, place: Sequence[int]) -> None:
         super().__init__(source, shape, shape.n_layer)
         self.real = {index: i for i, index in enumerate(place)}
+        self.experts = shape.experts
+
+    def metadata(self, ftype: str) -> dict[str, Value]:
+        """As the base; with experts, those of another architecture."""
+        result = super().metadata(ftype)
+        if self.experts is None:
+            return result
+        old, new = f"{self.source.arch}.", f"{MOE_ARCH}."
+        return {
+            **{(new + key.removeprefix(old) if key.startswith(old) else key): value for key, value in result.items()},
+            "general.architecture": string(MOE_ARCH),
+            f"{new}expert_count": u32(self.experts.n),
+            f"{new}expert_used_count": u32(self.experts.n_used),
+            f"{new}expert_feed_forward_length": u32(self.experts.n_ff),
+        }
 
     def tensors(self) -> Iterator[OutputTensor]:
-        """All tensors in file order."""
+        """All tensors."""
         n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
         embedding = self.source.tensor("token_embd.weight")
         head = self.source.tensor("output.weight") if self.source.has("output.weight") else embedding  # tied: the head gets its own copy
         yield _matrix(
             "token_embd.weight",
-            n_vocab,
-            n_embd,
+            (n_vocab, n_embd),
             lambda: [_Block(0, 0, embedding()), _Block(0, constant, np.full((n_vocab, 1), CONSTANT))],
         )
         yield _matrix(
             "output.weight",
-            n_vocab,
-            n_embd,
+            (n_vocab, n_embd),
             lambda: [_Block(0, 0, head()), _Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), PADDED_ROW))],
         )
         yield self.norm("output_norm.weight", "output_norm.weight", PUSH)
         for index in range(self.n_layer):
             yield from self.layer(index, self.real.get(index))
+
+    def feed_forward(self, names: Names) -> Iterator[OutputTensor]:
+        """As the base, or experts: expert e holds part e % n_parts of the small feed-forward's units."""
+        if self.experts is None:
+            yield from super().feed_forward(names)
+            return
+        n, n_used, n_ff = self.experts
+        n_parts = -(-self.n_ff // n_ff)
+        if n % n_parts or n_used % n_parts or n_used > n:
+            raise self._unfit(
+                "feed_forward_length",
+                f"{self.n_ff} units fill {n_parts} experts of {n_ff}, and {n_used} used ones of {n} are no whole number of those",
+            )
+        n_embd = self.shape.n_embd
+        router = _matrix(names("ffn_gate_inp")[0], (n // n_parts, n_embd), list, noise=True)
+        yield _exact(router.name, (n, n_embd), lambda: np.repeat(np.concatenate(list(router.chunks())), n_parts, axis=0))
+
+        def copies(part: str, rows: int, columns: int, axis: int) -> OutputTensor:
+            name, source = names(f"{part}_exps")[0], names(part)[1]
+            small = self.source.tensor(source) if source else None
+
+            def blocks() -> list[_Block]:
+                if small is None:
+                    return []
+                parts = np.array_split(small(), n_parts, axis)
+                # A part gets 1 / n_parts of the router's weight.
+                return [_Block(e * rows, 0, parts[e % n_parts] * (n_parts if axis else 1)) for e in range(n)]
+
+            return _matrix(name, (n, rows, columns), blocks, noise=axis == 0)
+
+        for part in ("ffn_gate", "ffn_up"):
+            yield copies(part, n_ff, n_embd, 0)
+        yield copies("ffn_down", n_embd, n_ff, 1)
 
 
 class _InflatedDrafter(_Inflated):
@@ -320,9 +498,9 @@ class _InflatedDrafter(_Inflated):
         self.n_real = source.size("block_count")
         self.is_dflash2 = source.has("selector_hidden.weight")
 
-    def metadata(self) -> dict[str, Value]:
+    def metadata(self, ftype: str) -> dict[str, Value]:
         """As the base, with the taps moved to where the real layers went."""
-        result = super().metadata()
+        result = super().metadata(ftype)
         result["dflash.target_layers"] = replace(result["dflash.target_layers"], data=[self.place[layer] for layer in self.taps])
         pattern = "dflash.attention.sliding_window_pattern"
         if pattern in result:
@@ -330,12 +508,11 @@ class _InflatedDrafter(_Inflated):
         return result
 
     def tensors(self) -> Iterator[OutputTensor]:
-        """All tensors in file order."""
+        """All tensors."""
         small, large, fc = self.n_embd, self.shape.n_embd, self.source.tensor("fc.weight")
         yield _matrix(
             "fc.weight",
-            large,
-            len(self.taps) * large,
+            (large, len(self.taps) * large),
             lambda: [_Block(0, i * large, part) for i, part in enumerate(np.split(fc(), len(self.taps), axis=1))],
         )
         yield self.norm("enc.output_norm.weight", "enc.output_norm.weight")
@@ -362,7 +539,7 @@ class _InflatedDrafter(_Inflated):
         identity[:, 0] = 1.0  # what the new channels and layers get: the block itself, nothing of its neighbours
         if not real:
             yield _exact(f"{name}_base", identity.shape, lambda: identity)
-            yield _matrix(f"{name}_proj.weight", 2 * size * (large // group), large, list)
+            yield _matrix(f"{name}_proj.weight", (2 * size * (large // group), large), list)
             return
         base, projection = self.source.tensor(f"{name}_base"), self.source.tensor(f"{name}_proj.weight")
 
@@ -374,7 +551,6 @@ class _InflatedDrafter(_Inflated):
         yield _exact(f"{name}_base", identity.shape, widened_base)
         yield _matrix(
             f"{name}_proj.weight",
-            2 * size * (large // group),
-            large,
+            (2 * size * (large // group), large),
             lambda: [_Block(i * (large // group), 0, part) for i, part in enumerate(np.split(projection(), 2 * size))],
         )

@@ -1,0 +1,109 @@
+"""Quantize tensors one chunk of rows at a time, into the bytes that llama-quantize would have made of a whole f16 file.
+
+llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions here are
+ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in src/llama-quant.cpp) as
+far as qwen3, qwen3moe and dflash models go; tests/test_inflate.py holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, LlamaFileType
+from gguf import GGMLQuantizationType as Type
+
+from dflash_local import native
+from dflash_local.convert.writer import OutputTensor
+
+Array = npt.NDArray[Any]
+
+FILE_TYPES = {
+    "f32": LlamaFileType.ALL_F32,
+    "f16": LlamaFileType.MOSTLY_F16,
+    "q4_0": LlamaFileType.MOSTLY_Q4_0,
+    "q4_k_m": LlamaFileType.MOSTLY_Q4_K_M,
+    "q8_0": LlamaFileType.MOSTLY_Q8_0,
+}
+_MOST_TENSORS = {"f32": Type.F32, "f16": Type.F16, "q4_0": Type.Q4_0, "q4_k_m": Type.Q4_K, "q8_0": Type.Q8_0}
+_SMALLER_BLOCKS = {Type.Q4_K: Type.Q5_0, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
+
+
+def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int = 0) -> OutputTensor:
+    """The f32 `tensor` as it stands in a file of `ftype`, one of FILE_TYPES; the sizes are those of its model."""
+    kind = _type(tensor.name, tensor.shape, ftype, n_layer, n_expert)
+    if kind == tensor.type:
+        return tensor
+    convert = _to_f16 if kind == Type.F16 else partial(_quantize, kind)
+    n_threads = os.cpu_count() or 1
+
+    def chunks() -> Iterator[Array]:
+        with ThreadPoolExecutor(n_threads) as pool:
+            for rows in tensor.chunks():
+                yield from pool.map(convert, (part for part in np.array_split(rows, n_threads) if len(part)))
+
+    return OutputTensor(tensor.name, tensor.shape, kind, chunks)
+
+
+def _type(name: str, shape: tuple[int, ...], ftype: str, n_layer: int, n_expert: int) -> Type:
+    if len(shape) < 2 or not name.endswith("weight") or name.endswith(("_norm.weight", "ffn_gate_inp.weight")):
+        return Type.F32
+    kind = _MOST_TENSORS[ftype]
+    if kind in (Type.F32, Type.F16):
+        return kind
+    found = re.match(r"blk\.(\d+)\.(\w+?)(_exps)?\.weight", name)
+    layer, part = (int(found[1]), found[2]) if found else (0, name)
+    if part == "output.weight" and ftype != "q8_0":
+        kind = Type.Q6_K
+    elif n_expert == 8 and part in ("attn_k", "attn_v"):
+        kind = Type.Q8_0
+    elif ftype == "q4_k_m":
+        if n_expert == 8 and part == "attn_output":
+            kind = Type.Q5_K
+        elif part in ("attn_v", "ffn_down") and _gets_more_bits(layer, n_layer):
+            kind = Type.Q6_K
+    columns = shape[-1]
+    if columns % _block(kind):
+        kind = _SMALLER_BLOCKS.get(kind, kind)
+    return Type.F16 if columns % _block(kind) else kind
+
+
+def _gets_more_bits(layer: int, n_layer: int) -> bool:
+    """The first and the last eighth of the layers, and every third between them."""
+    first = n_layer // 8
+    return layer < first or layer >= 7 * n_layer // 8 or (layer - first) % 3 == 2
+
+
+def _block(kind: Type) -> int:
+    return GGML_QUANT_SIZES[kind][0]
+
+
+def _to_f16(rows: Array) -> Array:
+    return rows.astype(np.float16)
+
+
+def _quantize(kind: Type, rows: Array) -> Array:
+    """Rows [n, columns] as bytes; f16 in between, as if they had been read from an f16 file."""
+    values = rows.astype(np.float16).astype(np.float32)
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    out = np.empty(values.size // block * block_bytes, np.uint8)
+    n_bytes = _ggml()(kind, values.ctypes.data, out.ctypes.data, 0, *values.shape, None)
+    assert n_bytes == out.size, kind.name
+    return out
+
+
+@cache
+def _ggml() -> Callable[..., int]:
+    """ggml_quantize_chunk(type, source, destination, first element, rows, columns, importance matrix): libdflash brings ggml along."""
+    function = native.load().ggml_quantize_chunk
+    function.restype = ctypes.c_size_t
+    number = ctypes.c_int64
+    function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, number, number, number, ctypes.c_void_p]
+    return function
