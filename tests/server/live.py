@@ -64,23 +64,30 @@ def live(load: Callable[[Callable[[float], bool]], Engine], settings: Settings |
 
 
 @contextmanager
-def serving(flags: Sequence[object], env: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`dflash-local serve` and its URL, once the model is loaded."""
+def serving(
+    flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded. It must show no traceback."""
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stderr=log, env={**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})})
+        environment = {**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})}
+        process = subprocess.Popen(command, stderr=log, env=environment, start_new_session=True)
 
         def url() -> str | None:
-            assert process.poll() is None, "the server ended"
             log.seek(0)
-            found = re.search(r"listening on (\S+),", log.read().decode())
+            said = log.read().decode()
+            assert process.poll() is None, f"the server ended: {said}"
+            found = re.search(r"listening on (\S+),", said)
             return found[1] if found else None
 
         try:
             wait_until(lambda: url() is not None, 30)
             address = str(url())
-            wait_until(lambda: httpx.get(address + "/health").status_code == 200, 60)
+            if wait:
+                wait_until(lambda: httpx.get(address + "/health").status_code == 200, 60)
             yield process, address
+            log.seek(0)
+            assert b"Traceback" not in (said := log.read()), said.decode()
         finally:
             process.kill()
             process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -152,6 +153,15 @@ def test_serve_and_sigterm(pocket: dict[str, Path]) -> None:
             process.send_signal(signal.SIGTERM)
             assert answer.result(60).json()["usage"]["completion_tokens"] == 700
         assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_ctrl_c(pocket: dict[str, Path], loaded: bool) -> None:
+    """As a terminal sends it: to the whole process group, while the model loads or when nothing runs."""
+    flags = ["-m", pocket["target"], "-md", pocket["dflash"], "-c", "1024", "-t", "1"]
+    with serving(flags, wait=loaded) as (process, _):
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) in (0, 0 if loaded else 130)  # 130: before it could begin to serve
 
 
 @pytest.mark.parametrize(
