@@ -1,306 +1,266 @@
-"""dflash-local against upstream's own llama-server: same pair, flags, prompts and token limit, through HTTP, in alternation.
+"""dflash-local against upstream's own llama-server, one client: three drafters, three quantizations, temperatures 0 and 1.
 
-Usage: python benchmarks/compare_upstream.py [--quick] [--types q4_0 q4_k_m] [--temps 0 1] [--clients 1 4] [--rounds 5]
+Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1] [--resume]
 
-The pair is the pocket target with its DFlash drafter, inflated to the 0.6b shape, so that acceptance is that of a trained drafter and
-time that of a larger model. Upstream is built from the unpatched pinned source (benchmarks/peer.py). docs/benchmarks.md says what is
-held equal and why. Writes a Markdown table and every single measurement (JSON) to benchmarks/results/.
+The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and time that of a
+larger model. Upstream is built from the unpatched pinned source (benchmarks/peer.py). docs/benchmarks.md says what is held equal
+and why. Writes the table (Markdown) and every single answer's figures (JSON) after each cell; `--resume` goes on where a run stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # as a script, this file's siblings are found as what they are: the package `benchmarks`
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
 
-from benchmarks import peer  # noqa: E402
-from benchmarks.http_load import LoadError, LoadResult, Server, run_load  # noqa: E402
-from dflash_local.demo.pocket import DRAFTERS, inflated_pair  # noqa: E402
-from dflash_local.errors import DFlashError  # noqa: E402
-from dflash_local.inflate import SHAPES, TYPES, Pair  # noqa: E402
-from dflash_local.machine import this_machine  # noqa: E402
+from benchmarks import pairs, peer, record
+from benchmarks.http_load import Answer, LoadError
+from benchmarks.record import geometric_mean, requests, say
+from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.inflate import TYPES
 
-N_CTX_SLOT = 1024
-PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
-UPSTREAM_N_MAX = (3, 7, 15)
-# llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes it greedy.
-SAMPLING = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
-IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of a server that has nothing to do
-
-
-def upstream(n_max: int) -> str:
-    return f"upstream n_max {n_max}"
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What one set of servers is started with: one slot per client."""
-
-    ftype: str
-    clients: int
-    threads: int
-
-    def commands(self, pair: Pair, bins: Path) -> dict[str, list[str]]:
-        """argv of every system under test."""
-        sizes = ["-c", str(N_CTX_SLOT * self.clients), "-np", str(self.clients), "-t", str(self.threads), "-fa", "on"]
-        common = ["-m", str(pair.target), *sizes]
-        drafter = ["-md", str(pair.drafter)]
-        # What makes upstream fastest here: one K/V buffer for all slots, no copies of finished prompts to a host cache (-cram).
-        plain = [str(bins / "llama-server"), *common, "--kv-unified", "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2"]
-        ours = [sys.executable, "-m", "dflash_local.cli", "serve", *common]
-        return {
-            PLAIN: plain,
-            **{upstream(n): [*plain, *drafter, "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n)] for n in UPSTREAM_N_MAX},
-            OURS: [*ours, *drafter],
-            BUDGET_1: [*ours, "--budget", "1"],
-        }
+LOST = 0.9  # a draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win the cell
 
 
 @dataclass(frozen=True)
 class Run:
-    """One system's answers to the whole prompt set. Times in seconds, medians over the answers but for `wall` and `cpu`."""
+    """One system's answers to all prompts, one repeat. Lists have an item per prompt, times are in seconds."""
 
-    wall: float
-    cpu: float  # user + system time of the server process
-    tokens: int
-    al: float
-    predicted_per_second: float
-    ttft: float
-    latency: float
-    texts: tuple[str, ...]
+    tokens: list[int]  # after the first, the one that ends the answer counted
+    generate: list[float]  # from the first token to the last, by the server's clock
+    latency: list[float]  # of the whole request, by the client's clock
+    ttft: list[float]  # the prompt, by the server's clock
+    passes: list[int]  # target passes after the prompt's
+    texts: list[int]  # checksums
 
     @classmethod
-    def of(cls, load: LoadResult, cpu: float) -> Run:
-        """From a load and the CPU time that it took."""
-        tokens = sum(answer.n_tokens for answer in load.answers)
-        passes = sum(answer.passes for answer in load.answers)
+    def of(cls, answers: Sequence[Answer]) -> Run:
+        """Microseconds are enough for a record."""
         return cls(
-            wall=load.wall,
-            cpu=cpu,
-            tokens=tokens,
-            al=(tokens - len(load.answers)) / passes if passes else 0.0,
-            predicted_per_second=statistics.median(answer.predicted_per_second for answer in load.answers),
-            ttft=statistics.median(answer.ttft for answer in load.answers),
-            latency=statistics.median(answer.latency for answer in load.answers),
-            texts=tuple(answer.text for answer in load.answers),
+            [answer.n_tokens - 1 for answer in answers],
+            [round(answer.generate, 6) for answer in answers],
+            [round(answer.latency, 6) for answer in answers],
+            [round(answer.ttft, 6) for answer in answers],
+            [answer.passes for answer in answers],
+            [zlib.crc32(answer.text.encode()) for answer in answers],
         )
 
-    @property
-    def speed(self) -> float:
-        """Tokens per second of all clients together, prompts and HTTP included."""
-        return self.tokens / self.wall
 
-    def to_json(self) -> dict[str, Any]:
-        return {"tokens_per_second": self.speed, **{key: value for key, value in asdict(self).items() if key != "texts"}}
+def speed(runs: Sequence[Run]) -> float:
+    """Tokens per second: all tokens after each answer's first over all time since then. Long answers weigh more, as they do in life."""
+    return sum(sum(run.tokens) for run in runs) / sum(sum(run.generate) for run in runs)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of the table: every system's runs, one per alternation."""
+    """One line of the table: every system's runs, one per repeat; a draft length that could not win has fewer."""
 
-    setting: Setting
+    drafter: str
+    ftype: str
     temperature: float
-    runs: dict[str, tuple[Run, ...]]
+    runs: dict[str, list[Run]]
 
-    def median(self, system: str, field: str) -> float:
-        return statistics.median(float(getattr(run, field)) for run in self.runs[system])
+    @property
+    def key(self) -> tuple[str, str, float]:
+        return self.drafter, self.ftype, self.temperature
 
-    def best_upstream(self) -> str:
-        """The fastest of upstream's settings in this cell."""
-        return max((system for system in self.runs if system.startswith("upstream")), key=lambda system: self.median(system, "speed"))
+    def speed(self, system: str) -> float:
+        return speed(self.runs[system])
 
-    def ratio(self, system: str, base: str) -> float:
-        """Median over the alternations of the ratio of two speeds: runs of one alternation share the machine's mood."""
-        return statistics.median(a.speed / b.speed for a, b in zip(self.runs[system], self.runs[base], strict=True))
+    def al(self, system: str) -> float:
+        """Acceptance length over all answers together."""
+        passes = sum(sum(run.passes) for run in self.runs[system])
+        return sum(sum(run.tokens) for run in self.runs[system]) / passes if passes else 0.0
+
+    @property
+    def best(self) -> str:
+        """The fastest of upstream's draft lengths that were measured to the end."""
+        n = len(self.runs[PLAIN])
+        return max((name for name in UPSTREAM if len(self.runs[name]) == n), key=self.speed)
+
+    def ratio(self, base: str) -> float:
+        """Ours over `base`."""
+        return self.speed(OURS) / self.speed(base)
+
+    def spread(self, base: str) -> tuple[float, float]:
+        """The lowest and the highest ratio of a single repeat."""
+        ratios = [speed([a]) / speed([b]) for a, b in zip(self.runs[OURS], self.runs[base], strict=True)]
+        return min(ratios), max(ratios)
+
+    @property
+    def over_better(self) -> float:
+        """Ours over the better of plain and upstream's best."""
+        return min(self.ratio(PLAIN), self.ratio(self.best))
+
+    def over_best_with_prompts(self) -> float:
+        """Ours over upstream's best, counted as a client sees it: all tokens over all requests' time, prompts and HTTP included."""
+
+        def rate(name: str) -> float:
+            runs = self.runs[name]
+            return sum(sum(run.tokens) + len(run.tokens) for run in runs) / sum(sum(run.latency) for run in runs)
+
+        return rate(OURS) / rate(self.best)
 
     def same_answers(self, system: str) -> int:
-        """How many answers of the first alternation equal plain upstream's."""
+        """How many answers of the first repeat equal plain upstream's."""
         return sum(a == b for a, b in zip(self.runs[system][0].texts, self.runs[PLAIN][0].texts, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         systems = {
-            system: {
-                "tokens_per_second": self.median(system, "speed"),
-                "over_plain": self.ratio(system, PLAIN),
-                "over_best_upstream": self.ratio(system, self.best_upstream()),
-                "same_answers_as_plain": self.same_answers(system),
-                "runs": [run.to_json() for run in runs],
+            name: {
+                "tokens_per_second": round(self.speed(name), 2),
+                "al": round(self.al(name), 3),
+                "ttft_ms": round(1e3 * statistics.median(x for run in runs for x in run.ttft), 2),
+                "same_answers_as_plain": self.same_answers(name),
+                "runs": [asdict(run) for run in runs],
             }
-            for system, runs in self.runs.items()
+            for name, runs in self.runs.items()
         }
-        return {**asdict(self.setting), "temperature": self.temperature, "best_upstream": self.best_upstream(), "systems": systems}
-
-
-def requests(prompts: Sequence[dict[str, Any]], n: int, temperature: float, stream: bool) -> list[dict[str, Any]]:
-    """Request bodies, equal for every system; each prompt has a seed of its own, and no prompt is answered from a cache."""
-    extra = {**SAMPLING, "max_tokens": n, "temperature": temperature, "cache_prompt": False, "stream": stream}
-    return [{**prompt, **extra, "seed": 1000 + i} for i, prompt in enumerate(prompts)]
-
-
-class Bench:
-    """All systems of one setting, resident at once; one at a time works."""
-
-    def __init__(self, setting: Setting, pair: Pair, bins: Path, logs: Path) -> None:
-        self.setting = setting
-        self._stack = ExitStack()
-        self.servers = {
-            name: Server(name, argv, logs / f"{setting.ftype}-{setting.clients}-{name.replace(' ', '_')}.log")
-            for name, argv in setting.commands(pair, bins).items()
+        return {
+            "drafter": self.drafter,
+            "ftype": self.ftype,
+            "temperature": self.temperature,
+            "best_upstream": self.best,
+            "over_best": round(self.ratio(self.best), 4),
+            "over_best_spread": [round(x, 4) for x in self.spread(self.best)],
+            "over_plain": round(self.ratio(PLAIN), 4),
+            "over_plain_spread": [round(x, 4) for x in self.spread(PLAIN)],
+            "over_best_with_prompts": round(self.over_best_with_prompts(), 4),
+            "systems": systems,
         }
 
-    def __enter__(self) -> Bench:
-        with ExitStack() as stack:
-            for server in self.servers.values():
-                stack.enter_context(server)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    def run(self, name: str, bodies: Sequence[dict[str, Any]]) -> Run:
-        """One system's turn."""
-        server = self.servers[name]
-        before = server.cpu_seconds()
-        load = run_load(server.port, bodies, self.setting.clients)
-        return Run.of(load, server.cpu_seconds() - before)
-
-    def check_idle(self, seconds: float = 2.0) -> None:
-        """Refuse to measure beside a server that burns CPU while it has nothing to do: it would slow down whoever works."""
-        time.sleep(0.5)  # thread pools poll for a moment after their last graph
-        before = {name: server.cpu_seconds() for name, server in self.servers.items()}
-        time.sleep(seconds)
-        for name, server in self.servers.items():
-            idle = (server.cpu_seconds() - before[name]) / seconds
-            if idle > IDLE_CPU_LIMIT:
-                raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Cell:
+        names = [field.name for field in fields(Run)]
+        runs = {system: [Run(**{name: run[name] for name in names}) for run in found["runs"]] for system, found in data["systems"].items()}
+        return cls(data["drafter"], data["ftype"], data["temperature"], runs)
 
 
-def measure(bench: Bench, prompts: Sequence[dict[str, Any]], args: argparse.Namespace) -> Iterator[Cell]:
-    """Warm everything up, then yield one cell per temperature."""
-    names = list(bench.servers)
-    for name in names:
-        bench.run(name, requests(prompts[: 2 * bench.setting.clients], args.n_predict, 0.0, args.stream))
-    bench.check_idle()
-    for temperature in args.temps:
-        bodies = requests(prompts, args.n_predict, temperature, args.stream)
-        runs: dict[str, list[Run]] = {name: [] for name in names}
-        for i in range(args.rounds):
-            for name in order(names, i):
-                runs[name].append(bench.run(name, bodies))
-                where = f"{bench.setting.ftype} T{temperature:g} x{bench.setting.clients}, {i + 1}/{args.rounds}"
-                say(f"{where}: {name} {runs[name][-1].speed:.1f} tok/s, AL {runs[name][-1].al:.2f}")
-        yield Cell(bench.setting, temperature, {name: tuple(done) for name, done in runs.items()})
+def measure(
+    systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int, where: str
+) -> dict[str, list[Run]]:
+    """All systems answer each prompt in turns, `repeats` times over the prompts."""
+    runs: dict[str, list[Run]] = {name: [] for name in systems.names}
+    playing = list(runs)
+    for repeat in range(repeats):
+        answers: dict[str, list[Answer]] = {name: [] for name in playing}
+        for i, body in enumerate(requests(prompts, n, temperature, repeat)):
+            for name in order(playing, repeat * len(prompts) + i):
+                answers[name] += systems.turn(name, [body]).answers
+        for name in playing:
+            runs[name].append(Run.of(answers[name]))
+        say(f"{where}, {repeat + 1}/{repeats}: " + ", ".join(f"{name} {speed(runs[name]):.1f}" for name in playing) + " tok/s")
+        best = max(speed(runs[name]) for name in UPSTREAM if name in playing)
+        playing = [name for name in playing if name not in UPSTREAM or speed(runs[name]) >= LOST * best]
+    return runs
 
 
-def order(systems: list[str], i: int) -> list[str]:
-    """The order of alternation `i`: systems take turns in going first, and odd alternations run backwards."""
-    shift = i % len(systems)
-    turned = systems[shift:] + systems[:shift]
-    return turned[::-1] if i % 2 else turned
-
-
-def markdown(cells: Sequence[Cell], environment: str) -> str:
-    """The table of the README: tokens per second of all clients together, medians over the alternations."""
-    systems = list(cells[0].runs)
-    head = ["type", "temp.", "clients", *systems, "ours / best upstream", "ours / plain", "AL: ours, upstream", "TTFT, ms: ours, plain"]
-    rows = [head, ["---"] * len(head)]
-    for cell in cells:
-        best = cell.best_upstream()
-        speeds = [f"{cell.median(system, 'speed'):.1f}" for system in systems]
-        rows.append(
-            [cell.setting.ftype.upper(), f"{cell.temperature:g}", str(cell.setting.clients)]
-            + [f"**{speed}**" if system in (OURS, best) else speed for system, speed in zip(systems, speeds, strict=True)]
-            + [f"{cell.ratio(OURS, best):.2f}", f"{cell.ratio(OURS, PLAIN):.2f}"]
-            + [f"{cell.median(OURS, 'al'):.1f}, {cell.median(best, 'al'):.1f}"]
-            + [f"{1e3 * cell.median(OURS, 'ttft'):.0f}, {1e3 * cell.median(PLAIN, 'ttft'):.0f}"]
-        )
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\nTokens per second, all clients together; medians of {len(cells[0].runs[PLAIN])} alternations. {environment}\n"
-
-
-def save(cells: Sequence[Cell], args: argparse.Namespace, environment: str, machine: dict[str, Any]) -> None:
-    """Write what is measured so far: an hour of figures must survive an interrupt."""
-    pinned = peer.pin()
-    options = {key: value for key, value in vars(args).items() if not isinstance(value, Path)}
-    record = {
-        "machine": machine,
-        "upstream": {"package": f"{pinned.package}=={pinned.version}", "llama.cpp": pinned.commit},
-        "options": options,
-        "cells": [cell.to_json() for cell in cells],
+def summary(cells: Sequence[Cell]) -> dict[str, float]:
+    """What the whole table says in six numbers."""
+    best, plain = [cell.ratio(cell.best) for cell in cells], [cell.ratio(PLAIN) for cell in cells]
+    return {
+        "over_best_mean": geometric_mean(best),
+        "over_best_min": min(best),
+        "over_better_mean": geometric_mean(cell.over_better for cell in cells),
+        "over_plain_mean": geometric_mean(plain),
+        "over_plain_min": min(plain),
+        "over_best_with_prompts_mean": geometric_mean(cell.over_best_with_prompts() for cell in cells),
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    args.out.with_suffix(".md").write_text(markdown(cells, environment), encoding="utf-8")
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def markdown(cells: Sequence[Cell], footer: str) -> str:
+    """The table of the README, with its means."""
+    head = ["drafter", "type", "temperature", *(f"{name}, tok/s" for name in (PLAIN, *UPSTREAM, OURS))]
+    head += ["over upstream's best", "over plain", "AL: ours, upstream"]
+    rows = []
+    for cell in cells:
+        speeds = {name: f"{cell.speed(name):.1f}" for name in (PLAIN, *UPSTREAM, OURS)}
+        for name in (cell.best, OURS):
+            speeds[name] = f"**{speeds[name]}**"
+        ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
+        rows.append(
+            [cell.drafter, cell.ftype.upper(), f"{cell.temperature:g}", *speeds.values(), *ratios]
+            + [f"{cell.al(OURS):.1f}, {cell.al(cell.best):.1f}"]
+        )
+    s = summary(cells)
+    lines = [
+        record.table(head, rows),
+        "",
+        f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest {s['over_best_min']:.3f}), "
+        f"over the better of plain and upstream's best {s['over_better_mean']:.3f}, "
+        f"over plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); "
+        f"over upstream's best with prompts and HTTP {s['over_best_with_prompts_mean']:.3f}.",
+        "",
+        f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    ap = argparse.ArgumentParser(
-        description="dflash-local against upstream's own llama-server, through HTTP, in alternation.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m"], help="quantizations of the pair")
-    ap.add_argument("--temps", nargs="+", type=float, default=[0.0, 1.0], metavar="T", help="temperatures")
-    ap.add_argument("--clients", nargs="+", type=int, default=[1, 4], metavar="N", help="concurrent clients, one slot each")
-    ap.add_argument("--rounds", type=int, default=5, metavar="N", help="alternations that the medians are over")
-    ap.add_argument("--shape", choices=SHAPES, default="0.6b", help="what the pocket pair is inflated to")
-    ap.add_argument("--drafter", choices=DRAFTERS, default="dflash", help="the bundled drafter")
-    ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server")
-    ap.add_argument("-n", "--n-predict", type=int, default=100, metavar="N", help="most new tokens per answer")
-    ap.add_argument("-p", "--prompts", type=Path, default=HERE / "prompts.jsonl", metavar="FILE", help="chat requests, one a line")
-    ap.add_argument("--stream", action="store_true", help="stream the answers; TTFT is then the client's, else the server's")
-    ap.add_argument("--quick", action="store_true", help="eight prompts and one alternation: does it run at all?")
-    ap.add_argument("-o", "--out", type=Path, default=HERE / "results" / "compare_upstream", metavar="STEM", help="STEM.md, STEM.json")
-    args = ap.parse_args(argv)
-    if args.quick:
-        args.rounds = 1
-    return args
+def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
+    """Finished cells of an interrupted run with the same settings and the seconds that it took; nothing unless `--resume`."""
+    found = record.load(args.out) if args.resume else {}
+    if not found:
+        return [], 0.0
+    selection = ("drafters", "types", "temperatures")
+    before, now = ({k: v for k, v in options.items() if k not in selection} for options in (found["options"], env["options"]))
+    if before != now:
+        different = [key for key in now if before.get(key) != now[key]]
+        raise LoadError(f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or give -o")
+    return [Cell.from_json(cell) for cell in found["cells"]], float(found["seconds"])
+
+
+def parser() -> argparse.ArgumentParser:
+    ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=3)
+    record.add_pair_options(ap)
+    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled drafters")
+    ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
+    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
+    ap.add_argument("--resume", action="store_true", help="keep the cells that STEM.json has")
+    return ap
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = parse_args(argv)
-    # A terminated benchmark must not leave servers behind: unwind as for Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    prompts = [json.loads(line) for line in args.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if args.quick:
-        prompts = prompts[:: max(len(prompts) // 8, 1)][:8]
-    machine = this_machine()
-    environment = f"{args.shape} shape, drafter {args.drafter}, {args.threads} threads; {machine}."
-    say(f"{environment} Load {machine.load:.2f}.")
+    ap = parser()
+    args = ap.parse_args(argv)
+    prompts = record.read_prompts(args)
+    env = record.environment(ap, args)
+    say(record.footer(env))
+    cells, before = resumed(args, env)
+    start = time.monotonic()
     bins = peer.build()
-    cells: list[Cell] = []
-    with tempfile.TemporaryDirectory(prefix="compare-upstream-") as logs:
+    for drafter in args.drafters:
         for ftype in args.types:
-            pair = inflated_pair(args.shape, ftype, args.drafter, quantize=peer.quantizer(bins))
-            for clients in args.clients:
-                with Bench(Setting(ftype, clients, args.threads), pair, bins, Path(logs)) as bench:
-                    for cell in measure(bench, prompts, args):
-                        cells.append(cell)
-                        save(cells, args, environment, machine.to_json())
-    print(markdown(cells, environment))
+            missing = [t for t in args.temperatures if (drafter, ftype, t) not in {cell.key for cell in cells}]
+            if not missing:
+                continue
+            pair = pairs.make(args.work, args.shape, ftype, drafter, peer.quantizer(bins))
+            setting = Setting(pair, bins, threads=args.threads)
+            with tempfile.TemporaryDirectory(prefix="compare-") as logs, Systems(setting.commands(), Path(logs)) as systems:
+                for temperature in missing:
+                    systems.warm_up(requests(prompts[:2], args.n_predict, temperature))
+                    where = f"{drafter} {ftype} T{temperature:g}"
+                    runs = measure(systems, prompts, temperature, args.n_predict, args.repeats, where)
+                    cells.append(Cell(drafter, ftype, temperature, runs))
+                    whole = {
+                        **env,
+                        "seconds": round(before + time.monotonic() - start),
+                        "summary": summary(cells),
+                        "cells": [cell.to_json() for cell in cells],
+                    }
+                    record.save(args.out, whole, markdown(cells, record.footer(env)))
+    print(markdown(cells, record.footer(env)))
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (DFlashError, LoadError) as error:
-        sys.exit(f"error: {error}")
+    record.run(main)

@@ -112,15 +112,18 @@ class Server:
 class Answer:
     """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt time.
 
-    `n_tokens` are the generated tokens, the one that ends the answer counted; `passes` the target passes after the prompt's.
+    `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, the one that ends the answer counted; `passes` the target
+    passes after the prompt's; `generate` the time from the first token to the last, by the server's own clock (both servers'
+    `predicted_ms`).
     """
 
     text: str
+    n_prompt: int
     n_tokens: int
     finish_reason: str
     latency: float
     ttft: float
-    predicted_per_second: float
+    generate: float
     passes: int
 
 
@@ -183,11 +186,12 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
     choice, timings = message["choices"][0], message["timings"]
     return Answer(
         text=_text(choice["message"]),
+        n_prompt=timings["prompt_n"],
         n_tokens=timings["predicted_n"],
         finish_reason=choice["finish_reason"],
         latency=latency,
         ttft=timings["prompt_ms"] / 1000.0 if ttft is None else ttft,
-        predicted_per_second=timings["predicted_per_second"],
+        generate=timings["predicted_ms"] / 1000.0,
         passes=_passes(timings),
     )
 

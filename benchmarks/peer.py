@@ -35,6 +35,14 @@ FLAGS = (
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # would be downloaded
     "-DLLAMA_CURL=OFF",
 )
+# Before 12.4, 13.3 and 14, gcc took the tile configuration's stores for dead (its intrinsic declares a read of 8 bytes only), and upstream
+# built for a CPU with AMX dies of an illegal instruction. One flag on that one file keeps the source unpatched.
+AMX = """\
+if (CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    cmake_language(DEFER CALL set_source_files_properties ${CMAKE_SOURCE_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp
+        TARGET_DIRECTORY ggml-cpu PROPERTIES COMPILE_OPTIONS -fno-tree-dse)
+endif()
+"""
 
 
 def pin() -> Upstream:
@@ -52,7 +60,7 @@ def build() -> Path:
     source = native_source()
     recipe = make_recipe(source, str((installed_stamp() or {}).get("backend", "cpu")))
     flags = [*(flag for flag in recipe.flags if flag.startswith("-")), *FLAGS]
-    identity = json.dumps([recipe.upstream, flags, recipe.compilers, recipe.machine])
+    identity = json.dumps([recipe.upstream, flags, AMX, recipe.compilers, recipe.machine])
     home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +79,9 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     if cmake is None:
         raise BuildError("cmake is not on PATH", hint="run: make setup-test")
     generator = ["-G", "Ninja"] if shutil.which("ninja", path=path) else []
+    (scratch / "amx.cmake").write_text(AMX)
     configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
+    configure.append(f"-DCMAKE_PROJECT_INCLUDE={scratch / 'amx.cmake'}")
     compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", *PROGRAMS]
     for command in (configure, compile_):
         status, lines = log.run(command, env={**os.environ, "PATH": path})

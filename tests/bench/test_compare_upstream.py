@@ -1,4 +1,4 @@
-"""The comparison's arithmetic, fairness of its set-up, and (slow) one quick run against the real upstream server."""
+"""The comparison's arithmetic, the fairness of its set-up and turns, and (slow) one small run against the real upstream server."""
 
 from __future__ import annotations
 
@@ -8,109 +8,190 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import compare_upstream as compare
-from benchmarks.compare_upstream import BUDGET_1, OURS, PLAIN, Cell, Run, Setting, markdown, order, requests
-from benchmarks.http_load import Answer, LoadResult
+from benchmarks import record
+from benchmarks.compare_upstream import Cell, Run, markdown, measure, resumed, summary
+from benchmarks.http_load import Answer, LoadError, LoadResult
+from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.demo.pocket import bundled_pair
 
-BEST = "upstream n_max 15"
+SHORT, MIDDLE, BEST = UPSTREAM
 
 
-def run(speed: float, al: float = 1.0, texts: tuple[str, ...] = ("a", "b")) -> Run:
-    return Run(wall=100 / speed, cpu=1.0, tokens=100, al=al, predicted_per_second=speed, ttft=0.01, latency=0.1, texts=texts)
+def run(seconds: float, texts: tuple[int, ...] = (1, 2), passes: int = 5) -> Run:
+    """100 tokens in two answers, the second of which takes nine tenths of the time."""
+    parts = [0.1 * seconds, 0.9 * seconds]
+    return Run([10, 90], parts, [x + 0.1 for x in parts], [0.1, 0.1], [passes, passes], list(texts))
 
 
 @pytest.fixture
 def cell() -> Cell:
-    runs: dict[str, tuple[Run, ...]] = {
-        PLAIN: (run(10), run(20), run(10)),
-        "upstream n_max 3": (run(15), run(15), run(90)),  # one lucky run does not make it the best
-        BEST: (run(20, al=12), run(40, al=12), run(20, al=12)),
-        OURS: (run(30, al=13, texts=("a", "c")), run(44), run(26)),
-        BUDGET_1: (run(11), run(21), run(9)),
+    runs = {
+        PLAIN: [run(10), run(20)],
+        SHORT: [run(1)],  # fast while it played, but it did not play to the end
+        MIDDLE: [run(8), run(9)],
+        BEST: [run(5), run(10)],
+        OURS: [run(4, texts=(1, 3)), run(8.5, passes=4)],
     }
-    return Cell(Setting("q4_0", 1, 2), 0.0, runs)
+    return Cell("dflash", "q4_0", 0.0, runs)
 
 
-def test_ratios_pair_the_runs_of_one_alternation(cell: Cell) -> None:
-    assert cell.best_upstream() == BEST
-    assert cell.ratio(OURS, BEST) == pytest.approx(1.3)  # of 1.5, 1.1 and 1.3; the medians' own ratio would be 1.5
-    assert cell.ratio(OURS, PLAIN) == pytest.approx(2.6)
+def test_speed_is_all_tokens_over_all_time(cell: Cell) -> None:
+    assert cell.best == BEST and cell.speed(BEST) == pytest.approx(200 / 15)
+    assert cell.ratio(BEST) == pytest.approx(15 / 12.5) and cell.ratio(PLAIN) == pytest.approx(30 / 12.5)
+    assert cell.over_better == pytest.approx(15 / 12.5)
+    assert cell.spread(BEST) == pytest.approx((10 / 8.5, 5 / 4))
+    assert cell.over_best_with_prompts() == pytest.approx((15 + 0.4) / (12.5 + 0.4))
+    assert cell.al(OURS) == pytest.approx(200 / 18)
     assert cell.same_answers(OURS) == 1 and cell.same_answers(BEST) == 2
 
 
-def test_table_and_record_say_the_same(cell: Cell) -> None:
+def test_where_plain_is_the_better_base_it_counts(cell: Cell) -> None:
+    slow = Cell("dflash-small", "q8_0", 1.0, {**cell.runs, PLAIN: [run(3), run(3)]})
+    assert slow.over_better == pytest.approx(6 / 12.5)
+    both = summary([cell, slow])
+    assert both["over_plain_min"] == pytest.approx(6 / 12.5) and both["over_best_min"] == pytest.approx(1.2)
+    assert both["over_better_mean"] == pytest.approx((1.2 * 0.48) ** 0.5)
+
+
+def test_record_and_table_say_the_same(cell: Cell) -> None:
+    data = json.loads(json.dumps(cell.to_json()))
+    assert Cell.from_json(data) == cell
+    assert (data["best_upstream"], data["over_best"], data["over_plain"]) == (BEST, 1.2, 2.4)
     line = markdown([cell], "Here.").splitlines()[2]
     columns = [column.strip() for column in line.strip("|").split("|")]
-    assert columns[:3] == ["Q4_0", "0", "1"] and columns[6:8] == ["**30.0**", "11.0"]
-    assert "**20.0**" in columns and "**15.0**" not in columns
-    assert columns[8:10] == ["1.30", "2.60"]
-    data = cell.to_json()
-    assert data["systems"][OURS]["over_best_upstream"] == pytest.approx(1.3)
-    assert [r["tokens_per_second"] for r in data["systems"][PLAIN]["runs"]] == pytest.approx([10, 20, 10])
-    json.dumps(data)
+    assert columns == [
+        "dflash",
+        "Q4_0",
+        "0",
+        "6.7",
+        "100.0",
+        "11.8",
+        "**13.3**",
+        "**16.0**",
+        "1.20 (1.18-1.25)",
+        "2.40 (2.35-2.50)",
+        "11.1, 10.0",
+    ]
 
 
-def test_every_system_has_every_place_in_the_order() -> None:
-    systems = list("abcde")
-    orders = [order(systems, i) for i in range(10)]
-    assert all(sorted(o) == systems for o in orders)
-    assert {o[0] for o in orders} == set(systems) and {o[-1] for o in orders} == set(systems)
+@pytest.mark.parametrize("names", ["ab", "abcd", "abcde"])
+def test_every_system_has_every_place_and_neighbour_in_the_order(names: str) -> None:
+    orders = [order(names, i) for i in range(2 * len(names))]
+    assert all(sorted(o) == list(names) for o in orders)
+    assert all({o[place] for o in orders} == set(names) for place in range(len(names)))
+    neighbours = {pair for o in orders for pair in itertools.pairwise(o)}
+    assert all(pair[::-1] in neighbours for pair in neighbours)
 
 
-def test_all_systems_get_the_same_sizes_files_and_requests() -> None:
+def test_all_systems_get_the_same_sizes_and_files() -> None:
     pair = bundled_pair()
-    commands = Setting("q4_0", 4, 2).commands(pair, Path("bin"))
+    commands = Setting(pair, Path("bin"), clients=4).commands()
+    assert list(commands) == [PLAIN, *UPSTREAM, OURS]
     for argv in commands.values():
         for flag, value in (("-m", str(pair.target)), ("-c", "4096"), ("-np", "4"), ("-t", "2"), ("-fa", "on")):
             assert (flag, value) in itertools.pairwise(argv)
-    assert [name for name, argv in commands.items() if "-md" in argv] == [*(n for n in commands if n.startswith("upstream")), OURS]
-    assert "--spec-type" not in commands[PLAIN] and commands[BUDGET_1][-2:] == ["--budget", "1"]
-    bodies = requests([{"messages": []}] * 3, 100, 1.0, stream=False)
-    assert [body["seed"] for body in bodies] == [1000, 1001, 1002]
-    assert not any(body["cache_prompt"] for body in bodies)
+    assert [name for name, argv in commands.items() if "-md" in argv] == [*UPSTREAM, OURS]
+    assert "--spec-type" not in commands[PLAIN]
+    assert commands[OURS][-3:-1] == ["--no-cost-cache", "-md"] and commands[OURS][4] == "-m"  # nothing of ours is tuned
 
 
-def test_run_sums_over_all_answers() -> None:
-    answers = (Answer("x", 41, "stop", 1.0, 0.1, 50.0, passes=2), Answer("y", 11, "stop", 2.0, 0.2, 30.0, passes=3))
-    made = Run.of(LoadResult(2.0, answers), cpu=0.5)
-    assert (made.al, made.tokens, made.speed) == (10.0, 52, 26.0)
-    assert (made.texts, made.latency) == (("x", "y"), 1.5)
+class Scripted:
+    """Systems that answer at once and claim to have taken what `seconds` says; remembers every turn."""
+
+    clients = 1
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.names, self.seconds = list(seconds), seconds
+        self.turns: list[tuple[str, str]] = []
+
+    def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
+        (body,) = bodies
+        self.turns.append((name, json.dumps(body, sort_keys=True)))
+        return LoadResult(1.0, (Answer("text", 9, 11, "stop", 1.0, 0.1, self.seconds[name], passes=2),))
 
 
-def test_quick_is_one_round() -> None:
-    assert compare.parse_args(["--quick"]).rounds == 1 and compare.parse_args([]).rounds == 5
+def test_systems_take_turns_and_draft_lengths_without_a_chance_sit_out() -> None:
+    systems = Scripted({PLAIN: 9.0, SHORT: 1.2, MIDDLE: 1.0, BEST: 1.05, OURS: 9.0})
+    runs = measure(cast(Systems, systems), [{"messages": [i]} for i in range(4)], 1.0, 50, 3, "here")
+    assert {name: len(done) for name, done in runs.items()} == {PLAIN: 3, SHORT: 1, MIDDLE: 3, BEST: 3, OURS: 3}
+    bodies = [body for _, body in systems.turns]
+    rounds = [list(group) for _, group in itertools.groupby(systems.turns, key=lambda turn: turn[1])]
+    assert [len(group) for group in rounds] == [5] * 4 + [4] * 8  # the same request to all, then the next
+    assert {group[0][0] for group in rounds} == set(systems.names)
+    assert len(set(bodies)) == 12  # another seed in every repeat
+    assert all('"cache_prompt": false' in body and '"max_tokens": 50' in body for body in bodies)
+
+
+def test_resume_takes_finished_cells_of_the_same_settings_only(cell: Cell, tmp_path: Path) -> None:
+    out = tmp_path / "result"
+    ap = compare.parser()
+
+    def settings(*words: str) -> tuple[Any, dict[str, Any]]:
+        args = ap.parse_args(["-o", str(out), *words])
+        return args, record.environment(ap, args)
+
+    args, env = settings("--resume", "--types", "q4_0", "q8_0")
+    assert resumed(args, env) == ([], 0.0)
+    record.save(out, {**env, "seconds": 7, "cells": [cell.to_json()]}, "table")
+    assert resumed(args, env) == ([cell], 7.0)
+    assert resumed(*settings("--resume"))[0] == [cell]  # another selection of cells is no other setting
+    assert resumed(*settings()) == ([], 0.0)
+    with pytest.raises(LoadError, match="n_predict"):
+        resumed(*settings("--resume", "-n", "40"))
+
+
+def test_command_makes_the_figure_again_and_tells_no_path(tmp_path: Path) -> None:
+    ap = compare.parser()
+    args = ap.parse_args(["-o", str(tmp_path), "--work", str(tmp_path), "--types", "q4_0", "--temperatures", "0", "1", "-n", "40"])
+    words = record.command(ap, args).split()
+    assert "--types" in words and "--n-predict" in words and str(tmp_path) not in words
+    assert "--temperatures" not in words  # the default
+    assert vars(ap.parse_args(words[2:])) == {**vars(args), "out": ap.get_default("out"), "work": None}
 
 
 @pytest.mark.slow
-def test_quick_run_against_upstream(tmp_path: Path, repo: Path) -> None:
-    argv = [sys.executable, "benchmarks/compare_upstream.py", "--quick", "--shape", "0.1b", "--types", "q4_0", "--temps", "0"]
-    argv += ["--clients", "2", "-n", "40", "-o", str(tmp_path / "result")]
+def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
+    argv = [sys.executable, "benchmarks/compare_upstream.py", "--limit", "8", "--repeats", "1", "--shape", "0.1b", "--drafters", "dflash"]
+    argv += ["--types", "q4_0", "--temperatures", "0", "-n", "40", "-o", str(tmp_path / "result")]
     subprocess.run(argv, check=True, cwd=repo, timeout=1500)
-    (cell,) = json.loads((tmp_path / "result.json").read_text())["cells"]
-    systems = cell["systems"]
-    assert len(systems) == 6 and all(s["tokens_per_second"] > 0 for s in systems.values())
+    (data,) = json.loads((tmp_path / "result.json").read_text())["cells"]
+    systems = data["systems"]
+    assert len(systems) == 5 and all(s["tokens_per_second"] > 0 for s in systems.values())
     assert all(s["same_answers_as_plain"] >= 6 for s in systems.values())  # of 8; quantized ties may differ
     # Both servers count alike: whose answers are all plain upstream's has as many tokens.
-    same = [s["runs"][0]["tokens"] for s in systems.values() if s["same_answers_as_plain"] == 8]
+    same = [sum(s["runs"][0]["tokens"]) for s in systems.values() if s["same_answers_as_plain"] == 8]
     assert len(same) >= 2 and len(set(same)) == 1
-    assert systems[OURS]["runs"][0]["al"] > 2 and systems[PLAIN]["runs"][0]["al"] == 1
+    assert systems[OURS]["al"] > 2 and systems[PLAIN]["al"] == 1
 
 
 @pytest.mark.slow
 def test_a_terminated_comparison_leaves_no_server(tmp_path: Path, repo: Path) -> None:
-    argv = [sys.executable, "benchmarks/compare_upstream.py", "--shape", "0.1b", "--types", "q4_0", "-o", str(tmp_path / "result")]
+    argv = [
+        sys.executable,
+        "benchmarks/compare_upstream.py",
+        "--shape",
+        "0.1b",
+        "--limit",
+        "4",
+        "--repeats",
+        "99",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     mark = f"DFLASH_TEST_MARK={tmp_path}"
     process = subprocess.Popen(argv, cwd=repo, stderr=subprocess.PIPE, text=True, env=os.environ | dict([mark.split("=", 1)]))
     assert process.stderr is not None
     for line in process.stderr:
         if "tok/s" in line:
             break
-    assert len(_marked(mark)) == 7  # the script and its six servers
+    assert len(_marked(mark)) == 6  # the script and its five servers
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=60) == 143
     assert not _marked(mark)

@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
             running -= 1
         if "fail" in text:
             return self.reply(500, b"it failed")
-        timings = {"prompt_ms": 50.0, "predicted_n": 11, "predicted_per_second": 20.0, "draft_n_accepted": 8}
+        timings = {"prompt_n": 7, "prompt_ms": 50.0, "predicted_n": 11, "predicted_ms": 500.0, "draft_n_accepted": 8}
         if not body.get("stream"):
             answer = {"choices": [{"message": {"content": text.upper()}, "finish_reason": "stop"}], "timings": timings}
             return self.reply(200, json.dumps(answer).encode())
@@ -72,7 +72,7 @@ def test_answers_keep_the_order_of_their_prompts(toy: Server) -> None:
     assert [answer.text for answer in result.answers] == ["SLOW ONE", "TWO", "THREE", "FOUR"]
     assert 0.2 <= result.wall < 2.0 and result.answers[0].latency >= 0.2
     assert result.answers[0].ttft == 0.05
-    assert (result.answers[0].n_tokens, result.answers[0].passes) == (11, 2)
+    assert (result.answers[0].n_tokens, result.answers[0].passes, result.answers[0].generate) == (11, 2, 0.5)
 
 
 def test_clients_work_at_the_same_time(toy: Server) -> None:

@@ -1,0 +1,72 @@
+"""Which accept rule accepts more: sample-and-match, or block verification of chains from a DFlash 2 lattice.
+
+Usage: python benchmarks/accept.py [--temperatures 0.6 1.0] [--repeats 20]
+
+Both give the target's distribution, but not the same text, so the two means are over different answers: many seeds per prompt, and the
+standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import record
+from benchmarks.answers import acceptance_length, answers
+from benchmarks.record import say
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.engine import Completion, Engine
+
+RULES = ("match", "block")
+BLOCK = 16
+
+
+def standard_error(done: Sequence[Completion]) -> float:
+    """Of the acceptance length of all answers together: a ratio of sums, linearized, answers independent."""
+    al = acceptance_length(done)
+    residuals = [answer.timings.n_steps - al * answer.timings.n_passes for answer in done]
+    return math.sqrt(len(done)) * statistics.pstdev(residuals) / sum(answer.timings.n_passes for answer in done)
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    head = ["temperature", *(f"AL, {rule}" for rule in RULES), "block over match"]
+    lines = []
+    for row in rows:
+        als = [f"{row[rule]['al']:.3f} ± {row[rule]['error']:.3f}" for rule in RULES]
+        lines.append([f"{row['temperature']:g}", *als, f"{row['ratio']:.3f} ± {row['ratio_error']:.3f}"])
+    return record.table(head, lines) + f"\n\nMeans and standard errors. {footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "accept", n_predict=120, repeats=20)
+    ap.add_argument("--temperatures", nargs="+", type=float, default=[0.6, 1.0], metavar="T")
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    prompts = record.read_prompts(args)
+    pair = bundled_pair("dflash2")
+    rows: list[dict[str, Any]] = []
+    with Engine(
+        pair.target, pair.drafter, n_ctx=1024, n_threads=args.threads, draft="chain", budget=BLOCK, lookup=False, warmup=False
+    ) as engine:
+        for temperature in args.temperatures:
+            row: dict[str, Any] = {"temperature": temperature}
+            for rule in RULES:
+                done = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, accept=rule))
+                row[rule] = {"al": acceptance_length(done), "error": standard_error(done), "answers": len(done)}
+            row["ratio"] = row["block"]["al"] / row["match"]["al"]
+            row["ratio_error"] = row["ratio"] * math.hypot(*(row[rule]["error"] / row[rule]["al"] for rule in RULES))
+            say(f"T{temperature:g}: block over match {row['ratio']:.3f}")
+            rows.append(row)
+            record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
+    print(markdown(rows, record.footer(env)))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

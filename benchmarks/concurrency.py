@@ -1,0 +1,107 @@
+"""Throughput against the number of concurrent clients: plain, upstream's draft lengths and ours, through HTTP, in turns.
+
+Usage: python benchmarks/concurrency.py [--clients 1 2 4 8 16] [--drafter dflash] [--type q4_0] [--temperature 0]
+
+Every server has a slot per client. A turn answers the whole prompt set (at least three prompts per client, so that the tail in which
+clients run dry stays short); throughput is all tokens over the wall time of the turn, prompts and HTTP included. Ratios are medians
+over the repeats: systems of one repeat share the machine's mood.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import pairs, peer, record
+from benchmarks.http_load import LoadResult
+from benchmarks.record import requests, say
+from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.inflate import TYPES
+
+PROMPTS_PER_CLIENT = 3
+
+Speeds = dict[str, list[float]]  # tokens per second by system, one number per repeat
+
+
+def throughput(load: LoadResult) -> float:
+    """Tokens per second of all clients together."""
+    return sum(answer.n_tokens for answer in load.answers) / load.wall
+
+
+def measure(systems: Systems, prompts: Sequence[dict[str, Any]], temperature: float, n: int, repeats: int) -> Speeds:
+    """Every system answers the prompts once per repeat."""
+    speeds: Speeds = {name: [] for name in systems.names}
+    for repeat in range(repeats):
+        bodies = requests(prompts, n, temperature, repeat)
+        for name in order(systems.names, repeat):
+            speeds[name].append(round(throughput(systems.turn(name, bodies)), 2))
+        where = f"{systems.clients} clients, {repeat + 1}/{repeats}"
+        say(f"{where}: " + ", ".join(f"{name} {done[-1]:.1f}" for name, done in speeds.items()) + " tok/s")
+    return speeds
+
+
+def row(clients: int, speeds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """One line of the table: medians, upstream's best and the ratios to it and to plain."""
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    best = max((name for name in UPSTREAM if name in speeds), key=lambda name: medians[name])
+
+    def over(base: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(speeds[OURS], speeds[base], strict=True)), 4)
+
+    return {
+        "clients": clients,
+        "best_upstream": best,
+        "over_best": over(best),
+        "over_plain": over(PLAIN),
+        "tokens_per_second": medians,
+        "repeats": dict(speeds),
+    }
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    names = list(rows[0]["tokens_per_second"])
+    head = ["clients", *(f"{name}, tok/s" for name in names), "over upstream's best", "over plain"]
+    lines = []
+    for r in rows:
+        speeds = {name: f"{value:.1f}" for name, value in r["tokens_per_second"].items()}
+        for name in (r["best_upstream"], OURS):
+            speeds[name] = f"**{speeds[name]}**"
+        lines.append([str(r["clients"]), *speeds.values(), f"{r['over_best']:.2f}", f"{r['over_plain']:.2f}"])
+    return record.table(head, lines) + f"\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "concurrency", n_predict=100, repeats=3)
+    record.add_pair_options(ap)
+    ap.add_argument("--clients", nargs="+", type=int, default=[1, 2, 4, 8, 16], metavar="N", help="concurrent clients, one slot each")
+    ap.add_argument("--drafter", choices=DRAFTERS, default="dflash", help="bundled drafter")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    say(record.footer(env))
+    prompts = record.read_prompts(args)
+    bins = peer.build()
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter, peer.quantizer(bins))
+    rows: list[dict[str, Any]] = []
+    for clients in args.clients:
+        setting = Setting(pair, bins, clients, args.threads)
+        several = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
+        with tempfile.TemporaryDirectory(prefix="concurrency-") as logs, Systems(setting.commands(), Path(logs), clients) as systems:
+            systems.warm_up(requests(several[: 2 * clients], args.n_predict, args.temperature))
+            rows.append(row(clients, measure(systems, several, args.temperature, args.n_predict, args.repeats)))
+            record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
+    print(markdown(rows, record.footer(env)))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,156 @@
+"""Never slower than without us: where drafting can't help, ours over plain; and the time to the first token of long prompts.
+
+Usage: python benchmarks/guard.py [--types q4_0 ...] [--drafters dflash ...] [--cases hostile entropy ttft]
+
+- hostile: a drafter with random weights (benchmarks/pairs.py), temperature 1. At least 0.98.
+- entropy: the bundled drafter, temperature 2 with no truncation: text that nobody can guess. At least 0.98.
+- ttft: prompts of 3,000 tokens, what the client waits for its first token. At most 1.05.
+
+The first two count what follows each answer's first 100 tokens: an answer of N tokens minus one of 100 with the same seed, which begins
+with the same text, both by the server's clock. Plain is upstream's server without a drafter. Systems take turns at every prompt.
+Exits with 1 if a limit is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import pairs, peer, record
+from benchmarks.http_load import LoadError
+from benchmarks.record import say
+from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
+from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.inflate import TYPES
+
+LEARN = 100  # tokens of an answer in which the controller may find out
+PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts
+N_CTX = 4096  # what the pocket target was trained with
+SPEED_LIMIT, TTFT_LIMIT = 0.98, 1.05
+
+Turn = Callable[[Systems, str, int], float]  # (systems, system, number of the turn) -> seconds
+
+
+def speed_turn(prompts: Sequence[dict[str, Any]], n: int, temperature: float, **sampling: Any) -> Turn:
+    """Seconds for the tokens LEARN + 1 to `n` of an answer."""
+
+    def seconds(systems: Systems, name: str, i: int, length: int) -> float:
+        (body,) = record.requests([prompts[i % len(prompts)]], length, temperature, ignore_eos=True, **sampling)
+        (answer,) = systems.turn(name, [{**body, "seed": record.seed_of(i)}]).answers
+        if answer.n_tokens != length:
+            raise LoadError(f"{name} gave {answer.n_tokens} tokens instead of {length}")
+        return answer.generate
+
+    return lambda systems, name, i: seconds(systems, name, i, n) - seconds(systems, name, i, LEARN)
+
+
+def ttft_turn(prompts: Sequence[dict[str, Any]]) -> Turn:
+    """Seconds until the client has the first token after a prompt of PROMPT_TOKENS tokens."""
+
+    def turn(systems: Systems, name: str, i: int) -> float:
+        (answer,) = systems.turn(name, record.requests([long_prompt(prompts, i)], 4, 0.0, stream=True)).answers
+        if not 0.9 < answer.n_prompt / PROMPT_TOKENS < 1.1:
+            raise LoadError(f"{name} read a prompt of {answer.n_prompt} tokens, not about {PROMPT_TOKENS}")
+        return answer.ttft
+
+    return turn
+
+
+def long_prompt(prompts: Sequence[dict[str, Any]], i: int) -> dict[str, Any]:
+    """A message of about PROMPT_TOKENS tokens, made of all prompts again and again; no two of them begin alike."""
+    first = i % len(prompts)
+    words = [message["content"] for prompt in (*prompts[first:], *prompts[:first]) for message in prompt["messages"]]
+    n_letters = int(LETTERS_PER_TOKEN * PROMPT_TOKENS)
+    text = f"{i}. " + " ".join(words * (n_letters // sum(map(len, words)) + 1))
+    return {"messages": [{"role": "user", "content": text[:n_letters]}]}
+
+
+def measure(systems: Systems, turn: Turn, n_turns: int) -> dict[str, list[float]]:
+    """Seconds by system, one number per turn; every turn another system begins."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems.names}
+    for i in range(n_turns):
+        for name in order(systems.names, i):
+            seconds[name].append(turn(systems, name, i))
+    return seconds
+
+
+def row(case: str, drafter: str, ftype: str, seconds: dict[str, list[float]], n_tokens: int) -> dict[str, Any]:
+    """One line of the table. `n_tokens` were made in each turn; 0: the time itself counts."""
+    totals = {name: sum(values) for name, values in seconds.items()}
+    ratio = totals[PLAIN] / totals[OURS] if n_tokens else totals[OURS] / totals[PLAIN]
+    figure = {name: n_tokens * len(seconds[name]) / t if n_tokens else 1e3 * t / len(seconds[name]) for name, t in totals.items()}
+    return {
+        "case": case,
+        "drafter": drafter,
+        "ftype": ftype,
+        "unit": "tok/s" if n_tokens else "ms",
+        "figures": {name: round(value, 2) for name, value in figure.items()},
+        "ratio": round(ratio, 4),
+        "limit": SPEED_LIMIT if n_tokens else TTFT_LIMIT,
+        "held": ratio >= SPEED_LIMIT if n_tokens else ratio <= TTFT_LIMIT,
+        "seconds": {name: [round(x, 6) for x in values] for name, values in seconds.items()},
+    }
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    head = ["case", "drafter", "type", PLAIN, OURS, "ours over plain", "limit", ""]
+    lines = []
+    for r in rows:
+        sign = "at least" if r["unit"] == "tok/s" else "at most"
+        values = [f"{r['figures'][name]:.1f} {r['unit']}" for name in (PLAIN, OURS)]
+        verdict = "held" if r["held"] else "**missed**"
+        lines.append([r["case"], r["drafter"], r["ftype"].upper(), *values, f"{r['ratio']:.3f}", f"{sign} {r['limit']:.2f}", verdict])
+    return record.table(head, lines) + f"\n\n{footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "guard", n_predict=400, repeats=1)
+    record.add_pair_options(ap)
+    ap.set_defaults(limit=8)
+    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=["dflash"], help="bundled drafters")
+    ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
+    ap.add_argument("--cases", nargs="+", choices=("hostile", "entropy", "ttft"), default=["hostile", "entropy", "ttft"])
+    ap.add_argument("--budget-1", action="store_true", help="also ours without drafting: what our own plain path costs")
+    args = ap.parse_args(argv)
+    if args.n_predict <= LEARN:
+        ap.error(f"-n must be above {LEARN}")
+    env = record.environment(ap, args)
+    say(record.footer(env))
+    prompts = record.read_prompts(args)
+    bins = peer.build()
+    cases: dict[str, tuple[Turn, int]] = {
+        "hostile": (speed_turn(prompts, args.n_predict, 1.0), args.n_predict - LEARN),
+        "entropy": (speed_turn(prompts, args.n_predict, 2.0, top_k=0, top_p=1.0, min_p=0.0), args.n_predict - LEARN),
+        "ttft": (ttft_turn(prompts), 0),
+    }
+
+    def measured() -> Iterator[dict[str, Any]]:
+        for ftype in args.types:
+            for drafter in args.drafters:
+                for case in args.cases:
+                    turn, n_tokens = cases[case]
+                    name = (pairs.HOSTILE if case == "hostile" else "") + drafter
+                    setting = Setting(pairs.make(args.work, args.shape, ftype, name, peer.quantizer(bins)), bins, 1, args.threads, N_CTX)
+                    commands = {PLAIN: setting.plain(), OURS: setting.ours()}
+                    if args.budget_1:
+                        commands[BUDGET_1] = setting.ours("--budget", "1")
+                    with tempfile.TemporaryDirectory(prefix="guard-") as logs, Systems(commands, Path(logs)) as systems:
+                        systems.warm_up(record.requests(prompts[:1], LEARN, 1.0))
+                        yield row(case, drafter, ftype, measure(systems, turn, len(prompts) * args.repeats), n_tokens)
+
+    rows = []
+    for done in measured():
+        rows.append(done)
+        say(f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}")
+        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
+    print(markdown(rows, record.footer(env)))
+    return int(not all(r["held"] for r in rows))
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,48 @@
+"""Inflated pocket pairs, made once and kept, and a drafter that knows nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import zlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from gguf import GGUFReader
+
+from dflash_local import inflate
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.inflate import SHAPES, Pair, Quantizer
+from dflash_local.upstream import cache_dir
+
+HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
+
+
+def make(work: Path | None, shape: str, ftype: str, drafter: str, quantize: Quantizer) -> Pair:
+    """The pocket target with `drafter` in `shape`, quantized to `ftype`; found again in `work` (None: the cache).
+
+    A pair appears complete or not at all. The folder's name changes with the small pair and the inflater's code.
+    """
+    root = work or cache_dir() / "benchmarks"
+    small = bundled_pair(drafter.removeprefix(HOSTILE))
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in (*small, Path(inflate.__file__), Path(__file__)))).hexdigest()[:12]
+    folder = root / f"{shape}-{ftype}-{drafter}-{key}"
+    if not folder.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=root) as scratch:
+            if drafter.startswith(HOSTILE):
+                small = Pair(small.target, hostile(small.drafter, Path(scratch) / "hostile.gguf"))
+            inflate.inflate(small, Path(scratch) / "pair", SHAPES[shape], ftype, quantize=quantize)
+            (Path(scratch) / "pair").rename(folder)
+    return Pair(folder / "target.gguf", folder / "drafter.gguf")
+
+
+def hostile(drafter: Path, path: Path) -> Path:
+    """Copy `drafter` with noise of the same scale in place of every matrix (norms stay): a sound file that guesses at random."""
+    shutil.copyfile(drafter, path)
+    for tensor in GGUFReader(path, "r+").tensors:
+        if tensor.data.ndim > 1:
+            rng = np.random.default_rng(zlib.crc32(tensor.name.encode()))
+            tensor.data[...] = rng.standard_normal(tensor.data.shape) * tensor.data.astype(np.float32).std()
+    return path

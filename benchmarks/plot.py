@@ -1,0 +1,207 @@
+"""Draw docs/figures/*.svg from benchmarks/results/*.json, without measuring anything.
+
+Usage: python benchmarks/plot.py [--results DIR] [--figures DIR] [NAME ...]
+
+The same JSON gives the same bytes: no dates, no random ids. Figures stand on a white card of their own, so that they can be read on
+light and dark pages; colours are those of Okabe and Ito, which most eyes tell apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
+
+HERE = Path(__file__).resolve().parent
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#777777"
+PLAIN, OURS = "plain", "dflash-local"
+DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
+STYLE: Any = {
+    "svg.hashsalt": "dflash-local",  # stable ids of clip paths
+    "svg.fonttype": "none",  # text stays text
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "figure.facecolor": "white",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+}
+
+Data = dict[str, Any]
+
+
+def compare_upstream(data: Data) -> Figure:
+    """Tokens per second of every cell: plain, upstream's best, ours."""
+    cells = data["cells"]
+    figure = Figure((max(6.0, 0.62 * len(cells) + 1.5), 4.2))
+    ax = figure.subplots()
+    for k, (label, colour) in enumerate(((PLAIN, GREY), ("upstream's best", ORANGE), (OURS, BLUE))):
+        names = [cell["best_upstream"] if label not in (PLAIN, OURS) else label for cell in cells]
+        heights = [cell["systems"][name]["tokens_per_second"] for cell, name in zip(cells, names, strict=True)]
+        ax.bar([i + 0.27 * (k - 1) for i in range(len(cells))], heights, 0.25, label=label, color=colour)
+    labels = [f"{cell['drafter']}\n{cell['ftype'].upper()}\nT {cell['temperature']:g}" for cell in cells]
+    ax.set_xticks(range(len(cells)), labels, fontsize=7)
+    ax.set_ylabel("tokens per second")
+    ax.grid(axis="x", visible=False)
+    ax.margins(x=0.01)
+    figure.legend(ncols=3, loc="outside upper center")
+    return figure
+
+
+def concurrency(data: Data) -> Figure:
+    """Throughput against clients."""
+    rows = data["rows"]
+    figure = Figure((6.4, 4.2))
+    ax = figure.subplots()
+    clients = [row["clients"] for row in rows]
+    for label, colour, marker in ((PLAIN, GREY, "s"), ("upstream's best", ORANGE, "^"), (OURS, BLUE, "o")):
+        names = [row["best_upstream"] if label not in (PLAIN, OURS) else label for row in rows]
+        ax.plot(
+            clients, [row["tokens_per_second"][n] for row, n in zip(rows, names, strict=True)], marker=marker, color=colour, label=label
+        )
+    _powers_of_two(ax, clients)
+    ax.set(xlabel="concurrent clients", ylabel="tokens per second, all clients together", ylim=(0, None))
+    ax.legend()
+    return figure
+
+
+def trees(data: Data) -> Figure:
+    """AL of trees and chains against the budget, a panel per temperature."""
+    rows = data["rows"]
+    temperatures = list(dict.fromkeys(row["temperature"] for row in rows))
+    figure = Figure((4.4 * len(temperatures) + 0.4, 4.2))
+    panels = figure.subplots(1, len(temperatures), sharey=True, squeeze=False)[0]
+    for ax, temperature in zip(panels, temperatures, strict=True):
+        for drafter in dict.fromkeys(row["drafter"] for row in rows):
+            line = [row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)]
+            budgets = [row["budget"] for row in line]
+            for shape, dash, marker in (("tree", "-", "o"), ("chain", "--", "s")):
+                colour = DRAFTER_COLOURS.get(drafter, GREY)
+                ax.plot(budgets, [row[shape] for row in line], dash, marker=marker, ms=4, color=colour, label=f"{drafter}, {shape}")
+        _powers_of_two(ax, sorted({row["budget"] for row in rows}))
+        ax.set(xlabel="nodes per pass, the anchor counted", title=f"temperature {temperature:g}", ylim=(0, None))
+    panels[0].set_ylabel("AL: tokens per target pass")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def steps(data: Data) -> Figure:
+    """Milliseconds of a step by phase."""
+    bars = {"budget auto": data["auto"]["ms_per_step"], "64 nodes": data["most_nodes"]["ms_per_step"]}
+    figure = Figure((6.4, 2.6))
+    ax = figure.subplots()
+    colours = {"draft": ORANGE, "verify": BLUE, "grow": GREEN, "walk": PURPLE, "commit": RED, "plan": SKY, "other": GREY}
+    for title, phases in bars.items():
+        left = 0.0
+        for phase, colour in colours.items():
+            ms = phases.get(phase, 0.0)
+            ax.barh(title, ms, left=left, color=colour, label=phase if title == "budget auto" else None)
+            left += ms
+    ax.set_xlabel("milliseconds per step")
+    ax.grid(axis="y", visible=False)
+    ax.invert_yaxis()
+    figure.legend(ncols=len(colours), loc="outside upper center", fontsize=8)
+    return figure
+
+
+def cost_curve(data: Data) -> Figure:
+    """What a pass costs by its width."""
+    figure = Figure((6.4, 4.2))
+    ax = figure.subplots()
+    for name, label, colour, marker in (
+        ("verify", "target, by rows of the pass", BLUE, "o"),
+        ("draft", "drafter, by length of the block", ORANGE, "s"),
+    ):
+        points = sorted((int(n), ms) for n, ms in data["cost"][name].items())
+        ax.plot([n for n, _ in points], [ms for _, ms in points], marker=marker, ms=4, color=colour, label=label)
+    ax.set(xlabel="rows of a pass, or tokens of a block", ylabel="milliseconds per pass", xlim=(0, None), ylim=(0, None))
+    ax.legend()
+    return figure
+
+
+def choices(data: Data) -> Figure:
+    """What the controller chose, step by step, and what was accepted."""
+    trace = data["trace"]
+    reasons = list(dict.fromkeys(step["reason"] for step in trace))
+    figure = Figure((9.0, 4.6))
+    ax, below = figure.subplots(2, 1, sharex=True, height_ratios=(5, 0.4 + 0.35 * len(reasons)))
+    x = range(1, len(trace) + 1)
+    ax.bar(x, [step["n_tokens"] for step in trace], 1.0, color=SKY, label="tokens that the step gave")
+    ax.step(x, [step["n_nodes"] for step in trace], where="mid", color=BLUE, label="nodes verified, the anchor counted")
+    ax.step(
+        x, [step["n_denoised"] for step in trace], where="mid", color=ORANGE, lw=1.0, ls="--", label="tokens denoised (0: no drafter pass)"
+    )
+    ax.set(ylabel="tokens or nodes", ylim=(0, None))
+    figure.legend(ncols=3, loc="outside upper center", fontsize=8)
+    colours = (GREEN, RED, PURPLE, GREY, ORANGE, BLUE)
+    for k, reason in enumerate(reasons):
+        at = [i for i, step in zip(x, trace, strict=True) if step["reason"] == reason]
+        below.plot(at, [k] * len(at), "|", ms=9, mew=1.5, color=colours[k % len(colours)])
+    below.set_yticks(range(len(reasons)), reasons, fontsize=8)
+    below.set(xlabel="step of the answer", ylim=(-0.6, len(reasons) - 0.4))
+    below.invert_yaxis()
+    return figure
+
+
+def _powers_of_two(ax: Axes, ticks: Sequence[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(list(ticks))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+# figure: the record that it is drawn from, and how
+FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
+    "compare_upstream": ("compare_upstream", compare_upstream),
+    "concurrency": ("concurrency", concurrency),
+    "trees": ("trees", trees),
+    "steps": ("steps", steps),
+    "cost_curve": ("steps", cost_curve),
+    "choices": ("steps", choices),
+}
+
+
+def draw(name: str, data: Data) -> str:
+    """The SVG of one of FIGURES."""
+    out = io.StringIO()
+    with matplotlib.rc_context(STYLE):
+        figure = FIGURES[name][1](data)
+        figure.set_layout_engine("constrained")
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description="Draw docs/figures/*.svg from benchmarks/results/*.json, without measuring anything.")
+    ap.add_argument("names", nargs="*", metavar="NAME", help=f"which (default: all whose record is there): {', '.join(FIGURES)}")
+    ap.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
+    ap.add_argument("--figures", type=Path, default=HERE.parent / "docs" / "figures", metavar="DIR")
+    args = ap.parse_args(argv)
+    if unknown := [name for name in args.names if name not in FIGURES]:
+        ap.error(f"unknown figure {unknown[0]}: one of {', '.join(FIGURES)}")
+    args.figures.mkdir(parents=True, exist_ok=True)
+    for name in args.names or FIGURES:
+        path = args.results / f"{FIGURES[name][0]}.json"
+        if not path.is_file():
+            print(f"{name}: {path.name} is not there yet", file=sys.stderr)
+            continue
+        out = args.figures / f"{name}.svg"
+        out.write_text(draw(name, json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+        print(out.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

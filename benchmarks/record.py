@@ -1,0 +1,149 @@
+"""What every figure here has around it: prompts, requests, the machine, the command that makes it again, a table and a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peer
+from benchmarks.http_load import LoadError
+from dflash_local.errors import DFlashError
+from dflash_local.inflate import SHAPES
+from dflash_local.machine import this_machine
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+# llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes it greedy.
+SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
+
+
+def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argparse.ArgumentParser:
+    """An argument parser with the options that all scripts share; `doc` is the module's docstring, `stem` names its results."""
+    ap = argparse.ArgumentParser(description=(doc or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server or engine")
+    ap.add_argument("-n", "--n-predict", type=int, default=n_predict, metavar="N", help="most new tokens per answer")
+    ap.add_argument("--repeats", type=int, default=repeats, metavar="N", help="times that everything is measured")
+    ap.add_argument("--prompts", type=Path, default=HERE / "prompts.jsonl", metavar="FILE", help="chat requests, one a line")
+    ap.add_argument("--limit", type=int, metavar="N", help="only N of the prompts, spread evenly: does it run at all?")
+    ap.add_argument("-o", "--out", type=Path, default=RESULTS / stem, metavar="STEM", help="writes STEM.json and STEM.md")
+    return ap
+
+
+def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
+    """Options of scripts that make inflated pairs."""
+    ap.add_argument("--shape", choices=SHAPES, default=shape, help="what the pocket pairs are inflated to")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)")
+
+
+def read_prompts(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The chat requests of `args.prompts`, at most `args.limit` of them."""
+    prompts = [json.loads(line) for line in args.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if args.limit is None or args.limit >= len(prompts):
+        return prompts
+    return [prompts[i * len(prompts) // args.limit] for i in range(args.limit)]
+
+
+def seed_of(prompt: int, repeat: int = 0) -> int:
+    """Every prompt has a seed of its own in every repeat, the same for all systems."""
+    return 1000 * (repeat + 1) + prompt
+
+
+def requests(prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeat: int = 0, **extra: Any) -> list[dict[str, Any]]:
+    """Request bodies, equal for every system; no prompt is answered from a cache."""
+    common = {**SAMPLING, "max_tokens": n, "temperature": temperature, "cache_prompt": False, **extra}
+    return [{**prompt, **common, "seed": seed_of(i, repeat)} for i, prompt in enumerate(prompts)]
+
+
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that a figure depends on; paths are this machine's business."""
+    return {key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")}
+
+
+def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
+    """The command line that makes a figure again, without what is the default or a path of this machine."""
+    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}"]
+    for action in ap._actions:
+        value = getattr(args, action.dest, None)
+        if action.dest not in options(args) or value is None or value == action.default:
+            continue
+        words.append(action.option_strings[-1])
+        if action.nargs != 0:
+            words += [f"{v:g}" if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])]
+    return shlex.join(words)
+
+
+def environment(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, Any]:
+    """Machine, versions, options and command, for the JSON file."""
+    pinned = peer.pin()
+    return {
+        "machine": this_machine().to_json(),
+        "upstream": {"package": f"{pinned.package}=={pinned.version}", "llama.cpp": pinned.commit},
+        "options": options(args),
+        "command": command(ap, args),
+    }
+
+
+def footer(record: Mapping[str, Any]) -> str:
+    """The line under a table: where it was measured and how to measure it again."""
+    threads = record["options"]["threads"]
+    return f"{this_machine()}; {threads} thread{'s' if threads != 1 else ''}. `{record['command']}`"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def save(out: Path, record: Mapping[str, Any], text: str) -> None:
+    """Write `out`.json and `out`.md. A file is complete or the old one: hours of figures must survive an interrupt."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for path, content in ((out.with_suffix(".json"), dump(record)), (out.with_suffix(".md"), text)):
+        unfinished = path.with_name(path.name + ".part")
+        unfinished.write_text(content, encoding="utf-8")
+        unfinished.replace(path)
+
+
+def dump(record: Mapping[str, Any]) -> str:
+    """JSON with a line per item of the outer lists: short enough to keep, long enough to compare."""
+
+    def part(value: Any) -> str:
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return "[\n  " + ",\n  ".join(json.dumps(item) for item in value) + "\n ]"
+        return json.dumps(value)
+
+    return "{\n " + ",\n ".join(f"{json.dumps(key)}: {part(value)}" for key, value in record.items()) + "\n}\n"
+
+
+def load(out: Path) -> dict[str, Any]:
+    """What `save` wrote, {} if nothing."""
+    path = out.with_suffix(".json")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def run(main: Callable[[], int]) -> None:
+    """Run a script's `main` and exit: one line for an error, and servers end with a terminated benchmark as with Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (DFlashError, LoadError) as error:
+        sys.exit(f"error: {error}")
+
+
+def say(text: str) -> None:
+    """Progress, beside the table on stdout."""
+    print(text, file=sys.stderr, flush=True)

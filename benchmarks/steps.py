@@ -1,0 +1,108 @@
+"""Where the time of a step goes, the cost curve of this machine, and what the controller chose over one long answer.
+
+Usage: python benchmarks/steps.py [--type q4_0] [--drafter dflash] [--temperature 1]
+
+In one process, on the pair inflated to the 0.6b shape. Four measurements:
+
+- phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases took, is 'other':
+  scheduling, Python and all. The prompt's pass is one step of about a hundred.
+- growth: the same with trees of 64 nodes.
+- cost: what the engine measured for passes of each width, after these answers.
+- trace: one long answer, step by step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import pairs, record
+from benchmarks.answers import acceptance_length, answers
+from dflash_local import native
+from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.engine import Engine
+from dflash_local.inflate import TYPES
+from dflash_local.stats import EngineStats
+
+MOST_NODES = 64
+# Code that the pocket model knows well. Its answers are short, so the end-of-text token is banned: it wanders on through other subjects.
+LONG = "Write a Python context manager that logs the size."
+
+
+def measure_phases(engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, **options: Any) -> dict[str, Any]:
+    """Milliseconds per step by phase over the answers, the graphs' reuse rates and AL."""
+    before, start = EngineStats.of(engine.stats()), time.perf_counter()
+    done = list(answers(engine, prompts, n, temperature, ignore_eos=True, **options))
+    wall = 1e3 * (time.perf_counter() - start)
+    passed = EngineStats.of(engine.stats()) - before
+    steps, trees = passed.steps or 1, sum(answer.timings.n_passes for answer in done)
+    phases = {phase: ms / steps for phase, ms in passed.phase_ms.items() if phase != "other"}
+    phases["other"] = wall / steps - sum(phases.values())
+    return {
+        "steps": steps,
+        "tokens": sum(len(answer.tokens) for answer in done),
+        "al": acceptance_length(done),
+        "ms_per_step": {phase: round(ms, 5) for phase, ms in phases.items()},
+        "other_share": round(phases["other"] / sum(phases.values()), 5),
+        "us_per_tree": round(1e3 * passed.phase_ms.get("grow", 0.0) / trees, 2),
+        "graph_reuse": {model: round(share, 4) for model, share in passed.reuse().items()},
+        "reasons": passed.reasons,
+    }
+
+
+def markdown(found: dict[str, Any], footer: str) -> str:
+    """Phases of a step as a table, the rest as sentences."""
+    auto, most = found["auto"], found["most_nodes"]
+    names = list(auto["ms_per_step"])
+    rows = []
+    for title, part in (("auto", auto), (f"{MOST_NODES} nodes", most)):
+        ms = part["ms_per_step"]
+        rows.append([title, *(f"{ms[name]:.3f}" for name in names), f"{sum(ms.values()):.2f}", f"{100 * part['other_share']:.2f} %"])
+    reuse = ", ".join(f"{model} {100 * share:.0f} %" for model, share in auto["graph_reuse"].items())
+    lines = [
+        record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),
+        "",
+        f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds. "
+        f"Passes whose compute graph was there already, budget auto: {reuse}. {footer}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "steps", n_predict=300, repeats=1)
+    record.add_pair_options(ap)
+    ap.set_defaults(limit=6)
+    ap.add_argument("--drafter", choices=DRAFTERS, default="dflash", help="bundled drafter")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    ap.add_argument("--temperature", type=float, default=1.0, metavar="T")
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    prompts = record.read_prompts(args)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter, native.quantize)
+    with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
+        measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory
+        auto = measure_phases(engine, prompts, args.n_predict, args.temperature)
+        most = measure_phases(engine, prompts, args.n_predict, args.temperature, budget=MOST_NODES)
+        stats = engine.stats()
+        long = {"messages": [{"role": "user", "content": LONG}]}
+        (answer,) = answers(engine, [long], args.n_predict, args.temperature, ignore_eos=True, trace=True)
+    found = {
+        **env,
+        "auto": auto,
+        "most_nodes": most,
+        "cost": {name: {int(n): round(ms, 4) for n, ms in stats[f"cost_{name}_ms"].items()} for name in ("verify", "draft")},
+        "trace": [step._asdict() for step in answer.steps],
+    }
+    text = markdown(found, record.footer(env))
+    record.save(args.out, found, text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,113 @@
+"""The systems that are compared through HTTP: all resident, one at a time works."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.http_load import LoadError, LoadResult, Server, run_load
+from dflash_local.inflate import Pair
+
+PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
+UPSTREAM_N_MAX = (3, 7, 15)
+IDLE_CPU_LIMIT = 0.05  # CPU seconds per second of a server that has nothing to do
+SETTLE = 0.01  # seconds between two systems' turns: thread pools spin for a moment after their last graph
+
+T = TypeVar("T")
+
+
+def upstream(n_max: int) -> str:
+    return f"upstream n_max {n_max}"
+
+
+UPSTREAM = tuple(upstream(n) for n in UPSTREAM_N_MAX)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all servers are started with: one slot per client, `n_ctx` tokens each."""
+
+    pair: Pair
+    bins: Path  # upstream's programs
+    clients: int = 1
+    threads: int = 2
+    n_ctx: int = 1024
+
+    def _common(self) -> list[str]:
+        sizes = ["-c", str(self.n_ctx * self.clients), "-np", str(self.clients), "-t", str(self.threads), "-fa", "on"]
+        return ["-m", str(self.pair.target), *sizes]
+
+    def plain(self) -> list[str]:
+        """argv of upstream's server without a drafter, with what makes it fastest here: one K/V buffer for all slots (--kv-unified),
+        no copies of finished prompts to a host cache (-cram)."""
+        quiet = ["--fit", "off", "--no-webui", "-lv", "2"]
+        return [str(self.bins / "llama-server"), *self._common(), "--kv-unified", "-cram", "0", *quiet]
+
+    def upstream(self, n_max: int) -> list[str]:
+        """argv of upstream's server with the drafter."""
+        return [*self.plain(), "-md", str(self.pair.drafter), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
+
+    def ours(self, *flags: str) -> list[str]:
+        """argv of our server with the drafter. Nothing is tuned; it measures this machine at its start instead of reading an old file."""
+        serve = [sys.executable, "-m", "dflash_local.cli", "serve", *self._common(), "--no-cost-cache"]
+        return [*serve, "-md", str(self.pair.drafter), *flags]
+
+    def commands(self) -> dict[str, list[str]]:
+        """argv of plain, upstream's draft lengths and ours."""
+        return {PLAIN: self.plain(), **{upstream(n): self.upstream(n) for n in UPSTREAM_N_MAX}, OURS: self.ours()}
+
+
+class Systems:
+    """Servers by name; a context manager that starts and ends them."""
+
+    def __init__(self, commands: Mapping[str, list[str]], logs: Path, clients: int = 1) -> None:
+        self.clients = clients
+        self.servers = {name: Server(name, argv, logs / f"{name.replace(' ', '_')}.log") for name, argv in commands.items()}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Systems:
+        with ExitStack() as stack:
+            for server in self.servers.values():
+                stack.enter_context(server)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.servers)
+
+    def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
+        """One system answers; the others idle."""
+        time.sleep(SETTLE)
+        return run_load(self.servers[name].port, bodies, self.clients)
+
+    def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
+        """A first answer from everybody, then refuse to measure beside a server that burns CPU while it has nothing to do."""
+        for name in self.servers:
+            self.turn(name, bodies)
+        self.check_idle()
+
+    def check_idle(self, seconds: float = 1.0) -> None:
+        """Raises LoadError if an idle server would slow down whoever works."""
+        time.sleep(0.5)
+        before = {name: server.cpu_seconds() for name, server in self.servers.items()}
+        time.sleep(seconds)
+        for name, server in self.servers.items():
+            idle = (server.cpu_seconds() - before[name]) / seconds
+            if idle > IDLE_CPU_LIMIT:
+                raise LoadError(f"{name} uses {idle:.0%} of a core while it is idle; the comparison would not be fair")
+
+
+def order(items: Sequence[T], i: int) -> list[T]:
+    """The order of turn `i`: each goes first in turn, and every other round of that runs backwards."""
+    n_rounds, shift = divmod(i, len(items))
+    turned = [*items[shift:], *items[:shift]]
+    return turned[::-1] if n_rounds % 2 else turned
