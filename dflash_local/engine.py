@@ -17,7 +17,7 @@ from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, C
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
-from dflash_local.native import NativeEngine, TreeRows
+from dflash_local.native import NativeEngine, TreeRows, check_gguf
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler
 
@@ -170,6 +170,8 @@ class Engine:
         if drafter is not None:
             from dflash_local import pair  # not for plain decoding: the import takes as long as the check
 
+            for file in (model, drafter):
+                check_gguf(file)  # a damaged file is damaged, not of another kind
             pair.check(Path(model), Path(drafter))
             if accept == "block" and not pair.Drafter.read(Path(drafter)).is_dflash2:
                 raise _no_block("this one is a DFlash drafter")

@@ -41,6 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return FakeNative()
 
     monkeypatch.setattr(engine, "NativeEngine", make)
+    monkeypatch.setattr(engine, "check_gguf", lambda _path: None)
     return params
 
 
