@@ -87,7 +87,10 @@ class FakeNative(NativeEngine):
         return {
             "steps": self.n_steps,
             **{f"t_{phase}_ms": ms * self.n_steps for phase, ms in phases.items()},
-            "graphs_reused_target": drafted, "graphs_built_target": plain, "graphs_reused_drafter": drafted, "graphs_built_drafter": 0,
+            "graphs_reused_target": drafted,
+            "graphs_built_target": plain,
+            "graphs_reused_drafter": drafted,
+            "graphs_built_drafter": 0,
             "choices": {
                 "nodes": {name: count for name, count in (("5", drafted), ("1", plain)) if count},
                 "lengths": {"8": drafted} if drafted else {},

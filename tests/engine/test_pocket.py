@@ -56,6 +56,28 @@ def test_generate_and_timings(engine: Engine) -> None:
     assert timings.predicted_ms > 0
 
 
+def test_a_request_shapes_its_drafts(engine: Engine) -> None:
+    def shapes(**options: Any) -> list[tuple[int, int]]:
+        done = engine.generate(PROMPT, temperature=0, max_tokens=60, trace=True, cache_prompt=False, **options)
+        assert sum(step.n_tokens for step in done.steps) == 59
+        return [(step.n_nodes, step.n_depth) for step in done.steps[:-1]]  # the last pass may have no room left for its draft
+
+    assert set(shapes(draft="off")) == {(1, 0)}
+    assert {nodes - depth for nodes, depth in shapes(draft="chain", budget=8)} == {1}
+    assert any(nodes > depth + 1 for nodes, depth in shapes(budget=32))
+    assert max(depth for _, depth in shapes(budget=16, draft_n_max=3)) == 3
+    with pytest.raises(RequestError, match="DFlash 2"):
+        shapes(accept="block")
+
+
+def test_measured_costs_are_kept(pocket: dict[str, Path], tmp_path: Path) -> None:
+    sources = []
+    for _ in range(2):
+        with Engine(pocket["target"], pocket["dflash"], n_ctx=512, n_threads=1, cost_cache=tmp_path / "costs.json") as engine:
+            sources.append(engine.stats()["cost_source"])
+    assert sources == ["measured", "cache"]
+
+
 def test_stream_is_generate_in_pieces(engine: Engine) -> None:
     whole = engine.generate(PROMPT, temperature=0, max_tokens=60)
     chunks = list(engine.stream(PROMPT, temperature=0, max_tokens=60))
