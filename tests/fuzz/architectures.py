@@ -9,13 +9,13 @@ import random
 import struct
 from collections.abc import Callable
 
-from .gguf_image import BOOL, F32, STRING, U32, Image, Pair, Tensor, number, text
+from .gguf_image import ARRAY, BOOL, F32, I32, STRING, U32, Image, Pair, Tensor, array, number, text
 
 LAYERS, EMBD, FF, HEADS, HEADS_KV, HEAD = 2, 64, 96, 4, 2, 16
 EXPERTS, EXPERT_FF = 8, 32
 
 Shapes = dict[str, list[int]]
-Keys = dict[str, float | bool | str]
+Keys = dict[str, float | bool | str | list[int] | list[bool]]
 
 
 def weights(shapes: Shapes, rng: random.Random) -> list[Tensor]:
@@ -29,34 +29,44 @@ def weights(shapes: Shapes, rng: random.Random) -> list[Tensor]:
     return out
 
 
-def image(name: str, pocket: Image, keys: Keys, layer: Callable[[int], Shapes]) -> Image:
+def pair(key: str, value: float | bool | str | list[int] | list[bool]) -> Pair:
+    if isinstance(value, list):
+        kind = BOOL if isinstance(value[0], bool) else I32
+        return Pair(key.encode(), ARRAY, array(kind, [number(kind, item) for item in value]))
+    if isinstance(value, str):
+        return Pair(key.encode(), STRING, text(value.encode()))
+    kind = BOOL if isinstance(value, bool) else F32 if isinstance(value, float) else U32
+    return Pair(key.encode(), kind, number(kind, value))
+
+
+def image(
+    name: str, pocket: Image, keys: Keys, layer: Callable[[int], Shapes], *, layers: int = LAYERS, others: Shapes | None = None
+) -> Image:
+    """A model of `layers` layers with the tokenizer of `pocket`; `others`: tensors beside the layers and the usual three."""
     rng = random.Random(name)
     vocab = len(pocket.find(b"tokenizer.ggml.tokens").items())
     keys = {
-        "block_count": LAYERS, "context_length": 512, "embedding_length": EMBD, "feed_forward_length": FF, "rope.freq_base": 1e4,
+        "block_count": layers, "context_length": 512, "embedding_length": EMBD, "feed_forward_length": FF, "rope.freq_base": 1e4,
         "attention.head_count": HEADS, "attention.head_count_kv": HEADS_KV, "attention.layer_norm_rms_epsilon": 1e-6,
         "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD,
         **keys,
     }
-    pairs = [Pair(b"general.architecture", STRING, text(name.encode()))]
-    for key, value in keys.items():
-        kind = BOOL if isinstance(value, bool) else STRING if isinstance(value, str) else F32 if isinstance(value, float) else U32
-        body = text(value.encode()) if isinstance(value, str) else number(kind, value)
-        pairs.append(Pair(f"{name}.{key}".encode(), kind, body))
+    pairs = [pair("general.architecture", name)]
+    pairs += [pair(f"{name}.{key}", value) for key, value in keys.items()]
     pairs += [p for p in pocket.pairs if p.key.startswith(b"tokenizer.")]
     shapes: Shapes = {"token_embd.weight": [EMBD, vocab], "output_norm.weight": [EMBD], "output.weight": [EMBD, vocab]}
-    for i in range(LAYERS):
+    for i in range(layers):
         shapes |= {f"blk.{i}.{part}": dims for part, dims in layer(i).items()}
-    return Image(pairs, weights(shapes, rng))
+    return Image(pairs, weights(shapes | (others or {}), rng))
 
 
-def attention(q: int = HEADS * HEAD) -> Shapes:
-    return {"attn_norm.weight": [EMBD], "attn_q.weight": [EMBD, q], "attn_k.weight": [EMBD, HEADS_KV * HEAD],
-            "attn_v.weight": [EMBD, HEADS_KV * HEAD], "attn_output.weight": [HEADS * HEAD, EMBD]}  # fmt: skip
+def attention(q: int | None = None, head: int = HEAD) -> Shapes:
+    return {"attn_norm.weight": [EMBD], "attn_q.weight": [EMBD, q or HEADS * head], "attn_k.weight": [EMBD, HEADS_KV * head],
+            "attn_v.weight": [EMBD, HEADS_KV * head], "attn_output.weight": [HEADS * head, EMBD]}  # fmt: skip
 
 
-def qk_norm() -> Shapes:
-    return {"attn_q_norm.weight": [HEAD], "attn_k_norm.weight": [HEAD]}
+def qk_norm(head: int = HEAD) -> Shapes:
+    return {"attn_q_norm.weight": [head], "attn_k_norm.weight": [head]}
 
 
 def dense() -> Shapes:
@@ -101,12 +111,9 @@ def qwen35(pocket: Image) -> Image:
         "ssm_beta.weight": [EMBD, heads_v], "ssm_alpha.weight": [EMBD, heads_v], "ssm_out.weight": [value, EMBD],
     }
     keys: Keys = {"ssm.conv_kernel": kernel, "ssm.inner_size": value, "ssm.state_size": state, "ssm.time_step_rank": heads_v}
-    keys |= {"ssm.group_count": heads_k, "full_attention_interval": 2}
+    keys |= {"ssm.group_count": heads_k, "full_attention_interval": 2, "rope.dimension_sections": [4, 2, 2, 0]}
     rest = dense() | {"post_attention_norm.weight": [EMBD]}
-    made = image("qwen35", pocket, keys, lambda i: (recurrent if i == 0 else attention(2 * HEADS * HEAD) | qk_norm()) | rest)
-    sections = struct.pack("<IQ4i", 5, 4, 4, 2, 2, 0)
-    made.pairs.append(Pair(b"qwen35.rope.dimension_sections", 9, sections))
-    return made
+    return image("qwen35", pocket, keys, lambda i: (recurrent if i == 0 else attention(2 * HEADS * HEAD) | qk_norm()) | rest)
 
 
 ARCHITECTURES: dict[str, Callable[[Image], Image]] = {
