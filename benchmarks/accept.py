@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.6, 1.0], metavar="T")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     pair = bundled_pair("dflash2")
     rows: list[dict[str, Any]] = []
     with Engine(

@@ -232,7 +232,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = parser()
     args = ap.parse_args(argv)
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     env = record.environment(ap, args)
     say(record.footer(env))
     cells, before = resumed(args, env)

@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     say(record.footer(env))
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
     pair = pairs.make(args.work, args.shape, args.type, args.drafter, peer.quantizer(bins))
     rows: list[dict[str, Any]] = []

@@ -121,12 +121,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         ap.error(f"-n must be above {LEARN}")
     env = record.environment(ap, args)
     say(record.footer(env))
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
     cases: dict[str, tuple[Turn, int]] = {
         "hostile": (speed_turn(prompts, args.n_predict, 1.0), args.n_predict - LEARN),
         "entropy": (speed_turn(prompts, args.n_predict, 2.0, top_k=0, top_p=1.0, min_p=0.0), args.n_predict - LEARN),
-        "ttft": (ttft_turn(prompts), 0),
+        "ttft": (ttft_turn(record.read_prompts(args.prompts)), 0),
     }
 
     def measured() -> Iterator[dict[str, Any]]:

@@ -35,12 +35,20 @@ FLAGS = (
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # would be downloaded
     "-DLLAMA_CURL=OFF",
 )
-# Before 12.4, 13.3 and 14, gcc took the tile configuration's stores for dead (its intrinsic declares a read of 8 bytes only), and upstream
-# built for a CPU with AMX dies of an illegal instruction. One flag on that one file keeps the source unpatched.
-AMX = """\
-if (CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+# Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of 8 bytes only; the stores of the rest were
+# removed, and upstream built for a CPU with AMX dies of an illegal instruction. A header before that one file gives it the right
+# intrinsic and leaves the source unpatched.
+AMX_HEADER = """\
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AMX_TILE__)
+#include <immintrin.h>
+static inline void load_tile_config(const void * config) { __asm__ volatile("ldtilecfg %0" : : "m"(*(const char (*)[64]) config)); }
+#define _tile_loadconfig load_tile_config
+#endif
+"""
+AMX_CMAKE = """\
+if (CMAKE_SOURCE_DIR STREQUAL CMAKE_CURRENT_SOURCE_DIR AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     cmake_language(DEFER CALL set_source_files_properties ${CMAKE_SOURCE_DIR}/ggml/src/ggml-cpu/amx/mmq.cpp
-        TARGET_DIRECTORY ggml-cpu PROPERTIES COMPILE_OPTIONS -fno-tree-dse)
+        TARGET_DIRECTORY ggml-cpu PROPERTIES COMPILE_OPTIONS "-include;${AMX_HEADER}")
 endif()
 """
 
@@ -60,7 +68,7 @@ def build() -> Path:
     source = native_source()
     recipe = make_recipe(source, str((installed_stamp() or {}).get("backend", "cpu")))
     flags = [*(flag for flag in recipe.flags if flag.startswith("-")), *FLAGS]
-    identity = json.dumps([recipe.upstream, flags, AMX, recipe.compilers, recipe.machine])
+    identity = json.dumps([recipe.upstream, flags, AMX_HEADER, AMX_CMAKE, recipe.compilers, recipe.machine])
     home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -79,9 +87,10 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     if cmake is None:
         raise BuildError("cmake is not on PATH", hint="run: make setup-test")
     generator = ["-G", "Ninja"] if shutil.which("ninja", path=path) else []
-    (scratch / "amx.cmake").write_text(AMX)
+    (scratch / "amx.h").write_text(AMX_HEADER)
+    (scratch / "amx.cmake").write_text(AMX_CMAKE)
     configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
-    configure.append(f"-DCMAKE_PROJECT_INCLUDE={scratch / 'amx.cmake'}")
+    configure += [f"-DCMAKE_PROJECT_INCLUDE={scratch / 'amx.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
     compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", *PROGRAMS]
     for command in (configure, compile_):
         status, lines = log.run(command, env={**os.environ, "PATH": path})

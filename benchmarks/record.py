@@ -42,12 +42,12 @@ def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)")
 
 
-def read_prompts(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The chat requests of `args.prompts`, at most `args.limit` of them."""
-    prompts = [json.loads(line) for line in args.prompts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if args.limit is None or args.limit >= len(prompts):
+def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """The chat requests of a file, at most `limit` of them, spread evenly."""
+    prompts = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if limit is None or limit >= len(prompts):
         return prompts
-    return [prompts[i * len(prompts) // args.limit] for i in range(args.limit)]
+    return [prompts[i * len(prompts) // limit] for i in range(limit)]
 
 
 def seed_of(prompt: int, repeat: int = 0) -> int:

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--temperature", type=float, default=1.0, metavar="T")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     pair = pairs.make(args.work, args.shape, args.type, args.drafter, native.quantize)
     with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
         measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
-    prompts = record.read_prompts(args)
+    prompts = record.read_prompts(args.prompts, args.limit)
     rows: list[dict[str, Any]] = []
     for drafter in args.drafters:
         pair = bundled_pair(drafter)
