@@ -13,7 +13,7 @@ from dflash_local import native
 from dflash_local.buildlog import BuildLog
 from dflash_local.upstream import Upstream
 
-SOURCES = ("sampling", "gate", "gbnf", "fields", "logits_row")
+SOURCES = ("sampling", "gate", "gbnf", "fields", "logits_row", "block_accept")
 
 
 @pytest.fixture(scope="module")
