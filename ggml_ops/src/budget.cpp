@@ -158,27 +158,22 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
 // ---- draft_switch ----
 
 bool draft_switch::draft_now() {
-    if (rest_ > 0 && --rest_ == 0) {   // a short trial, judged by itself
-        tokens_ = promised_ = ms_ = 0;
-        seen_   = 0;
-        trial_  = backoff_ >= 4 * MIN_REST ? 1 : TRIAL;
+    if (rest_ > 0 && --rest_ == 0) {   // one step, judged by itself
+        steps_ = promised_ = ms_ = 0;
     }
     return rest_ == 0;
 }
 
-void draft_switch::drafted(double tokens, double ms, double promised, double plain_rate) {
-    tokens_   = 0.9 * tokens_ + tokens;
-    promised_ = 0.9 * promised_ + promised;
-    ms_       = 0.9 * ms_ + ms;
-    if (++seen_ < trial_) {
-        return;
-    }
-    // A trial of few steps goes by what the calibrated values promise as well: luck alone must not end or extend it.
-    const double yield = seen_ < FIRST_TRIAL ? std::min(tokens_, promised_) : tokens_;
-    if (yield < plain_rate * ms_) {
+void draft_switch::drafted(int32_t n_slots, double accepted, double promised, double ms, double plain_rate) {
+    kept_     = LONG * kept_ + accepted;
+    said_     = LONG * said_ + promised;
+    steps_    = SHORT * steps_ + n_slots;
+    promised_ = SHORT * promised_ + promised;
+    ms_       = SHORT * ms_ + ms;
+    if (rate() < plain_rate) {
         backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
         rest_    = backoff_;
-    } else if (seen_ >= FIRST_TRIAL) {
+    } else {
         backoff_ = 0;
     }
 }

@@ -69,21 +69,27 @@ struct length_choice {
 // One block length for all slots of a drafter pass, the best of `lengths` (ascending); one that nobody knows is tried. 1 without slots.
 length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms, int32_t max_rows);
 
-// Whether to draft at all: compares what drafted steps really brought with what plain ones would have. Where they lose, it
-// rests and tries again after a while, ever more rarely and briefly. "A user must never be slower than without us."
+// Whether to draft at all: compares what drafts promise, corrected by what they kept so far, with what plain decoding yields. Where
+// they lose, it rests and tries again, ever more rarely. "A user must never be slower than without us."
 class draft_switch {
   public:
     bool draft_now();                                              // asked once per step
-    // A step with drafts: its yield, its cost, what its values had promised (tokens), and what plain decoding yields per ms.
-    void drafted(double tokens, double ms, double promised, double plain_rate);
+    // A step with drafts: its slots, the draft tokens that were accepted and that its values had promised, its cost, and the tokens per ms
+    // of plain decoding.
+    void drafted(int32_t n_slots, double accepted, double promised, double ms, double plain_rate);
     void new_text();                                               // a new answer begins: look again, briefly
     bool resting() const { return rest_ > 0; }
-    double rate() const { return ms_ > 0 ? tokens_ / ms_ : 0; }    // tokens per ms of drafted steps, moving average
+    double rate() const { return ms_ > 0 ? (steps_ + promised_ * bias()) / ms_ : 0; }   // expected tokens per ms of drafted steps
 
   private:
-    static constexpr int32_t FIRST_TRIAL = 6, TRIAL = 3, MIN_REST = 16, MAX_REST = 512;
-    double  tokens_ = 0, promised_ = 0, ms_ = 0;
-    int32_t seen_ = 0, trial_ = FIRST_TRIAL, rest_ = 0, backoff_ = 0;
+    static constexpr int32_t MIN_REST = 4, MAX_REST = 512;
+    // Yields differ a lot from step to step, promises little: the sums of the former reach further back.
+    static constexpr double  LONG = 0.98, SHORT = 0.7, PRIOR = 12;
+    double bias() const { return (PRIOR + kept_) / (PRIOR + said_); }
+
+    double  kept_ = 0, said_ = 0;          // draft tokens: what came and what was promised, long average
+    double  steps_ = 0, promised_ = 0, ms_ = 0;   // short average: certain tokens, promised ones, cost
+    int32_t rest_ = 0, backoff_ = 0;
 };
 
 }  // namespace dflash

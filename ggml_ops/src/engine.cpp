@@ -288,7 +288,7 @@ void engine::learn_costs(double verify_ms) {
                 tokens  += s.n_rows > 0 ? (double) s.walked.tokens.size() : 0;
                 n_slots += s.n_rows > 0;
             }
-            switch_.drafted(tokens, drafted_ms_ + verify_ms + other_ms_, promised_, plain_rate(n_slots));
+            switch_.drafted(n_slots, tokens - n_slots, promised_ - n_slots, drafted_ms_ + verify_ms + other_ms_, plain_rate(n_slots));
         }
     }
     drafted_ms_ = 0;
@@ -574,6 +574,12 @@ int32_t engine::max_nodes(const slot & s) const {
     // Siblings take cells of the shared cache until the walk is over.
     const int32_t room = s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
     return std::min({ s.budget == 0 ? DFLASH_MAX_NODES : s.budget, room, max_tree_rows(), n_ctx_slot_ - s.n_past() });
+}
+
+// Most nodes of all trees in the next pass: every other slot may come to its prompt's end there, which takes an output too.
+int32_t engine::max_tree_rows() const {
+    const auto writing = std::count_if(slots_.begin(), slots_.end(), [](const slot & s) { return s.state == DFLASH_WRITING; });
+    return n_outputs_max_ - ((int32_t) slots_.size() - (int32_t) writing);
 }
 
 void engine::set_reason(const char * why) {

@@ -164,7 +164,7 @@ class engine {
     void    measure_costs(bool all);
     bool    read_costs();
     void    write_costs() const;
-    int32_t max_tree_rows() const { return std::min(n_rows_max_, n_outputs_max_); }
+    int32_t max_tree_rows() const;
     int     process();
     void    process_or_throw(const char * what);
     template <class Look, class Then> void feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what, Look && look, Then && then);

@@ -163,7 +163,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     if ((int32_t) p.n_slots > n_rows_max_) {
         throw status_error(DFLASH_ERROR_ARG, "n_slots is " + std::to_string(p.n_slots) + ", more than rows fit one pass (" + std::to_string(n_rows_max_) + ")");
     }
-    n_outputs_max_ = std::min<int32_t>(n_rows_max_, std::max<int32_t>(64, (int32_t) p.n_slots * block));
+    n_outputs_max_ = std::min<int32_t>(n_rows_max_, std::max<int32_t>(DFLASH_MAX_NODES, (int32_t) p.n_slots * block) + (int32_t) p.n_slots);
     draft_n_max_   = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
     budget_        = p.budget;
     draft_mode_    = p.draft;
@@ -243,12 +243,14 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
 }
 
 // One pass of each model, so that a file whose graph cannot be built fails here and not under a request. With `all`, pass
-// times by width too: every shape runs once to build its graph, then to be timed.
+// times by width too. Passes are timed as steps run them, target and drafter in turns: each finds the caches full of the other's
+// weights, which costs a tenth and more.
 void engine::measure_costs(bool all) {
     constexpr int64_t limit_us = 2'000'000;
     const int64_t     t_begin  = llama_time_us();
     const llama_token bos      = llama_vocab_bos(vocab());
     const int32_t     token    = bos >= 0 ? bos : 0;
+    const int32_t     block    = drafter_ ? drafter_->block_size() : 1;
     slot & s = slots_[0];
     const auto pass = [&](int32_t rows) {
         llama_batch_ext_clear(batch_.get());
@@ -262,68 +264,75 @@ void engine::measure_costs(bool all) {
         llama_memory_clear(llama_get_memory(ctx_.get()), false);
         return ms;
     };
+    const std::vector<float> taps(drafter_ ? (size_t) block * drafter_->tap_width() : 0);
+    std::vector<draft> drafts;
+    const auto draft_pass = [&](int32_t n_slots, int32_t length) {
+        std::vector<draft_job> jobs;
+        for (int32_t i = 0; i < n_slots; ++i) {
+            jobs.push_back({ i, taps.data(), std::min(4, length), 0, true, token });
+        }
+        const int64_t t = llama_time_us();
+        drafter_->run(jobs, length, drafts);
+        const double ms = (llama_time_us() - t) / 1000.0;
+        for (int32_t i = 0; i < n_slots; ++i) {
+            drafter_->rewind(i, 0);
+        }
+        return ms;
+    };
+    const auto late = [&](int64_t limit) { return llama_time_us() - t_begin > limit; };
 
     const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, drafter_ ? DFLASH_MAX_NODES : std::max(16, (int32_t) slots_.size()) });
-    pass(std::min(2, widest));   // first touch of the weights, and a graph that cannot be built shows here
-    const bool known = all && read_costs();
-    all = all && !known;
-    if (!known) {
+    pass(std::min(2, widest));   // first touch of the weights
+    if (drafter_) {
+        draft_pass(1, std::min(block, std::max(2, draft_n_max_ + 1)));
+    }
+    if (all && !read_costs()) {
+        cost_source_ = "measured";
         rebuild_ms_  = INFINITY;   // the least that a new graph cost is the least noisy
-        cost_source_ = all ? "measured" : "none";
-    }
-    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };   // the most telling first: slow machines get no further
-    for (int32_t rows = 5; rows <= 64; ++rows) {
-        if (rows < 16 || rows % 4 == 0) {
-            widths.push_back(rows);
+        for (int32_t n_slots = 1; drafter_ && n_slots <= (int32_t) slots_.size(); n_slots *= 2) {
+            for (const int32_t length : { 16, 8, 4, 32, 64 }) {
+                const int32_t len = std::min(length, block);
+                if (draft_cost_.points().count(n_slots * len) || (n_slots > 1 && late(limit_us / 2))) {
+                    continue;
+                }
+                draft_pass(n_slots, len);
+                pass(std::min(8, widest));
+                double best = draft_pass(n_slots, len);
+                pass(std::min(8, widest));
+                draft_cost_.set(n_slots * len, std::min(best, draft_pass(n_slots, len)));
+            }
         }
-    }
-    for (const int32_t rows : widths) {
-        if (!all || rows > widest || verify_cost_.points().count(rows)) {
-            continue;
+        std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };   // the most telling first: slow machines get no further
+        for (int32_t rows = 5; rows <= 64; ++rows) {
+            if (rows < 16 || rows % 4 == 0) {
+                widths.push_back(rows);
+            }
         }
-        if (rows > 1 && llama_time_us() - t_begin > limit_us) {
-            break;
+        for (const int32_t rows : widths) {
+            if (rows > widest || verify_cost_.points().count(rows)) {
+                continue;
+            }
+            if (rows > 2 && late(limit_us)) {
+                break;
+            }
+            const auto again = [&] {
+                if (rows > 1 && drafter_) {   // one row is plain decoding: the drafter rests
+                    draft_pass(1, std::min(8, block));
+                }
+                return pass(rows);
+            };
+            const double first = pass(rows), best = std::min(again(), again());
+            verify_cost_.set(rows, best);
+            if (rows == 1) {
+                rebuild_ms_ = std::min(rebuild_ms_, std::max(0.0, first - best));
+            }
         }
-        const double first = pass(rows), again = std::min(pass(rows), pass(rows));
-        verify_cost_.set(rows, again);
-        rebuild_ms_ = std::min(rebuild_ms_, std::max(0.0, first - again));
+        rebuild_ms_ = std::isfinite(rebuild_ms_) ? rebuild_ms_ : 0;
+        write_costs();
     }
-    rebuild_ms_ = std::isfinite(rebuild_ms_) ? rebuild_ms_ : 0;
     // A recurrent target would keep a whole state for the padding rows.
     if (unified_ && verify_cost_.points().count(15) && verify_cost_.at(15) > 1.05 * verify_cost_.at(16) && !is_recurrent()) {
         pad_seq_ = (int32_t) slots_.size();
-    }
-    if (drafter_) {
-        const std::vector<float> taps((size_t) drafter_->block_size() * drafter_->tap_width());
-        std::vector<draft> drafts;
-        for (int32_t n_slots = 1; n_slots <= (all ? (int32_t) slots_.size() : 1); n_slots *= 2) {
-            for (const int32_t length : { 4, 8, 16, 32, 64 }) {
-                const int32_t len = std::min(length, drafter_->block_size());
-                std::vector<draft_job> jobs;
-                for (int32_t i = 0; i < n_slots; ++i) {
-                    jobs.push_back({ i, taps.data(), len, 0, true, token });
-                }
-                double best = INFINITY;
-                for (int32_t repeat = 0; repeat < (all ? 3 : 1); ++repeat) {
-                    const int64_t t = llama_time_us();
-                    drafter_->run(jobs, len, drafts);
-                    best = std::min(best, (llama_time_us() - t) / 1000.0);
-                    for (int32_t i = 0; i < n_slots; ++i) {
-                        drafter_->rewind(i, 0);
-                    }
-                }
-                if (!all) {
-                    break;
-                }
-                draft_cost_.set(n_slots * len, best);
-                if (len == drafter_->block_size() || llama_time_us() - t_begin > 2 * limit_us) {
-                    break;
-                }
-            }
-        }
-    }
-    if (all) {
-        write_costs();
     }
     llama_memory_clear(llama_get_memory(ctx_.get()), true);
     for (slot & other : slots_) {

@@ -133,7 +133,7 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
             if (in.n_nodes > DFLASH_MAX_NODES) {
                 bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " + std::to_string(DFLASH_MAX_NODES));
             }
-        } else if (in.n_path != 0 && in.n_path < in.n_nodes && is_recurrent()) {
+        } else if (in.n_path < in.n_nodes && is_recurrent()) {
             bad(t, "a recurrent state cannot be rolled back to a part of the chain");
         }
         if (in.n_path < 0 || in.n_path > in.n_nodes || (in.n_path > 0 && !in.path)) {

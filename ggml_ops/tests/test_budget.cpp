@@ -128,35 +128,41 @@ static void lengths() {
 static void switches() {
     draft_switch s;
     int drafted = 0;
-    for (int i = 0; i < 4000; ++i) {           // drafts that never pay: they must cost next to nothing
+    for (int i = 0; i < 4000; ++i) {           // drafts that promise a lot and keep nothing
         if (s.draft_now()) {
             ++drafted;
-            s.drafted(1.0, 20.0, 1.0, 0.1);
+            s.drafted(1, 0.0, 4.0, 20.0, 0.1);
         }
     }
-    CHECK(drafted < 30 && s.resting());
-    s.new_text();                               // a new answer is tried at once
-    CHECK(s.draft_now());
-    for (int i = 0; i < 50; ++i) {              // and kept while it pays
-        CHECK(s.draft_now());
-        s.drafted(8.0, 40.0, 7.0, 0.1);
+    CHECK(drafted < 40 && s.resting());
+    draft_switch honest;
+    int tried = 0, late = 0;
+    for (int i = 0; i < 4000; ++i) {           // drafts that promise nothing: next to no trials, and ever fewer
+        if (honest.draft_now()) {
+            ++tried;
+            late += i > 100;
+            honest.drafted(1, 0.0, 0.05, 20.0, 0.1);
+        }
     }
-    CHECK(!s.resting() && s.rate() > 0.19);
+    CHECK(tried < 16 && late < 12);
+    honest.new_text();                          // a new answer is tried at once
+    CHECK(honest.draft_now());
+    for (int i = 0; i < 50; ++i) {              // and kept while it pays
+        honest.drafted(1, 7.0, 7.0, 40.0, 0.1);
+        CHECK(honest.draft_now());
+    }
+    CHECK(!honest.resting() && honest.rate() > 0.18);
+    for (int i = 0; i < 60; ++i) {              // uneven yields of a drafter that is right on average do not stop it
+        honest.drafted(1, i % 3 == 0 ? 9.0 : 0.0, 3.0, 30.0, 0.1);
+        CHECK(honest.draft_now());
+    }
     int until_rest = 0;
-    while (s.draft_now()) {
-        s.drafted(1.0, 40.0, 4.0, 0.1);
+    while (honest.draft_now() && until_rest < 100) {   // hard text: the values fall first
+        honest.drafted(1, 0.3, 0.5, 30.0, 0.1);
         ++until_rest;
     }
-    CHECK(until_rest > 3 && until_rest < 20);   // not at the first bad block, but soon
-    draft_switch lucky;                         // one lucky block among hopeless ones does not keep it on for long
-    int n = 0;
-    for (int i = 0; i < 2000; ++i) {
-        if (lucky.draft_now()) {
-            lucky.drafted(n % 7 == 6 ? 9.0 : 1.0, 20.0, 1.1, 0.3);
-            ++n;
-        }
-    }
-    CHECK(n < 40);
+    CHECK(until_rest >= 1 && until_rest < 10);
+    CHECK(draft_switch().rate() == 0);
 }
 
 int main() {

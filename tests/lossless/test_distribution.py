@@ -26,9 +26,9 @@ WEIGHTS = tiny.target_tensors()
 FULL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
-def sample(engine: Engine, seeds: range, budget: int) -> list[list[int]]:
+def sample(engine: Engine, seeds: range, **drafting: Any) -> list[list[int]]:
     """Answers at temperature 1, one for each seed; <end> is added where an answer ended by itself."""
-    running = [engine.submit(PROMPT, SamplingParams(seed=seed, **FULL), max_tokens=LENGTH, budget=budget) for seed in seeds]
+    running = [engine.submit(PROMPT, SamplingParams(seed=seed, **FULL), max_tokens=LENGTH, **drafting) for seed in seeds]
     done = [generation.result() for generation in running]
     return [answer.tokens + [tiny.END] * (answer.finish_reason == "stop") for answer in done]
 
@@ -64,31 +64,62 @@ def test_numpy_forward_is_the_target(tiny_engine: Engine) -> None:
         np.testing.assert_array_equal(score.best_id, logits.argmax(-1))
 
 
-@pytest.mark.parametrize("budget", [1, tiny.BLOCK_SIZE])
-def test_distribution(tiny_engine: Engine, budget: int) -> None:
-    result = fit(sample(tiny_engine, range(1600 * budget, 1600 * (budget + 1)), budget))
+PLAIN: dict[str, Any] = {"budget": 1}
+CHAIN: dict[str, Any] = {"budget": tiny.BLOCK_SIZE, "draft": "chain"}
+TREE: dict[str, Any] = {"budget": 24, "draft": "tree"}
+DRAFTING = pytest.mark.parametrize("drafting", [PLAIN, CHAIN, TREE], ids=["plain", "chain", "tree"])
+
+
+@DRAFTING
+def test_distribution(tiny_engine: Engine, drafting: dict[str, Any]) -> None:
+    first = 1600 * int(drafting["budget"])
+    result = fit(sample(tiny_engine, range(first, first + 1600), **drafting))
     assert result.n >= 20_000
     assert result.p_value >= LEVEL
 
 
+def changing(engine: Engine) -> Callable[[range], list[list[int]]]:
+    """Answers under a controller that keeps changing its mind: the tree's size follows measured times, which are noise at this size."""
+
+    def answers(seeds: range) -> list[list[int]]:
+        done = sample(engine, seeds, budget="auto")
+        sizes = engine.stats()["choices"]["nodes"]
+        assert sum(count >= 20 for count in sizes.values()) >= 4, f"the budget hardly changed: {sizes}"
+        return done
+
+    return answers
+
+
+def test_distribution_while_the_budget_changes(tiny_engine: Engine) -> None:
+    assert fit(changing(tiny_engine)(range(70_000, 71_600))).p_value >= LEVEL
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1, 2, tiny.BLOCK_SIZE])
-def test_distribution_of_many_answers(tiny_engine: Engine, budget: int) -> None:
+@DRAFTING
+def test_distribution_of_many_answers(tiny_engine: Engine, drafting: dict[str, Any]) -> None:
     """Twenty thousand independent answers."""
-    assert fit(sample(tiny_engine, range(10_000, 30_000), budget)).p_value >= LEVEL
+    assert fit(sample(tiny_engine, range(10_000, 30_000), **drafting)).p_value >= LEVEL
+
+
+@pytest.mark.slow
+def test_distribution_of_many_answers_while_the_budget_changes(tiny_engine: Engine) -> None:
+    assert fit(changing(tiny_engine)(range(80_000, 100_000))).p_value >= LEVEL
 
 
 def test_drafts_are_accepted_at_every_depth(tiny_engine: Engine) -> None:
     """Else the tests above would say nothing about accepted tokens."""
     seeds = [SamplingParams(seed=seed, **FULL) for seed in range(500)]
-    running = [tiny_engine.submit(PROMPT, sampling, max_tokens=LENGTH, budget=tiny.BLOCK_SIZE) for sampling in seeds]
+    running = [tiny_engine.submit(PROMPT, sampling, max_tokens=LENGTH, **CHAIN) for sampling in seeds]
     lengths = [length for generation in running for length in generation.result().acceptance_lengths]
     assert all(lengths.count(length) > 0 for length in range(1, tiny.BLOCK_SIZE + 1))
 
 
 def test_seeds_give_the_plain_answers(tiny_engine: Engine) -> None:
     seeds = range(500)
-    assert sample(tiny_engine, seeds, tiny.BLOCK_SIZE) == sample(tiny_engine, seeds, 1)
+    plain = sample(tiny_engine, seeds, **PLAIN)
+    assert sample(tiny_engine, seeds, **CHAIN) == plain
+    assert sample(tiny_engine, seeds, **TREE) == plain
+    assert changing(tiny_engine)(seeds) == plain
 
 
 # ---- the test itself ----

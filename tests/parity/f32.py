@@ -40,6 +40,7 @@ F32: dict[str, Any] = {
     "cache_type_v": "f32",
     "cache_type_k_draft": "f32",
     "cache_type_v_draft": "f32",
+    "lookup": False,  # the reference has none
     "flash_attn": "off",  # it would round K and V to f16, even those of f32 caches
 }
 

@@ -19,7 +19,7 @@ def test_same_tokens_and_acceptance_lengths(engine: Engine, reference: Reference
     assert len(prompts) >= 50
     for prompt in prompts:
         theirs = reference.generate(prompt, MAX_TOKENS)
-        ours = engine.generate(prompt, temperature=0, max_tokens=MAX_TOKENS, budget=BLOCK_SIZE)
+        ours = engine.generate(prompt, temperature=0, max_tokens=MAX_TOKENS, budget=BLOCK_SIZE, draft="chain")
         assert theirs.tokens[-1] == END_OF_TURN
         assert ours.finish_reason == "stop"
         assert ours.tokens == theirs.tokens[:-1]
