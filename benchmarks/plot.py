@@ -117,15 +117,16 @@ def steps(data: Data) -> Figure:
 
 
 def cost_curve(data: Data) -> Figure:
-    """What a pass costs by its width."""
+    """What a pass costs by its width: lines as measured at load, crosses as the passes of some answers corrected it."""
     figure = Figure((6.4, 4.2))
     ax = figure.subplots()
-    for name, label, colour, marker in (
-        ("verify", "target, by rows of the pass", BLUE, "o"),
-        ("draft", "drafter, by length of the block", ORANGE, "s"),
-    ):
-        points = sorted((int(n), ms) for n, ms in data["cost"][name].items())
-        ax.plot([n for n, _ in points], [ms for _, ms in points], marker=marker, ms=4, color=colour, label=label)
+    labels = {"verify": "target, by rows of the pass", "draft": "drafter, by tokens of the block"}
+    for (name, label), colour in zip(labels.items(), (BLUE, ORANGE), strict=True):
+        for time, style, note in (("at_load", "-o", ""), ("kept_fresh", "x", ", after some answers")):
+            points = sorted((int(n), ms) for n, ms in data["cost"][time][name].items())
+            ax.plot(
+                [n for n, _ in points], [ms for _, ms in points], style, ms=4 if time == "at_load" else 6, color=colour, label=label + note
+            )
     ax.set(xlabel="rows of a pass, or tokens of a block", ylabel="milliseconds per pass", xlim=(0, None), ylim=(0, None))
     ax.legend()
     return figure

@@ -7,7 +7,7 @@ In one process, on the pair inflated to the 0.6b shape. Four measurements:
 - phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases took, is 'other':
   scheduling, Python and all. The prompt's pass is one step of about a hundred.
 - growth: the same with trees of 64 nodes.
-- cost: what the engine measured for passes of each width, after these answers.
+- cost: what the engine measured for passes of each width, at load and after these answers.
 - trace: one long answer, step by step.
 """
 
@@ -55,6 +55,12 @@ def measure_phases(engine: Engine, prompts: Sequence[dict[str, Any]], n: int, te
     }
 
 
+def curves(engine: Engine) -> dict[str, dict[int, float]]:
+    """Milliseconds of a target pass by rows and of a drafter pass by the tokens of its block."""
+    stats = engine.stats()
+    return {name: {int(n): round(ms, 4) for n, ms in stats[f"cost_{name}_ms"].items()} for name in ("verify", "draft")}
+
+
 def markdown(found: dict[str, Any], footer: str) -> str:
     """Phases of a step as a table, the rest as sentences."""
     auto, most = found["auto"], found["most_nodes"]
@@ -85,17 +91,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     prompts = record.read_prompts(args.prompts, args.limit)
     pair = pairs.make(args.work, args.shape, args.type, args.drafter, native.quantize)
     with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
+        cost = {"at_load": curves(engine)}
         measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory
         auto = measure_phases(engine, prompts, args.n_predict, args.temperature)
         most = measure_phases(engine, prompts, args.n_predict, args.temperature, budget=MOST_NODES)
-        stats = engine.stats()
+        cost["kept_fresh"] = curves(engine)
         long = {"messages": [{"role": "user", "content": LONG}]}
         (answer,) = answers(engine, [long], args.n_predict, args.temperature, ignore_eos=True, trace=True)
     found = {
         **env,
         "auto": auto,
         "most_nodes": most,
-        "cost": {name: {int(n): round(ms, 4) for n, ms in stats[f"cost_{name}_ms"].items()} for name in ("verify", "draft")},
+        "cost": cost,
         "trace": [step._asdict() for step in answer.steps],
     }
     text = markdown(found, record.footer(env))

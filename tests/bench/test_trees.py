@@ -50,11 +50,11 @@ def test_both_accept_rules_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_steps_account_for_all_time(tmp_path: Path) -> None:
-    argv = ["--shape", "0.1b", "--limit", "2", "-n", "60", "--work", str(tmp_path / "work"), "-o", str(tmp_path / "steps")]
+    argv = ["--shape", "0.1b", "--limit", "2", "-n", "60", "-t", "1", "--work", str(tmp_path / "work"), "-o", str(tmp_path / "steps")]
     assert steps.main(argv) == 0
     found = read(tmp_path / "steps")
     for part in (found["auto"], found["most_nodes"]):
         assert set(part["ms_per_step"]) == {"plan", "verify", "walk", "commit", "draft", "grow", "other"}
         assert part["ms_per_step"]["verify"] == max(part["ms_per_step"].values()) and 0 < part["other_share"] < 0.5
-    assert {"1", "64"} <= found["cost"]["verify"].keys() and found["cost"]["draft"]
+    assert {"1", "8"} <= found["cost"]["at_load"]["verify"].keys() and found["cost"]["kept_fresh"]["draft"]
     assert 50 < sum(step["n_tokens"] for step in found["trace"]) <= 60 and {step["reason"] for step in found["trace"]} != {""}
