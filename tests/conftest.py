@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dflash_local.upstream import cache_dir
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -18,9 +20,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder of the session's own, here and in every process that a test starts: no test may write into the user's."""
+    """A cache folder of the session's own, here and in every process that a test starts: no test may write into the user's.
+
+    Except for upstream's own programs, which are compiled once for all sessions.
+    """
     before = os.environ.get("DFLASH_CACHE")
     folder = tmp_path_factory.mktemp("cache")
+    for name in ("peer", "sdist"):
+        (cache_dir() / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)
     os.environ["DFLASH_CACHE"] = str(folder)
     yield folder
     if before is None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import tempfile
 from pathlib import Path
 
-from dflash_local import inflate, native
-from dflash_local.errors import DFlashError
+from dflash_local import inflate, quantizer
 from dflash_local.inflate import SHAPES, Pair, Progress, Quantizer
 from dflash_local.upstream import cache_dir, sha256
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small")
-_F16_BYTES = {"0.1b": 0.2, "0.6b": 1.2, "4b": 9.0, "8b": 18.0}  # GiB that the f16 files need for a moment
 
 
 def bundled_pair(drafter: str = "dflash") -> Pair:
@@ -27,7 +24,7 @@ def inflated_pair(
     ftype: str,
     drafter: str = "dflash",
     *,
-    quantize: Quantizer = native.quantize,
+    quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
     """The pocket pair in one of `SHAPES`, quantized; made once and then found in the cache by everything that it depends on.
@@ -40,12 +37,6 @@ def inflated_pair(
     if pair.target.is_file() and pair.drafter.is_file():
         return pair
     folder.parent.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder.parent).free
-    if free < _F16_BYTES[shape] * 2**30:
-        raise DFlashError(
-            f"{folder.parent} has {free / 2**30:.1f} GiB free; the {shape} pair needs {_F16_BYTES[shape]:.1f} GiB to be made",
-            hint="free some space, or set DFLASH_CACHE to a folder on another disk",
-        )
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         unfinished = Path(scratch) / folder.name
         inflate.inflate(small, unfinished, SHAPES[shape], ftype, quantize=quantize, progress=progress)
@@ -61,6 +52,6 @@ def inflated_pair(
 def _key(small: Pair) -> str:
     """Changes with the small files and with the code that inflates them."""
     digest = hashlib.sha256()
-    for path in (*small, Path(inflate.__file__)):
+    for path in (*small, Path(inflate.__file__), Path(quantizer.__file__)):
         digest.update(sha256(path).encode())
     return digest.hexdigest()[:12]
