@@ -34,7 +34,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 # No distribution to verify against: these sample and match.
 OTHERS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0.0},
+    "greedy": {"temperature": 0.0, "repeat_penalty": 1.5, "repeat_last_n": 8},  # else it repeats one token that no draft has
     "mirostat": {"mirostat": 2, "mirostat_tau": 3.0},
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
     "adaptive": {"samplers": ["min_p", "temperature", "adaptive_p"], "adaptive_target": 0.4},
