@@ -220,7 +220,7 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
 
 
 def parser() -> argparse.ArgumentParser:
-    ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=3)
+    ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=2)
     record.add_pair_options(ap)
     ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled drafters")
     ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")

@@ -159,7 +159,7 @@ def test_command_makes_the_figure_again_and_tells_no_path(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
     argv = [sys.executable, "benchmarks/compare_upstream.py", "--limit", "8", "--repeats", "1", "--shape", "0.1b", "--drafters", "dflash"]
-    argv += ["--types", "q4_0", "--temperatures", "0", "-n", "40", "-o", str(tmp_path / "result")]
+    argv += ["--types", "q4_0", "--temperatures", "0", "-n", "40", "-t", "1", "-o", str(tmp_path / "result")]
     subprocess.run(argv, check=True, cwd=repo, timeout=1500)
     (data,) = json.loads((tmp_path / "result.json").read_text())["cells"]
     systems = data["systems"]
@@ -173,18 +173,8 @@ def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
 
 @pytest.mark.slow
 def test_a_terminated_comparison_leaves_no_server(tmp_path: Path, repo: Path) -> None:
-    argv = [
-        sys.executable,
-        "benchmarks/compare_upstream.py",
-        "--shape",
-        "0.1b",
-        "--limit",
-        "4",
-        "--repeats",
-        "99",
-        "-o",
-        str(tmp_path / "out"),
-    ]
+    argv = [sys.executable, "benchmarks/compare_upstream.py", "--shape", "0.1b", "--limit", "2", "--repeats", "99", "-n", "20", "-t", "1"]
+    argv += ["-o", str(tmp_path / "out")]
     mark = f"DFLASH_TEST_MARK={tmp_path}"
     process = subprocess.Popen(argv, cwd=repo, stderr=subprocess.PIPE, text=True, env=os.environ | dict([mark.split("=", 1)]))
     assert process.stderr is not None
