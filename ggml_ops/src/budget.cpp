@@ -7,38 +7,46 @@ namespace dflash {
 
 // ---- cost_curve ----
 
-void cost_curve::observe(int32_t rows, double ms) {
+void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
     }
-    double & point = points_.try_emplace(rows, ms).first->second;
+    double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
     // One slow pass (a page fault, another process) must not change the choice: clip, then average.
-    point += 0.1 * (std::min(ms, 2.0 * point) - point);
+    ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
+    if (cells > 0) {
+        // What is beyond the point is put down to the cells first: they explain passes of all widths.
+        excess_   = 0.98 * excess_ + (ms - point) * cells;
+        square_   = 0.98 * square_ + cells * cells;
+        per_cell_ = std::max(0.0, excess_ / square_);
+    }
+    point = std::max(0.1 * point, point + 0.05 * (ms - per_cell_ * cells - point));
 }
 
-double cost_curve::at(int32_t rows) const {
+double cost_curve::at(int32_t rows, double cells) const {
     if (points_.empty()) {
         return 0;
     }
+    const double attention = per_cell_ * cells;
     const auto hi = points_.lower_bound(rows);
     if (hi == points_.begin()) {
-        return hi->second;
+        return hi->second + attention;
     }
     if (hi == points_.end()) {  // beyond the last point: its slope from the origin
         const auto & last = *points_.rbegin();
-        return last.second * rows / last.first;
+        return last.second * rows / last.first + attention;
     }
     if (hi->first == rows) {
-        return hi->second;
+        return hi->second + attention;
     }
     const auto   lo = std::prev(hi);
     const double f  = double(rows - lo->first) / (hi->first - lo->first);
-    return lo->second + f * (hi->second - lo->second);
+    return lo->second + f * (hi->second - lo->second) + attention;
 }
 
 // ---- choice of nodes ----
 
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass previous) {
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context, double fixed_ms, int32_t max_rows, last_pass previous) {
     const int32_t n_slots = (int32_t) values.size();
     struct item { float value; int32_t slot; int32_t index; };
     std::vector<item> items;
@@ -63,7 +71,7 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
         if (k > 0 && k < last && rows % 4 != 0 && rows != previous.rows && !verify.points().count(rows)) {
             continue;
         }
-        const double ms   = fixed_ms + verify.at(rows) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
+        const double ms   = fixed_ms + verify.at(rows, rows * context) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
             best.n_nodes = rows;
@@ -120,7 +128,7 @@ const std::vector<float> * value_profile::at(int32_t length) const {
 
 // ---- choice of the block length ----
 
-length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms, int32_t max_rows) {
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows) {
     const int32_t n_slots = (int32_t) slots.size();
     length_choice best;
     if (n_slots == 0) {
@@ -138,7 +146,7 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
         length_choice c;
         c.length = length;
         if ((int32_t) values.size() == n_slots) {
-            const node_choice n = choose_nodes(values, verify, draft.at(n_slots * length) + other_ms, max_rows);
+            const node_choice n = choose_nodes(values, verify, context, draft.at(n_slots * length) + other_ms, max_rows);
             c.rate  = n.rate;
             c.gain  = n.gain;
             c.nodes = n.n_nodes;

@@ -11,17 +11,23 @@
 
 namespace dflash {
 
-// Milliseconds of a pass by its width (rows): measured points, linear in between, kept fresh by a moving average.
+// Milliseconds of a pass by its width (rows) and by what its rows attend to: measured points with an empty context, linear in
+// between, plus a price per attended cell. Kept fresh by a moving average.
 class cost_curve {
   public:
     void   set(int32_t rows, double ms) { points_[rows] = ms; }
-    void   observe(int32_t rows, double ms);   // a pass that ran
-    double at(int32_t rows) const;             // 0 if nothing was ever set
+    void   set_per_cell(double ms) { per_cell_ = ms; }
+    // A pass that ran. cells: positions that its rows attended to, summed over the rows.
+    void   observe(int32_t rows, double cells, double ms);
+    double at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
+    double per_cell() const { return per_cell_; }
     bool   empty() const { return points_.empty(); }
     const std::map<int32_t, double> & points() const { return points_; }
 
   private:
     std::map<int32_t, double> points_;
+    double per_cell_ = 0;
+    double excess_ = 0, square_ = 0;   // of the regression behind per_cell_: sums of excess * cells and cells^2, fading
 };
 
 struct node_choice {
@@ -38,9 +44,9 @@ struct last_pass {
 };
 
 // values[s]: the draft nodes' values of slot s in falling order (the anchor, worth 1, not among them).
-// fixed_ms: T_draft + T_other of the step. max_rows bounds the pass. Counts are those of measured passes, multiples of 4 (the
+// context: positions that a row attends to, mean of the slots. fixed_ms: T_draft + T_other of the step. max_rows bounds the pass. Counts are those of measured passes, multiples of 4 (the
 // row groups of the CPU's matrix products) and all there is, so that shapes recur.
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double fixed_ms, int32_t max_rows, last_pass last = {});
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context, double fixed_ms, int32_t max_rows, last_pass last = {});
 
 // What the trees of one slot were worth lately, by the length of the block that they grew from: decides how much of the block to
 // denoise next.
@@ -67,7 +73,7 @@ struct length_choice {
 };
 
 // One block length for all slots of a drafter pass, the best of `lengths` (ascending); one that nobody knows is tried. 1 without slots.
-length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, const cost_curve & draft, double other_ms, int32_t max_rows);
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows);
 
 // Whether to draft at all: compares what drafts promise, corrected by what they kept so far, with what plain decoding yields. Where
 // they lose, it rests and tries again, ever more rarely. "A user must never be slower than without us."

@@ -274,13 +274,17 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
 }
 
 double engine::plain_rate(int32_t n_slots) const {
-    return n_slots / std::max(1e-9, verify_cost_.at(n_slots) + other_ms_);
+    return n_slots / std::max(1e-9, verify_cost_.at(n_slots, n_slots * context_) + other_ms_);
 }
 
 // What a pass of trees alone cost, and what it brought if they were drafted.
 void engine::learn_costs(double verify_ms) {
     if (pure_) {
-        verify_cost_.observe(n_rows_, verify_ms - (n_rows_ == last_rows_ ? 0.0 : rebuild_ms_));
+        double cells = 0;
+        for (const slot & s : slots_) {
+            cells += (double) s.n_rows * s.n_past();   // still without the accepted path
+        }
+        verify_cost_.observe(n_rows_, cells, verify_ms - (n_rows_ == last_rows_ ? 0.0 : rebuild_ms_));
         if (drafted_ms_ > 0) {
             double  tokens  = 0;
             int32_t n_slots = 0;
@@ -607,7 +611,10 @@ void engine::draft_and_grow() {
             drafting.push_back(&s);
         }
     }
-    drafted_ms_ = promised_ = 0;
+    drafted_ms_ = promised_ = context_ = 0;
+    for (const slot * s : writing) {
+        context_ += (double) s->n_past() / (double) writing.size();
+    }
     if (!drafter_) {
         watch.lap(times_.grow);
         return;
@@ -678,7 +685,7 @@ double engine::draft_blocks(const std::vector<slot *> & drafting, int32_t length
     ++chosen_lengths_[length];
     drafted_ms_ = draft_ms;
     if (pure_ && n_injected <= 2 * n_denoised * length) {
-        draft_cost_.observe(n_denoised * length, draft_ms);
+        draft_cost_.observe(n_denoised * length, 0, draft_ms);
     }
     return draft_ms;
 }
@@ -734,7 +741,7 @@ void engine::grow_trees(const std::vector<slot *> & writing, double draft_ms) {
         }
     }
     if (!automatic.empty()) {
-        const node_choice choice = choose_nodes(values, verify_cost_, draft_ms + other_ms_, max_tree_rows() - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
+        const node_choice choice = choose_nodes(values, verify_cost_, context_, draft_ms + other_ms_, max_tree_rows() - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
         promised_ = choice.gain;
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];
@@ -799,7 +806,7 @@ int32_t engine::choose_block(const std::vector<slot *> & drafting) {
             return fixed;
         }
     }
-    last_choice_ = choose_length(profiles, lengths, verify_cost_, draft_cost_, other_ms_, max_tree_rows());
+    last_choice_ = choose_length(profiles, lengths, verify_cost_, context_, draft_cost_, other_ms_, max_tree_rows());
     if (fixed > 1) {
         return std::max(fixed, last_choice_.length);
     }

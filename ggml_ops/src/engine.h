@@ -197,6 +197,7 @@ class engine {
     draft_switch  switch_;
     double        drafted_ms_ = 0;                       // of the drafter pass that the next step verifies, 0: none
     double        promised_ = 0;                         // expected tokens of the next step
+    double        context_  = 0;                         // positions that its rows attend to, mean of the writing slots
     int32_t       since_plain_ = 0;                      // drafted steps since a plain one
     experience    last_seen_[2];                         // of the last answers, sampled and greedy: where a new one starts
     length_choice last_choice_;

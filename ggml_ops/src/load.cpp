@@ -345,7 +345,7 @@ void engine::measure_costs(bool all) {
 
 namespace {
 
-constexpr int32_t COST_FORMAT = 1;
+constexpr int32_t COST_FORMAT = 2;
 
 json curve_json(const cost_curve & c) {
     json j = json::object();
@@ -381,12 +381,13 @@ bool engine::read_costs() {
     const json j = json::parse(in, nullptr, false);
     cost_curve verify, draft;
     if (!j.is_object() || j.value("format", json()) != json(COST_FORMAT) || !read_curve(j.value("verify_ms", json()), verify) || !read_curve(j.value("draft_ms", json()), draft) ||
-            !j.value("rebuild_ms", json()).is_number() || verify.empty() || draft.empty() != !drafter_) {
+            !j.value("rebuild_ms", json()).is_number() || !j.value("cell_ms", json()).is_number() || verify.empty() || draft.empty() != !drafter_) {
         return false;
     }
     verify_cost_ = verify;
     draft_cost_  = draft;
     rebuild_ms_  = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
+    verify_cost_.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
     cost_source_ = "cache";
     return true;
 }
@@ -396,7 +397,7 @@ void engine::write_costs() const {
     if (cost_cache_.empty() || verify_cost_.empty() || cost_source_ == "none") {
         return;
     }
-    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify_cost_) }, { "draft_ms", curve_json(draft_cost_) }, { "rebuild_ms", rebuild_ms_ } };
+    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify_cost_) }, { "draft_ms", curve_json(draft_cost_) }, { "rebuild_ms", rebuild_ms_ }, { "cell_ms", verify_cost_.per_cell() } };
     const std::string part = cost_cache_ + "." + std::to_string(llama_time_us()) + ".part";
     {
         std::ofstream out(part);
@@ -481,7 +482,7 @@ std::string engine::stats() const {
         { "t_other_ms", std::max(0.0, times_.step - times_.plan - times_.verify - times_.walk - times_.commit - times_.draft - times_.grow) },
         { "graphs_reused_target", perf.n_reused }, { "graphs_built_target", std::max<int64_t>(0, n_passes_ - perf.n_reused) },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 }, { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
-        { "cost_verify_ms", curve_json(verify_cost_) }, { "cost_draft_ms", curve_json(draft_cost_) }, { "cost_other_ms", other_ms_ }, { "cost_rebuild_ms", rebuild_ms_ },
+        { "cost_verify_ms", curve_json(verify_cost_) }, { "cost_draft_ms", curve_json(draft_cost_) }, { "cost_other_ms", other_ms_ }, { "cost_rebuild_ms", rebuild_ms_ }, { "cost_cell_ms", verify_cost_.per_cell() },
         { "cost_source", cost_source_ },
         { "choices", { { "nodes", counts_json(chosen_nodes_) }, { "lengths", counts_json(chosen_lengths_) }, { "reasons", counts_json(chosen_reasons_) } } },
         { "lookup", { { "drafted", n_quoted_ }, { "accepted", n_quoted_accepted_ } } }, { "drafter_failure", last_failure_ },

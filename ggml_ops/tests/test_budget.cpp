@@ -24,14 +24,34 @@ static void curves() {
     CHECK(c.at(1) == 9.4 && c.at(16) == 34.9 && c.at(0) == 9.4);
     CHECK(std::fabs(c.at(6) - 18.8) < 1e-9);
     CHECK(c.at(32) > c.at(16));
-    for (int i = 0; i < 200; ++i) { c.observe(8, 30.0); }
+    for (int i = 0; i < 400; ++i) { c.observe(8, 0, 30.0); }
     CHECK(std::fabs(c.at(8) - 30.0) < 0.1);
     const double before = c.at(16);
-    c.observe(16, 1e6);                       // one stalled pass
+    c.observe(16, 0, 1e6);                     // one stalled pass
     CHECK(c.at(16) < 1.2 * before);
-    c.observe(16, -1);
-    c.observe(16, NAN);
+    c.observe(16, 0, -1);
+    c.observe(16, 0, NAN);
     CHECK(std::isfinite(c.at(16)));
+}
+
+// Attention is a price per cell: learned from passes of any width, charged to all.
+static void cells() {
+    cost_curve c = stepped();
+    CHECK(c.at(16, 1e5) == c.at(16));
+    for (int i = 0; i < 120; ++i) {
+        const double past = 100 + i;
+        const int32_t rows = i % 3 == 0 ? 8 : 16;
+        c.observe(rows, rows * past, (rows == 8 ? 23.6 : 34.9) + 0.005 * rows * past);
+    }
+    CHECK(std::fabs(c.per_cell() - 0.005) < 0.0005);
+    CHECK(std::fabs(c.at(16) - 34.9) < 1.5 && std::fabs(c.at(8) - 23.6) < 1.0);
+    CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);          // a width that never ran
+    // a long context makes wide passes dear
+    const std::vector<float> values(15, 0.8f);
+    CHECK(choose_nodes({ values }, c, 100, 5, 16).n_nodes >= choose_nodes({ values }, c, 3000, 5, 16).n_nodes);
+    for (int i = 0; i < 300; ++i) { c.observe(16, 16 * 200.0, 34.9); }   // another device, another price
+    CHECK(c.per_cell() < 0.001 || c.at(16) < 34.9);
+    CHECK(std::fabs(c.at(16, 16 * 200.0) - 34.9) < 1);
 }
 
 // The best count by trying all of them.
@@ -47,7 +67,7 @@ static void nodes_against_brute_force() {
         }
         const int32_t S = (int32_t) values.size();
         const double fixed = 1.0 + round % 7;
-        const node_choice got = choose_nodes(values, curve, fixed, 1000);
+        const node_choice got = choose_nodes(values, curve, 0, fixed, 1000);
         int32_t used = 0;
         double gain = S;
         for (int32_t s = 0; s < S; ++s) {
@@ -69,12 +89,12 @@ static void nodes_against_brute_force() {
         }
         CHECK(std::fabs(best - got.rate) < 1e-6);
     }
-    CHECK(choose_nodes({ { 1, 1, 1, 1 } }, curve, 0, 3).n_nodes <= 3);
-    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 16).n_nodes == 4);   // nothing measured: take what is likely
+    CHECK(choose_nodes({ { 1, 1, 1, 1 } }, curve, 0, 0, 3).n_nodes <= 3);
+    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes == 4);   // nothing measured: take what is likely
     // a count that the last pass had needs no new graph
-    CHECK(choose_nodes({ std::vector<float>(15, 0.6f) }, curve, 5, 16, { 13, 100.0 }).n_nodes == 13);
+    CHECK(choose_nodes({ std::vector<float>(15, 0.6f) }, curve, 0, 5, 16, { 13, 100.0 }).n_nodes == 13);
     // 3 rows cost more than 4: the scan must look past the bump
-    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 5, 16).n_nodes == 4);
+    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
 }
 
 // A drafter whose every block is worth `values`, one node per depth.
@@ -99,15 +119,15 @@ static void lengths() {
     draft.set(16, 9);
     const std::vector<int32_t> all = { 4, 8, 16 };
     value_profile fresh;
-    CHECK(choose_length({}, all, verify, draft, 0, 64).length == 1);
-    CHECK(choose_length({ &fresh }, all, verify, draft, 0, 64).length == 16);      // a new slot takes the whole block
+    CHECK(choose_length({}, all, verify, 0, draft, 0, 64).length == 1);
+    CHECK(choose_length({ &fresh }, all, verify, 0, draft, 0, 64).length == 16);      // a new slot takes the whole block
     const value_profile good = profile(all, 16, 0.97f), bad = profile(all, 16, 0.2f);
     CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);                    // shorter blocks are known from longer ones
-    CHECK(choose_length({ &good }, all, verify, draft, 0, 64).length == 16);
-    CHECK(choose_length({ &bad }, all, verify, draft, 0, 64).length == 4);         // the cheapest, if at all
-    CHECK(choose_length({ &good, &bad }, all, verify, draft, 0, 64).length >= 4);
-    CHECK(choose_length({ &good, &fresh }, all, verify, draft, 0, 64).length == 16);
-    const length_choice c = choose_length({ &good }, all, verify, draft, 1, 64);
+    CHECK(choose_length({ &good }, all, verify, 0, draft, 0, 64).length == 16);
+    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);         // the cheapest, if at all
+    CHECK(choose_length({ &good, &bad }, all, verify, 0, draft, 0, 64).length >= 4);
+    CHECK(choose_length({ &good, &fresh }, all, verify, 0, draft, 0, 64).length == 16);
+    const length_choice c = choose_length({ &good }, all, verify, 0, draft, 1, 64);
     CHECK(std::fabs(c.rate - c.gain / (draft.at(16) + verify.at(c.nodes) + 1)) < 1e-9);
     // the expected yield of what it chooses is that of the values it was told
     double gain = 1, value = 1;
@@ -115,7 +135,7 @@ static void lengths() {
     CHECK(std::fabs(gain - c.gain) < 1e-3);
     value_profile p = bad;                                                          // after many short blocks the long one is tried again
     int until_long = 0;
-    for (; until_long < 100 && choose_length({ &p }, all, verify, draft, 0, 64).length == 4; ++until_long) {
+    for (; until_long < 100 && choose_length({ &p }, all, verify, 0, draft, 0, 64).length == 4; ++until_long) {
         p.observe(4, all, { 1, 2, 3 }, { 0.2f, 0.04f, 0.008f });
     }
     CHECK(until_long > 20 && until_long < 60);
@@ -168,6 +188,7 @@ static void switches() {
 int main() {
     switches();
     curves();
+    cells();
     nodes_against_brute_force();
     lengths();
     return TEST_RESULT;
