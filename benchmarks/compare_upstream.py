@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             missing = [t for t in args.temperatures if (drafter, ftype, t) not in {cell.key for cell in cells}]
             if not missing:
                 continue
-            pair = pairs.make(args.work, args.shape, ftype, drafter, peer.quantizer(bins))
+            pair = pairs.make(args.work, args.shape, ftype, drafter)
             setting = Setting(pair, bins, threads=args.threads)
             with tempfile.TemporaryDirectory(prefix="compare-") as logs, Systems(setting.commands(), Path(logs)) as systems:
                 for temperature in missing:

@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     say(record.footer(env))
     prompts = record.read_prompts(args.prompts, args.limit)
     bins = peer.build()
-    pair = pairs.make(args.work, args.shape, args.type, args.drafter, peer.quantizer(bins))
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter)
     rows: list[dict[str, Any]] = []
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)

@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for case in args.cases:
                     turn, n_tokens = cases[case]
                     name = (pairs.HOSTILE if case == "hostile" else "") + drafter
-                    setting = Setting(pairs.make(args.work, args.shape, ftype, name, peer.quantizer(bins)), bins, 1, args.threads, N_CTX)
+                    setting = Setting(pairs.make(args.work, args.shape, ftype, name), bins, 1, args.threads, N_CTX)
                     commands = {PLAIN: setting.plain(), OURS: setting.ours()}
                     if args.budget_1:
                         commands[BUDGET_1] = setting.ours("--budget", "1")

@@ -11,29 +11,30 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from gguf import GGUFReader
 
-from dflash_local import inflate
+from dflash_local import inflate, quantizer
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.inflate import SHAPES, Pair, Quantizer
+from dflash_local.inflate import SHAPES, Pair
 from dflash_local.upstream import cache_dir
 
 HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
 
 
-def make(work: Path | None, shape: str, ftype: str, drafter: str, quantize: Quantizer) -> Pair:
+def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
     """The pocket target with `drafter` in `shape`, quantized to `ftype`; found again in `work` (None: the cache).
 
-    A pair appears complete or not at all. The folder's name changes with the small pair and the inflater's code.
+    A pair appears complete or not at all. The folder's name changes with the small pair and the code that inflates it.
     """
     root = work or cache_dir() / "benchmarks"
     small = bundled_pair(drafter.removeprefix(HOSTILE))
-    key = hashlib.sha256(b"".join(path.read_bytes() for path in (*small, Path(inflate.__file__), Path(__file__)))).hexdigest()[:12]
+    made_of = (*small, Path(inflate.__file__), Path(quantizer.__file__), Path(__file__))
+    key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()[:12]
     folder = root / f"{shape}-{ftype}-{drafter}-{key}"
     if not folder.is_dir():
         root.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=root) as scratch:
             if drafter.startswith(HOSTILE):
                 small = Pair(small.target, hostile(small.drafter, Path(scratch) / "hostile.gguf"))
-            inflate.inflate(small, Path(scratch) / "pair", SHAPES[shape], ftype, quantize=quantize)
+            inflate.inflate(small, Path(scratch) / "pair", SHAPES[shape], ftype)
             (Path(scratch) / "pair").rename(folder)
     return Pair(folder / "target.gguf", folder / "drafter.gguf")
 

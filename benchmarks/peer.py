@@ -1,4 +1,4 @@
-"""Upstream's own llama-server and llama-quantize, built from the unpatched pinned source: what dflash-local is measured against.
+"""Upstream's own llama-server, built from the unpatched pinned source: what dflash-local is measured against.
 
 Same source, compiler, optimization and backend as our own build, so that a difference between the two is ours.
 """
@@ -9,19 +9,17 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from dflash_local.build import installed_stamp
 from dflash_local.buildlog import BuildLog
-from dflash_local.errors import BuildError, DFlashError
-from dflash_local.inflate import Quantizer
+from dflash_local.errors import BuildError
 from dflash_local.recipe import make_recipe
 from dflash_local.upstream import Upstream, cache_dir, native_source
 
-PROGRAMS = ("llama-server", "llama-quantize")
+PROGRAM = "llama-server"
 FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON",  # the programs are moved into the cache after the build
@@ -59,7 +57,7 @@ def pin() -> Upstream:
 
 
 def build() -> Path:
-    """The folder that holds `PROGRAMS`, built for the backend of the installed build (without one: cpu) unless the cache has it.
+    """The folder that holds `PROGRAM`, built for the backend of the installed build (without one: cpu) unless the cache has it.
 
     DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
     """
@@ -91,7 +89,7 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     (scratch / "amx.cmake").write_text(AMX_CMAKE)
     configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
     configure += [f"-DCMAKE_PROJECT_INCLUDE={scratch / 'amx.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
-    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", *PROGRAMS]
+    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", PROGRAM]
     for command in (configure, compile_):
         status, lines = log.run(command, env={**os.environ, "PATH": path})
         if status != 0:
@@ -100,21 +98,9 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
 
 
 def _complete(folder: Path) -> Path:
-    for program in PROGRAMS:
-        if not (folder / program).is_file():
-            raise BuildError(f"{folder} has no {program}", hint="delete the folder to build it again, or correct DFLASH_PEER_BIN")
+    if not (folder / PROGRAM).is_file():
+        raise BuildError(f"{folder} has no {PROGRAM}", hint="delete the folder to build it again, or correct DFLASH_PEER_BIN")
     return folder
-
-
-def quantizer(bins: Path) -> Quantizer:
-    """llama-quantize as a function, so that both sides read a file that upstream's own tool made."""
-
-    def quantize(source: Path, target: Path, ftype: str) -> None:
-        done = subprocess.run([str(bins / "llama-quantize"), str(source), str(target), ftype], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise DFlashError(f"llama-quantize failed on {source.name}: {done.stderr.strip()[-300:]}")
-
-    return quantize
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, 
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from dflash_local import native
 from dflash_local.demo.pocket import DRAFTERS
 from dflash_local.engine import Engine
 from dflash_local.inflate import TYPES
@@ -89,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     prompts = record.read_prompts(args.prompts, args.limit)
-    pair = pairs.make(args.work, args.shape, args.type, args.drafter, native.quantize)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter)
     with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
         cost = {"at_load": curves(engine)}
         measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory
