@@ -17,6 +17,17 @@ function(dflash_add_targets)
         PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     target_include_directories(llama PRIVATE ${DFLASH_DIR}/src)
 
+    # Our kernels are part of ggml's CPU backend, of every variant of it that is built (patches/0005 calls them).
+    get_property(all DIRECTORY ${vendor}/ggml/src PROPERTY BUILDSYSTEM_TARGETS)
+    file(GLOB ops CONFIGURE_DEPENDS ${DFLASH_DIR}/ops/*.cpp ${DFLASH_DIR}/ops/*.h)
+    foreach(target ${all})
+        if(target MATCHES "^ggml-cpu")
+            target_sources(${target} PRIVATE ${ops})
+            target_include_directories(${target} PRIVATE ${DFLASH_DIR}/ops ${vendor}/ggml/src ${vendor}/ggml/src/ggml-cpu)
+            target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
+        endif()
+    endforeach()
+
     file(GLOB sources CONFIGURE_DEPENDS ${DFLASH_DIR}/src/*.cpp ${DFLASH_DIR}/src/*.h)
     list(REMOVE_ITEM sources ${DFLASH_DIR}/src/llama_access.cpp)
     add_library(dflash SHARED ${DFLASH_DIR}/include/dflash.h ${sources})

@@ -1,0 +1,125 @@
+// Weights into panels, activations into rows: portable code.
+
+#include "panel_layout.h"
+
+#include "ggml-cpu.h"
+
+#include <cstring>
+#include <vector>
+
+namespace dflash {
+
+bool panel_has_type(ggml_type type) {
+    return type == GGML_TYPE_Q4_0 || type == GGML_TYPE_Q8_0 || type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q6_K;
+}
+
+int panel_block(ggml_type type) {
+    return type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q6_K ? QK_K : 32;
+}
+
+size_t panel_block_bytes(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_Q4_0: return sizeof(panel_q4_0);
+        case GGML_TYPE_Q8_0: return sizeof(panel_q8_0);
+        case GGML_TYPE_Q4_K: return sizeof(panel_q4_K);
+        case GGML_TYPE_Q6_K: return sizeof(panel_q6_K);
+        default:             return 0;
+    }
+}
+
+namespace {
+
+void pack(const block_q4_0 & b, int c, panel_q4_0 & p) {
+    p.d[c] = b.d;
+    for (int i = 0; i < 4; ++i) {
+        std::memcpy(&p.q[i][4 * c], b.qs + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
+    }
+}
+
+void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
+    p.d[c] = b.d;
+    for (int i = 0; i < 32; ++i) {
+        p.q[i / 4][4 * c + i % 4] = (uint8_t) (b.qs[i] + 128);
+    }
+}
+
+void pack(const block_q4_K & b, int c, panel_q4_K & p) {
+    p.d[c]    = b.data.data.d;
+    p.dmin[c] = b.data.data.dmin;
+    for (int s = 0; s < 8; ++s) {   // 6-bit scales and minima: four plain, four in pieces (ggml-quants.c, get_scale_min_k4)
+        const uint8_t * q = b.scales;
+        const uint8_t scale = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | (q[s - 4] >> 6) << 4;
+        const uint8_t min   = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
+        p.scale[s][c]         = scale;
+        p.min[s / 2][c][s % 2] = min;
+        for (int i = 0; i < 16; ++i) {   // ggml keeps two sub-blocks in the nibbles of 32 bytes
+            const uint8_t lo = b.qs[32 * (s / 2) + i], hi = b.qs[32 * (s / 2) + 16 + i];
+            p.q[s][i / 4][4 * c + i % 4] = s % 2 == 0 ? (lo & 15) | (hi & 15) << 4 : lo >> 4 | (hi >> 4) << 4;
+        }
+    }
+}
+
+void pack(const block_q6_K & b, int c, panel_q6_K & p) {
+    p.d[c] = b.d;
+    for (int s = 0; s < 16; ++s) {
+        p.scale[s][c] = b.scales[s];
+        for (int i = 0; i < 16; ++i) {
+            // half, quarter and place within it (ggml-quants.c, dequantize_row_q6_K)
+            const int at = 16 * s + i, half = at / 128, quarter = at % 128 / 32, l = at % 32;
+            const uint8_t low  = b.ql[64 * half + 32 * (quarter % 2) + l];
+            const uint8_t high = b.qh[32 * half + l] >> (2 * quarter) & 3;
+            p.q[s][i / 4][4 * c + i % 4] = (uint8_t) ((quarter < 2 ? low & 15 : low >> 4) | high << 4);
+        }
+    }
+}
+
+template <class Block, class Panel> void pack_rows(const void * rows, size_t stride, int64_t blocks, void * out) {
+    for (int c = 0; c < PANEL; ++c) {
+        const Block * from = (const Block *) ((const char *) rows + c * stride);
+        for (int64_t b = 0; b < blocks; ++b) {
+            pack(from[b], c, ((Panel *) out)[b]);
+        }
+    }
+}
+
+}  // namespace
+
+void panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks, void * out) {
+    switch (type) {
+        case GGML_TYPE_Q4_0: pack_rows<block_q4_0, panel_q4_0>(rows, stride, blocks, out); break;
+        case GGML_TYPE_Q8_0: pack_rows<block_q8_0, panel_q8_0>(rows, stride, blocks, out); break;
+        case GGML_TYPE_Q4_K: pack_rows<block_q4_K, panel_q4_K>(rows, stride, blocks, out); break;
+        case GGML_TYPE_Q6_K: pack_rows<block_q6_K, panel_q6_K>(rows, stride, blocks, out); break;
+        default: break;
+    }
+}
+
+size_t row_bytes(ggml_type type, int64_t k) {
+    return panel_block(type) == QK_K ? k / QK_K * sizeof(row_q8_K) : k / 32 * sizeof(row_q8_0);
+}
+
+void row_quantize(ggml_type type, const float * x, void * row, int64_t k) {
+    if (panel_block(type) == QK_K) {
+        ggml_get_type_traits_cpu(GGML_TYPE_Q8_K)->from_float(x, row, k);
+        return;
+    }
+    row_q8_0 * out = (row_q8_0 *) row;
+    const auto from_float = ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float;
+    constexpr int64_t PART = 16;   // blocks at once, on the stack
+    block_q8_0 part[PART];
+    for (int64_t b = 0; b < k / 32; b += PART) {
+        const int64_t n = k / 32 - b < PART ? k / 32 - b : PART;
+        from_float(x + 32 * b, part, 32 * n);
+        for (int64_t i = 0; i < n; ++i) {
+            int32_t sum = 0;
+            for (int j = 0; j < 32; ++j) {
+                sum += part[i].qs[j];
+            }
+            out[b + i].d   = ggml_fp16_to_fp32(part[i].d);
+            out[b + i].sum = sum;
+            std::memcpy(out[b + i].q, part[i].qs, 32);
+        }
+    }
+}
+
+}  // namespace dflash

@@ -1,0 +1,78 @@
+// Panel kernels against ggml's own dot products on the same quantized rows, and the promise that a row's result is the same bits
+// whatever else is in the pass. Needs ggml: built by tests/engine/test_panels_native.py.
+
+#include "panel_layout.h"
+
+#include "check.h"
+
+#include "ggml-cpu.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+using namespace dflash;
+
+int main() {
+    ggml_cpu_init();
+    std::mt19937 rng(1);
+    std::normal_distribution<float> normal;
+    int kernels = 0;
+    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }) {
+        const panel_kernel kernel = panel_find_kernel(type);
+        if (!kernel) {
+            continue;   // a CPU without AVX-512 VNNI
+        }
+        ++kernels;
+        for (const auto & [k, m] : { std::pair<int64_t, int64_t>{ 256, 16 }, { 512, 80 }, { 1024, 304 }, { 2816, 48 } }) {
+            constexpr int n_max = 70;
+            const size_t weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
+            const int64_t blocks = k / panel_block(type);
+            std::vector<float> w(k * m), x(n_max * k);
+            for (float & v : w) { v = 0.05f * normal(rng); }
+            for (float & v : x) { v = normal(rng) * (rng() % 50 == 0 ? 20.0f : 1.0f); }   // outliers, as real activations have
+            for (int64_t i = 0; i < k; ++i) { x[3 * k + i] = 0; }                          // and a row of zeros
+            std::vector<char> quantized(weight_row * m), panels(m / PANEL * blocks * panel_block_bytes(type)), rows(n_max * row);
+            ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
+            for (int64_t p = 0; p < m / PANEL; ++p) {
+                panel_pack(type, quantized.data() + p * PANEL * weight_row, weight_row, blocks, panels.data() + p * blocks * panel_block_bytes(type));
+            }
+            const ggml_type_traits_cpu * traits = ggml_get_type_traits_cpu(type);
+            const size_t theirs = ggml_row_size(traits->vec_dot_type, k);
+            std::vector<char> activations(n_max * theirs);
+            for (int r = 0; r < n_max; ++r) {
+                row_quantize(type, x.data() + r * k, rows.data() + r * row, k);
+                ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float(x.data() + r * k, activations.data() + r * theirs, k);
+            }
+            std::vector<float> out(n_max * m, NAN), again(n_max * m);
+            kernel(panels.data(), blocks, 0, m / PANEL, rows.data(), row, n_max, out.data(), m);
+
+            // Same integers, another order of the float sums: a part in a hundred thousand of the largest term.
+            double worst = 0, scale = 0;
+            for (int r = 0; r < n_max; ++r) {
+                for (int64_t c = 0; c < m; ++c) {
+                    float want = 0;
+                    traits->vec_dot((int) k, &want, 0, quantized.data() + c * weight_row, 0, activations.data() + r * theirs, 0, 1);
+                    worst = std::max(worst, (double) std::fabs(want - out[r * m + c]));
+                    scale = std::max(scale, (double) std::fabs(want));
+                    CHECK(std::isfinite(out[r * m + c]));
+                }
+            }
+            CHECK(worst < 1e-5 * scale);
+
+            // Row invariance: any count of rows, any place in the pass, any split into panels.
+            for (int n = 1; n <= 66; n += n < 20 ? 1 : 7) {
+                for (const int at : { 0, 3 }) {
+                    const int64_t cut = m / PANEL * (n % 5) / 5;
+                    std::fill(again.begin(), again.end(), NAN);
+                    kernel(panels.data(), blocks, 0, cut, rows.data() + at * row, row, n, again.data(), m);
+                    kernel(panels.data(), blocks, cut, m / PANEL, rows.data() + at * row, row, n, again.data(), m);
+                    CHECK(std::memcmp(again.data(), out.data() + at * m, (size_t) n * m * sizeof(float)) == 0);
+                }
+            }
+        }
+    }
+    std::printf("%d kernels\n", kernels);
+    return TEST_RESULT;
+}
