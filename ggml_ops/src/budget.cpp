@@ -89,8 +89,15 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
 // ---- value_profile ----
 
 void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values) {
+    // A block that is good to its end says nothing about where a longer one would stop.
+    bool whole = false;
+    for (size_t i = 0; i < values.size(); ++i) {
+        whole = whole || (depths[i] == length - 1 && values[i] >= GOOD_END);
+    }
     for (auto & [l, m] : lengths_) {
-        m.age += l > length;
+        if (l > length) {
+            m.age = whole ? STALE + 1 : m.age + 1;
+        }
     }
     for (const int32_t l : lengths) {
         if (l > length) {

@@ -60,7 +60,8 @@ class value_profile {
     void forget() { lengths_.clear(); }
 
   private:
-    static constexpr int32_t STALE = 32;     // observations of shorter blocks after which a longer one is unknown again
+    static constexpr int32_t STALE    = 32;   // observations of shorter blocks after which a longer one is unknown again
+    static constexpr float   GOOD_END = 0.4f; // value of a block's last node from which on a longer one is unknown at once
     struct mean { std::vector<float> values; int32_t age = 0; };
     std::map<int32_t, mean> lengths_;
 };

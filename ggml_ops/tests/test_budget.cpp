@@ -139,6 +139,9 @@ static void lengths() {
         p.observe(4, all, { 1, 2, 3 }, { 0.2f, 0.04f, 0.008f });
     }
     CHECK(until_long > 20 && until_long < 60);
+    value_profile stuck = bad;                                                      // a short block that is good to its end asks for a longer one
+    stuck.observe(4, all, { 1, 2, 3 }, { 0.95f, 0.9f, 0.85f });
+    CHECK(choose_length({ &stuck }, all, verify, 0, draft, 0, 64).length == 16);
     for (int i = 0; i < 30; ++i) {                                                  // another text is soon believed
         p.observe(16, all, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, std::vector<float>(10, 0.95f));
     }
