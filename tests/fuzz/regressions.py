@@ -20,7 +20,7 @@ class Case:
     base: str  # "target", "drafter" (a DFlash 2 one) or the name of another architecture
     edit: Callable[[Image], None]
     result: str  # part of the worker's result, "" if any will do
-    origin: str  # what stock llama.cpp did
+    origin: str  # what stock llama.cpp did, or who refuses the file before libdflash sees it
 
 
 def put(image: Image, suffix: str, kind: int, body: bytes) -> None:
@@ -55,6 +55,21 @@ def twin_tokens(image: Image) -> None:
 
 def sections(image: Image) -> None:
     put(image, "rope.dimension_sections", ARRAY, array(I32, [number(I32, n) for n in (1, -1, 0, 0)]))
+
+
+def far_tap(image: Image) -> None:
+    put(image, "target_layers", ARRAY, array(I32, [number(I32, n) for n in (1, 3, 6)]))
+
+
+def foreign_tokens(image: Image) -> None:
+    pair = image.find(b"tokenizer.ggml.tokens")
+    pair.body = array(pair.item, [text(b"%d" % n) for n in range(len(pair.items()))])
+
+
+def one_token_less(image: Image) -> None:
+    for name in (b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"):
+        pair = image.find(name)
+        pair.body = array(pair.item, pair.items()[:-1])
 
 
 def small_d2t(image: Image) -> None:
@@ -110,6 +125,10 @@ CASES = {
     "endless string": Case("target", template("{{ 'a' * 10000000000 }}"), "limit of text", "all memory"),
     # what the checker does not know: the graph asserts, the guard makes it an error
     "recurrent layer without its gate": Case("qwen35", remove("blk.0.attn_gate.weight"), "refused", "SIGSEGV: null weight"),
+    # pairs that do not fit; the worker keeps pair.check out of the way
+    "a tap beyond the target": Case("drafter", far_tap, "does not offer as a tap", "pair.check"),
+    "a smaller vocabulary": Case("drafter", one_token_less, "refused", "pair.check"),
+    "another vocabulary": Case("drafter", foreign_tokens, "answered", "pair.check"),
     # weights
     "weights that are no numbers": Case("target", not_a_number, "not finite", "noise"),
 }

@@ -6,6 +6,9 @@ Damages TARGET or DRAFTER; the other one stays sound. An ITEM is a range of seed
 regressions.py. A sound pair stays loaded all the time and must give its first answer again after every damaged file, as a server's
 next request would; every 50 files a sound pair is loaded afresh. The line {"item": n} announces a file, so that the reader knows which
 one ended the process.
+
+pair.check would refuse most damaged pairs before libdflash sees them. It must do so in order, too; afterwards it looks away, so that the
+native checks, which callers of the C API rely on alone, are fuzzed as well.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 
+from dflash_local import pair
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 
@@ -35,9 +41,10 @@ WALL_SECONDS = 900  # of one file: a deadlock; a busy or suspended machine must 
 
 
 def open_pair(target: Path, drafter: Path, *, warmup: bool = False) -> Engine:
-    """An engine; drafter `-` means none."""
+    """An engine over what libdflash accepts; drafter `-` means none."""
     second = None if drafter == Path("-") else drafter
-    return Engine(target, second, n_ctx=512, n_batch=64, n_ubatch=64, n_threads=1, n_threads_batch=1, warmup=warmup)
+    with mock.patch.object(pair, "check"):
+        return Engine(target, second, n_ctx=512, n_batch=64, n_ubatch=64, n_threads=1, n_threads_batch=1, warmup=warmup)
 
 
 def answer(engine: Engine) -> list[int]:
@@ -46,6 +53,9 @@ def answer(engine: Engine) -> list[int]:
 
 def use(target: Path, drafter: Path, *, warmup: bool) -> str:
     """What a user would do with the pair. Returns how far it got: an error is a fine result, as long as it is one of ours."""
+    if drafter != Path("-"):
+        with suppress(DFlashError):
+            pair.check(target, drafter)
     try:
         engine = open_pair(target, drafter, warmup=warmup)
     except DFlashError as error:
@@ -97,8 +107,8 @@ def main(target: Path, drafter: Path, role: str, folder: Path, items: list[str])
         damaged.write_bytes(raw)
         say(item=item, what=what)
         watch(CPU_SECONDS, WALL_SECONDS)
-        pair = (damaged, drafter) if role == "target" else (target, damaged)
-        result = use(*pair, warmup=count % WARM_EVERY == 0)
+        files = (damaged, drafter) if role == "target" else (target, damaged)
+        result = use(*files, warmup=count % WARM_EVERY == 0)
         again = answer(witness)
         if count % FRESH_EVERY == 0:
             with open_pair(target, drafter) as fresh:
