@@ -103,16 +103,16 @@ def fit(answers: list[list[int]], options: dict[str, Any], late: int = 0) -> Chi
 @pytest.fixture(scope="module", params=["truncated", "penalties"])
 def sampled(engine: Engine, request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[Completion]]:
     options = SAMPLERS[request.param]
-    return options, run(engine, range(1600), options)
+    return options, run(engine, range(800), options)
 
 
 def test_distribution(sampled: tuple[dict[str, Any], list[Completion]]) -> None:
     options, answers = sampled
     result = fit(tokens_of(answers), options)
-    assert result.n >= 15_000
+    assert result.n >= 7_500
     assert result.p_value >= LEVEL
     lengths = [length for answer in answers for length in answer.acceptance_lengths]
-    assert all(lengths.count(n) > 50 for n in range(1, tiny.BLOCK_SIZE + 1)), "drafts of every length must be accepted, or this says little"
+    assert all(lengths.count(n) > 25 for n in range(1, tiny.BLOCK_SIZE + 1)), "drafts of every length must be accepted, or this says little"
 
 
 def test_an_error_is_noticed(sampled: tuple[dict[str, Any], list[Completion]]) -> None:

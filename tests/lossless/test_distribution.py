@@ -72,9 +72,9 @@ DRAFTING = pytest.mark.parametrize("drafting", [PLAIN, CHAIN, TREE], ids=["plain
 
 @DRAFTING
 def test_distribution(tiny_engine: Engine, drafting: dict[str, Any]) -> None:
-    first = 1600 * int(drafting["budget"])
-    result = fit(sample(tiny_engine, range(first, first + 1600), **drafting))
-    assert result.n >= 20_000
+    first = 800 * int(drafting["budget"])
+    result = fit(sample(tiny_engine, range(first, first + 800), **drafting))
+    assert result.n >= 10_000
     assert result.p_value >= LEVEL
 
 
@@ -91,7 +91,7 @@ def changing(engine: Engine) -> Callable[[range], list[list[int]]]:
 
 
 def test_distribution_while_the_budget_changes(tiny_engine: Engine) -> None:
-    assert fit(changing(tiny_engine)(range(70_000, 71_600))).p_value >= LEVEL
+    assert fit(changing(tiny_engine)(range(70_000, 70_800))).p_value >= LEVEL
 
 
 @pytest.mark.slow
@@ -108,14 +108,14 @@ def test_distribution_of_many_answers_while_the_budget_changes(tiny_engine: Engi
 
 def test_drafts_are_accepted_at_every_depth(tiny_engine: Engine) -> None:
     """Else the tests above would say nothing about accepted tokens."""
-    seeds = [SamplingParams(seed=seed, **FULL) for seed in range(500)]
+    seeds = [SamplingParams(seed=seed, **FULL) for seed in range(100)]
     running = [tiny_engine.submit(PROMPT, sampling, max_tokens=LENGTH, **CHAIN) for sampling in seeds]
     lengths = [length for generation in running for length in generation.result().acceptance_lengths]
-    assert all(lengths.count(length) > 0 for length in range(1, tiny.BLOCK_SIZE + 1))
+    assert all(lengths.count(length) > 10 for length in range(1, tiny.BLOCK_SIZE + 1))
 
 
 def test_seeds_give_the_plain_answers(tiny_engine: Engine) -> None:
-    seeds = range(500)
+    seeds = range(200)
     plain = sample(tiny_engine, seeds, **PLAIN)
     assert sample(tiny_engine, seeds, **CHAIN) == plain
     assert sample(tiny_engine, seeds, **TREE) == plain

@@ -34,7 +34,7 @@ MORE_PROMPTS = [
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 96, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module", params=["q4_0", "q4_k_m", "q8_0"])
+@pytest.fixture(scope="module", params=["q4_0", "q4_k_m", pytest.param("q8_0", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     target = tmp_path_factory.mktemp("quantized") / f"target-{request.param}.gguf"
     quantize(pocket["target"], target, request.param)

@@ -46,5 +46,5 @@ F32: dict[str, Any] = {
 
 
 def engine_f32(target: Path, drafter: Path, **parameters: Any) -> Engine:
-    """An engine that computes in f32 throughout."""
-    return Engine(target, drafter, n_threads=1, warmup=False, **F32, **parameters)
+    """An engine that computes in f32 throughout; `parameters` come before F32."""
+    return Engine(target, drafter, n_threads=1, warmup=False, **(F32 | parameters))
