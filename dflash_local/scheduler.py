@@ -24,6 +24,7 @@ T = TypeVar("T")
 # A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle longest is,
 # so that two characters in common do not cost another conversation its cache. llama-server's --slot-prompt-similarity.
 MIN_PREFIX_SHARE = 0.1
+NO_DRAFTER = "no drafter"  # the reason of a step for which libdflash names none: nothing was to be chosen
 
 
 @dataclass
@@ -81,7 +82,7 @@ class _Running:
         self.depth_sum += update.n_depth
         self.n_drafter_passes += update.n_denoised > 0
         self.denoised_sum += update.n_denoised
-        self.reason = update.reason
+        self.reason = update.reason or NO_DRAFTER
         if self.generation.request.trace:
             step = Step(
                 n_tokens=n_tokens,
@@ -89,7 +90,7 @@ class _Running:
                 n_depth=update.n_depth,
                 n_denoised=update.n_denoised,
                 n_accepted=update.n_accepted,
-                reason=update.reason,
+                reason=self.reason,
                 draft_ms=update.draft_ms,
                 verify_ms=update.verify_ms,
             )

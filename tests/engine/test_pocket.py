@@ -70,6 +70,42 @@ def test_a_request_shapes_its_drafts(engine: Engine) -> None:
         shapes(accept="block")
 
 
+def test_timings_tell_how_a_request_was_drafted(engine: Engine) -> None:
+    def timings(**options: Any) -> dict[str, Any]:
+        return engine.generate(PROMPT, temperature=0, max_tokens=60, cache_prompt=False, **options).timings.to_dict()
+
+    for plain in (timings(draft="off"), timings(budget=1)):
+        assert (plain["passes_n"], plain["plain_n"], plain["draft_n"], plain["nodes_mean"]) == (59, 59, 0, 1)
+        assert (plain["depth_mean"], plain["denoised_mean"], plain["reason"]) == (None, None, "drafting is off")
+    chain, tree, short = timings(draft="chain", budget=8), timings(budget=32), timings(budget=16, draft_n_max=3)
+    assert {drafted["reason"] for drafted in (chain, tree, short)} <= {"fixed budget", "drafting is off"}  # the last token needs no draft
+    assert chain["plain_n"] <= 1
+    assert chain["nodes_mean"] == pytest.approx(1 + chain["depth_mean"] * (1 - chain["plain_n"] / chain["passes_n"]))
+    assert 8 < tree["depth_mean"] + 1 < tree["nodes_mean"] <= 32
+    assert tree["acceptance_length"] >= chain["acceptance_length"] > short["acceptance_length"]
+    assert 2 < short["depth_mean"] <= 3 and short["denoised_mean"] <= 4 < chain["denoised_mean"]
+
+
+def test_a_request_goes_no_deeper_than_the_engine(pocket: dict[str, Path]) -> None:
+    """Shape and budget may be said anew, the greatest depth may not."""
+
+    settings: dict[str, Any] = {"draft": "chain", "draft_n_max": 3, "budget": 8}
+    with Engine(pocket["target"], pocket["dflash"], n_ctx=512, n_threads=1, warmup=False, **settings) as small:
+
+        def shapes(**options: Any) -> list[tuple[int, int]]:
+            return [(step.n_nodes, step.n_depth) for step in small.generate(PROMPT, GREEDY, max_tokens=40, trace=True, **options).steps]
+
+        assert max(shapes()) == max(shapes(draft_n_max=7)) == (4, 3)
+        assert max(shapes(budget=3)) == (3, 2)
+        assert max(shapes(draft="tree")) == (8, 3)
+
+
+def test_without_a_drafter_that_is_the_reason(pocket: dict[str, Path]) -> None:
+    with Engine(pocket["target"], n_ctx=512, n_threads=1, warmup=False) as plain:
+        done = plain.generate(PROMPT, GREEDY, max_tokens=10, budget=8, trace=True)
+    assert {step.reason for step in done.steps} == {done.timings.reason} == {"no drafter"}
+
+
 def test_measured_costs_are_kept(pocket: dict[str, Path], tmp_path: Path) -> None:
     sources = []
     for _ in range(2):
