@@ -1,4 +1,4 @@
-"""Quantized weights in panels: the kernels against ggml's dot products (ggml_ops/tests/test_panels.cpp), and the whole model against stock."""
+"""Quantized weights in panels: kernels against ggml's dot products (ggml_ops/tests/test_panels.cpp), a model against stock."""
 
 from __future__ import annotations
 
