@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when OpenMP is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session", autouse=True)
