@@ -33,7 +33,7 @@ bench: setup-test
 	@$(BIN)/python benchmarks/compare_upstream.py $(BENCH_ARGS)
 
 # mypy can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows it the installed shape.
-lint: setup-test
+lint: .venv/.installed-test
 	@$(BIN)/ruff check .
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/

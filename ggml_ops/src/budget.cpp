@@ -112,14 +112,14 @@ void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths
                 continue;
             }
             if (n == m.values.size()) {
-                m.values.push_back(fresh ? values[i] : 0.2f * values[i]);
+                m.values.push_back(fresh ? values[i] : NEWEST * values[i]);
             } else {
-                m.values[n] += 0.2f * (values[i] - m.values[n]);
+                m.values[n] += NEWEST * (values[i] - m.values[n]);
             }
             ++n;
         }
         for (; n < m.values.size(); ++n) {
-            m.values[n] *= 0.8f;
+            m.values[n] *= 1 - NEWEST;
         }
         // Averages of falling lists of different lengths need not fall.
         for (size_t k = 1; k < m.values.size(); ++k) {

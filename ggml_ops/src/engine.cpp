@@ -20,6 +20,7 @@ constexpr int32_t REFRESH       = 32;    // steps between two plain ones while d
 constexpr int32_t LOOKUP_LENGTH = 32;    // tokens of a quotation, if it could all be verified
 
 // Why the controller chose what it chose; docs/budget.md explains them.
+constexpr const char * REASON_NONE    = "no drafter";
 constexpr const char * REASON_OFF     = "drafting is off";
 constexpr const char * REASON_FIXED   = "fixed budget";
 constexpr const char * REASON_PAYS    = "drafting pays";
@@ -616,6 +617,10 @@ void engine::draft_and_grow() {
         context_ += (double) s->n_past() / (double) writing.size();
     }
     if (!drafter_) {
+        set_reason(REASON_NONE);
+        for (slot * s : writing) {
+            s->reason = REASON_NONE;
+        }
         watch.lap(times_.grow);
         return;
     }
@@ -696,8 +701,8 @@ void engine::grow_trees(const std::vector<slot *> & writing, double draft_ms) {
     std::vector<slot *> automatic;
     int32_t n_fixed = 0;
     for (slot * s : writing) {
-        s->reason = reason_;
         const int32_t most = max_nodes(*s);
+        s->reason = most == 1 ? REASON_OFF : s->budget != 0 ? REASON_FIXED : reason_ == REASON_FIXED ? REASON_PAYS : reason_;
         if (most > 1) {
             if (lookup_ && !s->block) {
                 s->quoted = s->text.find(s->tokens, s->anchor, std::min({ max_depth(*s), s->depth, LOOKUP_LENGTH }));
@@ -741,7 +746,9 @@ void engine::grow_trees(const std::vector<slot *> & writing, double draft_ms) {
         }
     }
     if (!automatic.empty()) {
-        const node_choice choice = choose_nodes(values, verify_cost_, context_, draft_ms + other_ms_, max_tree_rows() - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
+        // Slots with a fixed budget carry their share of the drafter's pass.
+        const double share = (double) automatic.size() / (double) writing.size();
+        const node_choice choice = choose_nodes(values, verify_cost_, context_, draft_ms * share + other_ms_, max_tree_rows() - n_fixed, { last_rows_ - n_fixed, rebuild_ms_ });
         promised_ = choice.gain;
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];

@@ -183,7 +183,10 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     cp.n_outputs_max_per_seq = 0;
     cp.n_threads       = n_threads;
     cp.n_threads_batch = n_threads_batch;
-    cp.pooling_type    = LLAMA_POOLING_TYPE_NONE;
+    char pooling[8];
+    if (llama_model_meta_val_str(model_.get(), (access_arch(model_.get()) + ".pooling_type").c_str(), pooling, sizeof(pooling)) >= 0) {
+        cp.pooling_type = LLAMA_POOLING_TYPE_NONE;   // a text model all the same; otherwise it is the default, and to say so logs a warning
+    }
     cp.type_k          = type_k;
     cp.type_v          = type_v;
     cp.swa_full        = p.swa_full;
