@@ -24,7 +24,6 @@ T = TypeVar("T")
 # A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle longest is,
 # so that two characters in common do not cost another conversation its cache. llama-server's --slot-prompt-similarity.
 MIN_PREFIX_SHARE = 0.1
-NO_DRAFTER = "no drafter"  # the reason of a step for which libdflash names none: nothing was to be chosen
 
 
 @dataclass
@@ -82,7 +81,7 @@ class _Running:
         self.depth_sum += update.n_depth
         self.n_drafter_passes += update.n_denoised > 0
         self.denoised_sum += update.n_denoised
-        self.reason = update.reason or NO_DRAFTER
+        self.reason = update.reason
         if self.generation.request.trace:
             step = Step(
                 n_tokens=n_tokens,

@@ -57,7 +57,6 @@ class value_profile {
     void observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values);
     // Expected values, falling, of the draft nodes that a block of `length` tokens gives; null: not known (any more).
     const std::vector<float> * at(int32_t length) const;
-    void forget() { lengths_.clear(); }
 
   private:
     static constexpr int32_t STALE    = 32;   // observations of shorter blocks after which a longer one is unknown again

@@ -16,35 +16,34 @@ int32_t calibration::bin(float prob) {
 }
 
 float calibration::of_bin(float prob, bool first) const {
-    const counts & c = bins_[first][bin(prob)];
+    const tally & c = bins_[first][bin(prob)];
     return (float) ((BIN_PRIOR * prob + c.accepted) / (BIN_PRIOR + c.seen));
 }
 
 float calibration::apply(float prob, bool first, int32_t depth) const {
-    const counts & d = depths_[level(depth)];
+    const tally & d = depths_[level(depth)];
     const double   f = (DEPTH_PRIOR + d.accepted) / (DEPTH_PRIOR + d.seen);
     return std::min((float) (of_bin(prob, first) * f), std::max(prob, MOST));
 }
 
 void calibration::observe(float prob, bool first, int32_t depth, bool accepted) {
-    counts & d = depths_[level(depth)];
+    tally & d = depths_[level(depth)];
     d.seen     = 0.98 * d.seen + of_bin(prob, first);
     d.accepted = 0.98 * d.accepted + accepted;
-    counts & c = bins_[first][bin(prob)];
+    tally & c = bins_[first][bin(prob)];
     c.seen     = 0.99 * c.seen + 1;
     c.accepted = 0.99 * c.accepted + accepted;
 }
 
 void calibration::fade(double weight) {
-    const auto shrink = [weight](counts & c) {
-        const double f = std::min(1.0, weight / std::max(1e-9, c.seen));
-        c.accepted *= f;
-        c.seen     *= f;
-    };
     for (auto & row : bins_) {
-        std::for_each(row.begin(), row.end(), shrink);
+        for (tally & c : row) {
+            c.fade(weight);
+        }
     }
-    std::for_each(depths_.begin(), depths_.end(), shrink);
+    for (tally & d : depths_) {
+        d.fade(weight);
+    }
 }
 
 }  // namespace dflash

@@ -8,6 +8,17 @@
 
 namespace dflash {
 
+// Fading counts of one kind of guess.
+struct tally {
+    double accepted = 0, seen = 0;
+
+    void fade(double weight) {   // count what was seen as at most this many observations
+        const double f = weight < seen ? weight / seen : 1.0;
+        accepted *= f;
+        seen     *= f;
+    }
+};
+
 class calibration {
   public:
     // The chance that the target samples this token where the walk has reached its parent.
@@ -25,9 +36,8 @@ class calibration {
     static int32_t level(int32_t depth) { return depth < N_DEPTHS ? depth : N_DEPTHS - 1; }
     float of_bin(float prob, bool first) const;
 
-    struct counts { double accepted = 0, seen = 0; };
-    std::array<std::array<counts, N_BINS>, 2> bins_;
-    std::array<counts, N_DEPTHS> depths_;   // seen: what the bins expected there
+    std::array<std::array<tally, N_BINS>, 2> bins_;
+    std::array<tally, N_DEPTHS> depths_;   // seen: what the bins expected there
 };
 
 }  // namespace dflash

@@ -123,7 +123,6 @@ void engine::submit(int32_t i, const dflash_request & r) {
     s.reason    = "";
     s.n_denoised = 0;
     s.draft_ms   = 0;
-    s.promised   = 0;
     s.stats     = {};
     s.drafted   = {};
     s.next      = {};
@@ -312,15 +311,8 @@ void engine::plan() {
         if (s.state != DFLASH_WRITING) {
             continue;
         }
-        s.first_row = n_rows_;
-        s.samples   = true;
-        const bool chain = s.next.is_chain();
-        for (const node & n : s.next.nodes) {
-            add_row(s, n.token, s.n_past() + n.depth, true);
-            if (!chain && n.parent >= 0) {
-                llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
-            }
-        }
+        s.samples = true;
+        add_tree(s, s.next, true);
     }
     n_tree_rows_ = n_rows_;
 
@@ -346,6 +338,32 @@ void engine::plan() {
     }
     pure_ = n_rows_ == n_tree_rows_;
     pad_rows();
+}
+
+// A tree's rows; without `all_outputs` only the last one has logits.
+void engine::add_tree(slot & s, const tree & t, bool all_outputs) {
+    s.first_row = n_rows_;
+    const bool chain = t.is_chain();
+    for (int32_t i = 0; i < t.size(); ++i) {
+        const node & n = t.nodes[i];
+        add_row(s, n.token, s.n_past() + n.depth, all_outputs || i == t.size() - 1);
+        if (!chain && i > 0) {
+            llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
+        }
+    }
+}
+
+// Keeps the path of a verified tree in the target's memory and among the slot's tokens, frees the rest. False: the memory can't.
+bool engine::keep_path(slot & s, const tree & t, const std::vector<int32_t> & path) {
+    for (const int32_t node : path) {
+        s.tokens.push_back(t.nodes[node].token);
+    }
+    llama_memory_t mem = llama_get_memory(ctx_.get());
+    if (!t.is_chain()) {
+        return llama_memory_seq_commit(mem, s.id, path.data(), (int32_t) path.size());
+    }
+    // A chain's accepted rows are its first ones.
+    return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);
 }
 
 void engine::add_row(slot & s, int32_t token, int32_t pos, bool output) {
@@ -498,7 +516,6 @@ void engine::count(slot & s, const tree & t) {
 
 // 4. Make the accepted path permanent, forget the rest. The bonus becomes the next anchor.
 void engine::commit() {
-    llama_memory_t mem = llama_get_memory(ctx_.get());
     for (slot & s : slots_) {
         if (s.n_rows == 0 || s.state == DFLASH_FAILED) {
             continue;
@@ -517,13 +534,7 @@ void engine::commit() {
                 keep_taps(s, s.first_row + path[from], to - from);
                 from = to;
             }
-            for (const int32_t node : path) {
-                s.tokens.push_back(s.next.nodes[node].token);
-            }
-            // A chain's accepted rows are its first ones.
-            const bool kept = !s.next.is_chain() ? llama_memory_seq_commit(mem, s.id, path.data(), n) :
-                n == s.n_rows || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);
-            if (!kept) {
+            if (!keep_path(s, s.next, path)) {
                 fail(s, "the target's memory cannot be rolled back");
                 continue;
             }

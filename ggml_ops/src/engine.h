@@ -76,7 +76,6 @@ struct slot {
     draft       drafted;               // what `next` grew from
     drawn_chain drawn;                 // block verification: what `next` was drawn as
     quotation   quoted;                // prompt lookup
-    double      promised = 0;          // expected tokens of the step
     int32_t     n_denoised = 0;        // block length of the drafter pass behind `next`, 0: none
     double      draft_ms = 0;          // that pass
     const char * reason = "";
@@ -146,6 +145,8 @@ class engine {
     slot &  idle_slot(int32_t slot);
     void    check_tokens(const dflash_request & request) const;
     void    add_row(slot & s, int32_t token, int32_t pos, bool output);
+    void    add_tree(slot & s, const tree & t, bool all_outputs);
+    bool    keep_path(slot & s, const tree & t, const std::vector<int32_t> & path);
     void    push_row(int32_t seq, int32_t token, int32_t pos, bool output);
     void    pad_rows();
     void    keep_taps(slot & s, int32_t row, int32_t n);

@@ -56,22 +56,20 @@ static constexpr double PRIOR[] = { 0.5, 0.6, 0.7, 0.8, 0.85, 0.9 }, PRIOR_WEIGH
 
 float quotation_odds::at(int32_t matched) const {
     const int32_t  b = bin(matched);
-    const counts & c = bins_[b];
+    const tally & c = bins_[b];
     return (float) std::min(0.995, (PRIOR_WEIGHT * PRIOR[b] + c.accepted) / (PRIOR_WEIGHT + c.seen));
 }
 
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
-    counts & c = bins_[bin(matched)];
+    tally & c = bins_[bin(matched)];
     const int32_t tested = std::min(offered, accepted + 1);
     c.seen     = 0.98 * c.seen + tested;
     c.accepted = 0.98 * c.accepted + std::min(offered, accepted);
 }
 
 void quotation_odds::fade(double weight) {
-    for (counts & c : bins_) {
-        const double f = std::min(1.0, weight / std::max(1e-9, c.seen));
-        c.accepted *= f;
-        c.seen     *= f;
+    for (tally & c : bins_) {
+        c.fade(weight);
     }
 }
 

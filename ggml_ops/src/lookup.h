@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "calibration.h"
+
 #include <array>
 #include <cstdint>
 #include <unordered_map>
@@ -44,8 +46,7 @@ class quotation_odds {
   private:
     static constexpr int32_t N_BINS = 6;
     static int32_t bin(int32_t matched);
-    struct counts { double accepted = 0, seen = 0; };
-    std::array<counts, N_BINS> bins_;
+    std::array<tally, N_BINS> bins_;
 };
 
 }  // namespace dflash

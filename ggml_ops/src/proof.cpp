@@ -156,20 +156,12 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     n_rows_ = 0;
     try {
         for (int32_t t = 0; t < n_trees; ++t) {
-            slot & s = *slots[t];
-            s.first_row = n_rows_;
-            const bool chain = shapes[t].is_chain();
-            for (int32_t i = 0; i < shapes[t].size(); ++i) {
-                const node & n = shapes[t].nodes[i];
-                push_row(s.id, n.token, s.n_past() + n.depth, trees[t].logits || i == shapes[t].size() - 1);
-                if (!chain && i > 0) {
-                    llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
-                }
-            }
+            add_tree(*slots[t], shapes[t], trees[t].logits != nullptr);
         }
         process_or_throw("tree_pass");
     } catch (...) {
         for (slot * s : slots) {
+            s->n_rows = 0;
             forget(*s);
         }
         throw;
@@ -181,12 +173,8 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         for (int32_t i = 0; in.logits && i < in.n_nodes; ++i) {
             std::copy_n(llama_get_logits_ith(ctx_.get(), s.first_row + i), n_vocab, in.logits + (size_t) i * n_vocab);
         }
-        llama_memory_t mem = llama_get_memory(ctx_.get());
-        const int32_t end = s.n_past() + in.n_path;
-        const bool kept = !shapes[t].is_chain() ? llama_memory_seq_commit(mem, s.id, in.path, in.n_path) : in.n_path == in.n_nodes || llama_memory_seq_rm(mem, s.id, end, -1);
-        for (int32_t k = 0; k < in.n_path; ++k) {
-            s.tokens.push_back(in.tokens[in.path[k]]);
-        }
+        s.n_rows = 0;
+        const bool kept = keep_path(s, shapes[t], std::vector<int32_t>(in.path, in.path + in.n_path));
         if (drafter_) {   // its context does not follow
             s.taps.clear(s.n_past());
         }

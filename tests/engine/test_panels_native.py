@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,7 @@ import numpy as np
 import pytest
 
 from dflash_local import native
-from dflash_local.buildlog import BuildLog
-from dflash_local.upstream import Upstream
+from tests.engine.native_program import compile_program
 
 SCORES = """
 import json, sys
@@ -28,23 +26,10 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
 @pytest.fixture(scope="module")
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The native test, linked to the ggml that lies beside libdflash."""
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    assert compiler, "a C++ compiler is needed"
-    folder = tmp_path_factory.mktemp("panels")
-    upstream = Upstream.read(repo / "patches" / "UPSTREAM")
-    with BuildLog(folder / "unpack.log") as log:
-        upstream.unpack(upstream.fetch(log), folder / "tree")
-    ggml = folder / "tree" / "vendor" / "llama.cpp" / "ggml"
-    ours = repo / "ggml_ops"
-    libraries = native.library_path().parent
-    include = [f"-I{path}" for path in (ours / "ops", ours / "tests", ggml / "include", ggml / "src")]
-    files = [ours / "tests" / "test_panels.cpp", ours / "ops" / "panel_pack.cpp", ours / "ops" / "panel_x86.cpp"]
-    link = [f"-L{libraries}", "-lggml-cpu", "-lggml-base", f"-Wl,-rpath,{libraries}"]
-    target = folder / "test_panels"
-    command = [compiler, "-std=c++17", "-O1", "-g", "-fsanitize=undefined,address", *include, *map(str, files), *link, "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return target
+    sources = ["tests/test_panels.cpp", "ops/panel_pack.cpp", "ops/panel_x86.cpp"]
+    include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
+    flags = ("-g", "-fsanitize=undefined,address")
+    return compile_program(repo, tmp_path_factory.mktemp("panels"), sources, include, ["ggml-cpu", "ggml-base"], *flags)
 
 
 def test_kernels(program: Path) -> None:
