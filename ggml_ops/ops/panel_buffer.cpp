@@ -1,5 +1,6 @@
 #include "panel_buffer.h"
 
+#include "attention.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
@@ -16,9 +17,16 @@ namespace {
 
 constexpr int64_t CHUNK_ROWS = 64;   // rows of a pass that are computed before the next panel is read
 
+// Switches for measurements.
+bool is_on(const char * name) {
+    const char * s = std::getenv(name);
+    return !(s && std::strcmp(s, "0") == 0);
+}
+
 // A weight that panels can hold.
 bool fits(const ggml_tensor * w) {
-    return panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[2] == 1 && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0 && w->ne[1] % PANEL == 0;
+    static const bool on = is_on("DFLASH_PANELS");
+    return on && panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[2] == 1 && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0 && w->ne[1] % PANEL == 0;
 }
 
 class traits : public ggml::cpu::tensor_traits {
@@ -74,6 +82,18 @@ traits & the_traits() {
     static traits t;
     return t;
 }
+
+class attention_traits : public ggml::cpu::tensor_traits {
+    bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
+        size = attention_work_size(n_threads, op);
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        attention_compute(params, op);
+        return true;
+    }
+};
 
 // ---- buffer ----
 
@@ -133,6 +153,11 @@ class extra : public ggml::cpu::extra_buffer_type {
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        if (op->op == GGML_OP_FLASH_ATTN_EXT) {
+            static const bool on = is_on("DFLASH_ATTENTION");
+            static attention_traits attention;
+            return on && attention_fits(op) ? &attention : nullptr;
+        }
         return op->op == GGML_OP_MUL_MAT && op->src[0]->buffer && op->src[0]->buffer->buft == dflash_panel_buffer_type() ? (ggml::cpu::tensor_traits *) op->src[0]->extra : nullptr;
     }
 };
@@ -154,9 +179,5 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {
         /* .device  = */ ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),
         /* .context = */ new dflash::extra(),
     };
-    static const bool wanted = [] {
-        const char * s = std::getenv("DFLASH_PANELS");
-        return !(s && std::strcmp(s, "0") == 0) && dflash::panel_find_kernel(GGML_TYPE_Q4_0) != nullptr;
-    }();
-    return wanted ? &type : nullptr;
+    return &type;
 }

@@ -42,7 +42,7 @@ def tolerance(twin: Twin, cache: str, rng: random.Random) -> float:
         return EXACT
     noise = max(twin.noise(slot, width, rng) for slot in range(len(twin.tokens)) for width in WIDTHS)
     assert noise < MOST_NOISE
-    return NOISE * noise
+    return max(EXACT, NOISE * noise)
 
 
 def file(model: Model, name: str, cache: str) -> Path:
