@@ -2,7 +2,7 @@
 
 llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions here are
 ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in src/llama-quant.cpp) as
-far as qwen3, qwen3moe and dflash models go; tests/test_inflate.py holds the two against each other.
+far as qwen3, qwen3moe, qwen35 and dflash models go; tests/test_inflate.py holds the two against each other.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ FILE_TYPES = {
     "q8_0": LlamaFileType.MOSTLY_Q8_0,
 }
 _MOST_TENSORS = {"f32": Type.F32, "f16": Type.F16, "q4_0": Type.Q4_0, "q4_k_m": Type.Q4_K, "q8_0": Type.Q8_0}
+_EXACT = ("_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight")
 _SMALLER_BLOCKS = {Type.Q4_K: Type.Q5_0, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
 
 
@@ -53,7 +54,7 @@ def quantized(tensor: OutputTensor, ftype: str, *, n_layer: int, n_expert: int =
 
 
 def _type(name: str, shape: tuple[int, ...], ftype: str, n_layer: int, n_expert: int) -> Type:
-    if len(shape) < 2 or not name.endswith("weight") or name.endswith(("_norm.weight", "ffn_gate_inp.weight")):
+    if len(shape) < 2 or not name.endswith("weight") or name.endswith(_EXACT):
         return Type.F32
     kind = _MOST_TENSORS[ftype]
     if kind in (Type.F32, Type.F16):
@@ -67,7 +68,7 @@ def _type(name: str, shape: tuple[int, ...], ftype: str, n_layer: int, n_expert:
     elif ftype == "q4_k_m":
         if n_expert == 8 and part == "attn_output":
             kind = Type.Q5_K
-        elif part in ("attn_v", "ffn_down") and _gets_more_bits(layer, n_layer):
+        elif part in ("attn_v", "attn_qkv", "ffn_down") and _gets_more_bits(layer, n_layer):
             kind = Type.Q6_K
     columns = shape[-1]
     if columns % _block(kind):

@@ -21,9 +21,9 @@ from dflash_local import inflate as inflate_module
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
-from dflash_local.demo.pocket import DRAFTERS, bundled_pair, inflated_pair
+from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair
 from dflash_local.errors import DFlashError, ModelError, PairError
-from dflash_local.inflate import SHAPES, Experts, Pair, Shape, inflate
+from dflash_local.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
 from tests.parity.f32 import engine_f32, widen
 
 Array = npt.NDArray[Any]
@@ -32,11 +32,14 @@ ROOT = Path(__file__).parent.parent
 # Twice the head size, four q heads to one of k and v instead of two, and experts that hold the whole feed-forward or half of it.
 NARROW = Shape(8, 512, 1024, 8, 4, 2048, 2)
 WIDE = Shape(7, 512, 1024, 12, 3, 2048, 3, 128)
+# Half again as many key heads with three value heads each instead of two, all heads twice the size, a group of layers between the real two.
+HYBRID_SHAPE = Shape(12, 512, 1024, 6, 2, 2048, 3, 128, delta=DeltaNet(3, 9, 128))
 SMALL_SHAPES = {
     "narrow": NARROW,
     "wide": WIDE,
     "moe": replace(WIDE, experts=Experts(4, 2, 768)),
     "moe-halves": replace(NARROW, n_layer=6, experts=Experts(16, 4, 384)),
+    "hybrid": HYBRID_SHAPE,
 }
 
 
@@ -232,11 +235,12 @@ TINY = Shape(6, 512, 768, 4, 2, 1792, 2)
         (replace(TINY, experts=Experts(3, 3, 256)), "q4_k_m"),
         (replace(TINY, experts=Experts(8, 8, 96)), "q4_k_m"),  # llama.cpp has rules of its own for eight experts
         (replace(TINY, n_embd=288, n_ff=776), "q4_0"),  # and for rows that are no whole blocks
+        (HYBRID_SHAPE, "q4_k_m"),
     ],
 )
 def test_quantized_while_written_is_as_llama_quantize_does(tmp_path: Path, shape: Shape, ftype: str) -> None:
     """Types and bytes of every tensor, and the metadata."""
-    small = bundled_pair("dflash2")
+    small = bundled_pair(HYBRID if shape.delta else "dflash2")
     ours, theirs = (inflate(small, tmp_path / str(q), shape, ftype, quantize=q) for q in (None, native.quantize))
     for a, b in zip(ours, theirs, strict=True):
         assert read_metadata(a) == read_metadata(b)
@@ -269,6 +273,24 @@ def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, change: dict[str, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"n_layer": 14}, "attention.recurrent_layers"),
+        ({"n_layer": 4}, "block_count"),
+        ({"delta": DeltaNet(1, 3, 128)}, "ssm.group_count"),
+        ({"delta": DeltaNet(8, 8, 128)}, "ssm.time_step_rank"),
+        ({"delta": DeltaNet(3, 9, 32)}, "ssm.state_size"),
+        ({"experts": Experts(4, 2, 768)}, "expert_count"),
+    ],
+)
+def test_a_shape_that_does_not_fit_a_hybrid_is_refused(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        inflate(bundled_pair(HYBRID), tmp_path / "out", replace(HYBRID_SHAPE, **change))
+    assert caught.value.field == field
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_tensor_that_would_be_lost_is_refused(tmp_path: Path) -> None:
     extra = OutputTensor("blk.0.attn_q.bias", (256,), GGMLQuantizationType.F32, lambda: [np.zeros(256, np.float32)])
     changed(bundled_pair().target, tmp_path / "biased.gguf", {}, [extra])
@@ -294,13 +316,18 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     other = changed(drafter, tmp_path / "other.gguf", {"dflash.target_layers": array(GGUFValueType.UINT32, (1, 3, 6))})
     scaled = changed(target, tmp_path / "scaled.gguf", {"qwen3.rope.scaling.factor": f32(4.0)})
     larger = inflate(bundled_pair(), tmp_path / "larger", WIDE).drafter
+    hybrid = bundled_pair(HYBRID)
+    turned = changed(hybrid.target, tmp_path / "turned.gguf", {"qwen35.rope.dimension_sections": array(GGUFValueType.INT32, (8, 4, 4, 0))})
     for pair, shape, error, what in (
         (Pair(drafter, target), "narrow", ModelError, "only a qwen3 model"),
         (Pair(target, target), "narrow", ModelError, "only a dflash model"),
         (Pair(cut, drafter), "narrow", ModelError, "cut.gguf"),
         (Pair(tmp_path / "none.gguf", drafter), "narrow", ModelError, "none.gguf"),
         (Pair(target, other), "narrow", ModelError, "no layer 6"),
-        (Pair(scaled, drafter), "wide", ModelError, "rotated in full"),
+        (Pair(scaled, drafter), "wide", ModelError, "plain rotation"),
+        (hybrid, "narrow", ModelError, "only a qwen3 model"),
+        (Pair(target, drafter), "hybrid", ModelError, "only a qwen35 model"),
+        (Pair(turned, hybrid.drafter), "hybrid", ModelError, "no thirds of 16"),
         (Pair(target, larger), "4b", PairError, "embedding_length is 512, not 256"),
     ):
         with pytest.raises(error, match=what):
@@ -311,9 +338,10 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
 def test_a_small_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes are those of the real shapes."""
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2**30))
-    for shape, ftype, size in (("27b", "f16", "56.9"), ("27b", "q4_0", "16.4"), ("35b-a3b", "q8_0", "34.0")):
+    sizes = [("27b", "f16", "56.9"), ("27b", "q4_0", "16.4"), ("35b-a3b", "q8_0", "34.0"), ("hybrid-27b", "q4_0", "15.3")]
+    for shape, ftype, size in sizes:
         with pytest.raises(DFlashError, match=rf"has 1.0 GiB free; the pair needs {size} GiB"):
-            inflate(bundled_pair(), tmp_path, SHAPES[shape], ftype)
+            inflate(bundled_pair(HYBRID if SHAPES[shape].delta else "dflash"), tmp_path, SHAPES[shape], ftype)
     assert not list(tmp_path.iterdir())
 
 
@@ -351,7 +379,7 @@ def test_cached_pair_is_made_once_and_atomically(tmp_path: Path, monkeypatch: py
     assert [p.name for p in (tmp_path / "pocket").iterdir()] == [first.target.parent.name]
 
 
-KINDS = [*((drafter, "wide") for drafter in DRAFTERS), ("dflash", "moe"), ("dflash2", "moe-halves")]
+KINDS = [*((drafter, "wide") for drafter in DRAFTERS), ("dflash", "moe"), ("dflash2", "moe-halves"), (HYBRID, "hybrid")]
 QUESTIONS = ("Count from 11 in steps of 3, 14 numbers.", "Write a Python function that filters limits above 37.")
 
 

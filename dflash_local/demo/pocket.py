@@ -1,4 +1,5 @@
-"""The pocket pair: a small real target and three drafters that ship with the package, and inflated copies of it in the cache."""
+"""The pocket pairs that ship with the package: a small real target with three drafters, and a hybrid one with its own. Inflated copies
+are in the cache."""
 
 from __future__ import annotations
 
@@ -12,10 +13,14 @@ from dflash_local.upstream import cache_dir, sha256
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small")
+HYBRID = "hybrid"  # in place of a drafter's name: the hybrid target (Qwen3.5 form) with its DFlash drafter
+PAIRS = (*DRAFTERS, HYBRID)
 
 
 def bundled_pair(drafter: str = "dflash") -> Pair:
-    """The pocket target with one of `DRAFTERS`, as shipped (f16)."""
+    """One of `PAIRS` as shipped (f16): the pocket target with that drafter, or the hybrid target with its own."""
+    if drafter == HYBRID:
+        return Pair(_HERE / "pocket-hybrid-target.gguf", _HERE / "pocket-hybrid-dflash.gguf")
     return Pair(_HERE / "pocket-target.gguf", _HERE / f"pocket-{drafter}.gguf")
 
 

@@ -1,0 +1,86 @@
+"""Make the hybrid pocket pair that ships from its trained checkpoints: python benchmarks/hybrid_pair.py TARGET_DIR DRAFTER_DIR OUTDIR
+
+The target goes through upstream's own converter, the one in the pinned source, and the drafter through ours. Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import peer
+from dflash_local.buildlog import BuildLog
+from dflash_local.convert import convert
+from dflash_local.errors import ConvertError, DFlashError
+from dflash_local.inflate import Pair
+from dflash_local.upstream import cache_dir
+
+# Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the whole tokenizer
+# makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags of thoughts and tools are text, as
+# in Qwen's own vocabulary, or no parser would ever see them.
+CONVERTER = """\
+import convert_hf_to_gguf
+from conversion.base import TextModel
+from gguf import TokenType
+TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
+stock = TextModel.get_vocab_base
+def get_vocab_base(self):
+    tokens, types, pre = stock(self)
+    tags = {f"<{end}{tag}>" for tag in ("think", "tool_call", "tool_response") for end in ("", "/")}
+    return tokens, [TokenType.USER_DEFINED if token in tags else type for token, type in zip(tokens, types)], pre
+TextModel.get_vocab_base = get_vocab_base
+convert_hf_to_gguf.main()
+"""
+
+
+def convert_target(checkpoint: Path, out: Path, outtype: str = "f16") -> None:
+    """A target's checkpoint as GGUF. Raises BuildError (no source) or ConvertError (the converter's last words)."""
+    with TemporaryDirectory() as scratch:
+        upstream = peer.pin()
+        with BuildLog(cache_dir() / "logs" / "hybrid-pair.log") as log:
+            upstream.unpack(upstream.fetch(log), Path(scratch) / "tree")
+        source = Path(scratch) / "tree" / "vendor" / "llama.cpp"
+        # --no-nextn: the checkpoint has no layers for multi-token prediction, and without the flag the converter wants some
+        flags = ["--no-nextn", "--outtype", outtype, "--model-name", "pocket-hybrid", "--outfile", str(out)]
+        done = subprocess.run(
+            [sys.executable, "-c", CONVERTER, str(checkpoint), *flags],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(source / "gguf-py")])},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise ConvertError(f"upstream's converter failed on {checkpoint}:\n{done.stderr[-2000:]}")
+
+
+def make(target: Path, drafter: Path, outdir: Path) -> Pair:
+    """Both checkpoints as f16 GGUFs in `outdir`."""
+    outdir.mkdir(parents=True, exist_ok=True)
+    pair = Pair(outdir / "pocket-hybrid-target.gguf", outdir / "pocket-hybrid-dflash.gguf")
+    convert_target(target, pair.target)
+    convert(drafter, pair.target, pair.drafter)
+    return pair
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    ap.add_argument("target", type=Path, metavar="TARGET_DIR", help="checkpoint of the target (Qwen3_5ForCausalLM)")
+    ap.add_argument("drafter", type=Path, metavar="DRAFTER_DIR", help="checkpoint of its DFlash drafter")
+    ap.add_argument("outdir", type=Path, metavar="OUTDIR")
+    args = ap.parse_args(argv)
+    for path in make(args.target, args.drafter, args.outdir):
+        print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DFlashError as error:
+        sys.exit(f"error: {error}")
