@@ -50,3 +50,9 @@ def seen(cells: Cells, lengths: list[int], window: int | None) -> list[dict[int,
     if window is not None:
         caches[1] = {slot: [p for p in found if p > lengths[slot] - window] for slot, found in caches[1].items()}
     return caches
+
+
+def in_order(cells: Cells) -> bool:
+    """Whether each stream of the cache without a window holds position p in cell p, as after plain decoding: sums over cells then
+    run in the same order. True only of contexts in which each slot has a stream of its own."""
+    return all(cell == pos for stream in cells["caches"][0]["streams"] for cell, pos, _ in stream["cells"])

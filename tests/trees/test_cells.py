@@ -63,6 +63,7 @@ def check_wandering(path: Path, name: str, kv_unified: bool, cache: str, trees: 
             nonlocal lost
             cells = twin.trees.cells()
             ledger.check(cells, lengths(), window(name))
+            assert kv_unified or ledger.in_order(cells)
             lost += any(found[0] > 0 for held in ledger.positions(cells) for found in held.values())
 
         for slot in range(SLOTS):
