@@ -26,7 +26,7 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import geometric_mean, requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
-from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.demo.pocket import DRAFTERS, PAIRS
 from dflash_local.inflate import TYPES
 
 LOST = 0.9  # a draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win the cell
@@ -222,7 +222,7 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
 def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=2)
     record.add_pair_options(ap)
-    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled drafters")
+    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=list(DRAFTERS), help="bundled pairs, by drafter")
     ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
     ap.add_argument("--resume", action="store_true", help="keep the cells that STEM.json has")

@@ -23,7 +23,7 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
-from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.demo.pocket import PAIRS
 from dflash_local.inflate import TYPES
 
 PROMPTS_PER_CLIENT = 3
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "concurrency", n_predict=100, repeats=3)
     record.add_pair_options(ap)
     ap.add_argument("--clients", nargs="+", type=int, default=[1, 2, 4, 8, 16], metavar="N", help="concurrent clients, one slot each")
-    ap.add_argument("--drafter", choices=DRAFTERS, default="dflash", help="bundled drafter")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
     ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
     ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
     args = ap.parse_args(argv)

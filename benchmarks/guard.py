@@ -25,7 +25,7 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
-from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.demo.pocket import PAIRS
 from dflash_local.inflate import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may find out
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "guard", n_predict=400, repeats=1)
     record.add_pair_options(ap)
     ap.set_defaults(limit=8)
-    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=["dflash"], help="bundled drafters")
+    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=["dflash"], help="bundled pairs, by drafter")
     ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
     ap.add_argument("--cases", nargs="+", choices=("hostile", "entropy", "ttft"), default=["hostile", "entropy", "ttft"])
     ap.add_argument("--budget-1", action="store_true", help="also ours without drafting: what our own plain path costs")

@@ -1,4 +1,4 @@
-"""Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter dflash|dflash2|dflash-small] OUTDIR
+"""Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter dflash|dflash2|dflash-small|hybrid] OUTDIR
 
 `--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/inflate.py for how.
 """
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_local.demo.pocket import DRAFTERS, bundled_pair
+from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
 from dflash_local.errors import DFlashError
 from dflash_local.inflate import SHAPES, TYPES, Pair, inflate
 
@@ -38,14 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--shape", choices=SHAPES, default="0.6b", help="the shape of a real model (default: %(default)s)")
     ap.add_argument("--type", choices=TYPES, default="f16", dest="ftype", help="quantization (default: %(default)s)")
     ap.add_argument("--drafter-type", choices=TYPES, help="quantization of the drafter (default: as --type)")
-    ap.add_argument("--drafter", default="dflash", metavar="NAME|FILE", help=f"bundled: {', '.join(DRAFTERS)}; with --target a file")
-    ap.add_argument("--target", type=Path, metavar="FILE", help="a small qwen3 target of your own")
+    ap.add_argument("--drafter", default="dflash", metavar="NAME|FILE", help=f"bundled: {', '.join(PAIRS)}; with --target a file")
+    ap.add_argument("--target", type=Path, metavar="FILE", help="a small qwen3 target of your own, or qwen35 for a hybrid shape")
     args = ap.parse_args(argv)
-    if args.target is None and args.drafter not in DRAFTERS:
-        ap.error(f"--drafter {args.drafter}: not one of {', '.join(DRAFTERS)}; a drafter file needs --target too")
+    if args.target is None and args.drafter not in PAIRS:
+        ap.error(f"--drafter {args.drafter}: not one of {', '.join(PAIRS)}; a drafter file needs --target too")
     small = Pair(args.target, Path(args.drafter)) if args.target else bundled_pair(args.drafter)
     progress = _Progress()
-    pair = inflate(small, args.outdir, SHAPES[args.shape], args.ftype, drafter_type=args.drafter_type, progress=progress)
+    shape = SHAPES[args.shape] if args.target else shape_of(args.shape, args.drafter)
+    pair = inflate(small, args.outdir, shape, args.ftype, drafter_type=args.drafter_type, progress=progress)
     progress.end()
     for path in pair:
         print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")

@@ -12,15 +12,15 @@ import numpy as np
 from gguf import GGUFReader
 
 from dflash_local import inflate, quantizer
-from dflash_local.demo.pocket import bundled_pair
-from dflash_local.inflate import SHAPES, Pair
+from dflash_local.demo.pocket import bundled_pair, shape_of
+from dflash_local.inflate import Pair
 from dflash_local.upstream import cache_dir
 
 HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
 
 
 def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
-    """The pocket target with `drafter` in `shape`, quantized to `ftype`; found again in `work` (None: the cache).
+    """The bundled pair of `drafter` in `shape`, quantized to `ftype`; found again in `work` (None: the cache).
 
     A pair appears complete or not at all. The folder's name changes with the small pair and the code that inflates it.
     """
@@ -34,7 +34,7 @@ def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
         with TemporaryDirectory(dir=root) as scratch:
             if drafter.startswith(HOSTILE):
                 small = Pair(small.target, hostile(small.drafter, Path(scratch) / "hostile.gguf"))
-            inflate.inflate(small, Path(scratch) / "pair", SHAPES[shape], ftype)
+            inflate.inflate(small, Path(scratch) / "pair", shape_of(shape, drafter.removeprefix(HOSTILE)), ftype)
             (Path(scratch) / "pair").rename(folder)
     return Pair(folder / "target.gguf", folder / "drafter.gguf")
 

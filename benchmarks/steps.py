@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, 
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from dflash_local.demo.pocket import DRAFTERS
+from dflash_local.demo.pocket import PAIRS
 from dflash_local.engine import Engine
 from dflash_local.inflate import TYPES
 from dflash_local.stats import EngineStats
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "steps", n_predict=300, repeats=1)
     record.add_pair_options(ap)
     ap.set_defaults(limit=6)
-    ap.add_argument("--drafter", choices=DRAFTERS, default="dflash", help="bundled drafter")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
     ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
     ap.add_argument("--temperature", type=float, default=1.0, metavar="T")
     args = ap.parse_args(argv)

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, 
 from benchmarks import record
 from benchmarks.answers import acceptance_length, answers
 from benchmarks.record import say
-from dflash_local.demo.pocket import DRAFTERS, bundled_pair
+from dflash_local.demo.pocket import DRAFTERS, PAIRS, bundled_pair
 from dflash_local.engine import Engine
 
 SHAPES = ("chain", "tree")
@@ -40,7 +40,7 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "trees", n_predict=120, repeats=4)
-    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled drafters")
+    ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=list(DRAFTERS), help="bundled pairs, by drafter")
     ap.add_argument("--budgets", nargs="+", type=int, default=[1, 4, 8, 16, 32, 64], metavar="N", help="nodes, the anchor counted")
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
     args = ap.parse_args(argv)

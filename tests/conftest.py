@@ -47,9 +47,10 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The GGUFs that ship with the package: `target`, `dflash`, `dflash2`, `dflash-small`."""
+    """The GGUFs that ship with the package: `target`, `dflash`, `dflash2`, `dflash-small`, `hybrid-target`, `hybrid-dflash`."""
     folder = ROOT / "dflash_local" / "demo"
-    files = {name: folder / f"pocket-{name}.gguf" for name in ("target", "dflash", "dflash2", "dflash-small")}
+    names = ("target", "dflash", "dflash2", "dflash-small", "hybrid-target", "hybrid-dflash")
+    files = {name: folder / f"pocket-{name}.gguf" for name in names}
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"
     return files

@@ -12,7 +12,7 @@ import pytest
 from dflash_local.convert.gguf_metadata import Value, read_metadata
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import write_gguf
-from dflash_local.demo.pocket import DRAFTERS, bundled_pair
+from dflash_local.demo.pocket import PAIRS, bundled_pair
 from dflash_local.errors import ModelError, PairError
 from dflash_local.finding import Level
 from dflash_local.pair import TAPPED_ARCHS, Drafter, check, compare
@@ -51,7 +51,7 @@ def tokens(edit: Callable[[list[bytes]], list[bytes]]) -> Change:
     return change
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("drafter", PAIRS)
 def test_bundled_pairs_fit(drafter: str) -> None:
     pair = bundled_pair(drafter)
     check(*pair)

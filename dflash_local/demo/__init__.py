@@ -33,7 +33,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)")
     parser.add_argument("--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s")
-    parser.add_argument("--drafter", choices=("dflash", "dflash2", "dflash-small"), default="dflash", help="default: %(default)s")
+    parser.add_argument(
+        "--drafter",
+        choices=("dflash", "dflash2", "dflash-small", "hybrid"),
+        default="dflash",
+        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter (default: %(default)s)",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="CPU threads (default: physical cores)")

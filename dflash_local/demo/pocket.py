@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from dflash_local import inflate, quantizer
-from dflash_local.inflate import SHAPES, Pair, Progress, Quantizer
+from dflash_local.inflate import SHAPES, Pair, Progress, Quantizer, Shape
 from dflash_local.upstream import cache_dir, sha256
 
 _HERE = Path(__file__).parent
@@ -24,6 +24,12 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
     return Pair(_HERE / "pocket-target.gguf", _HERE / f"pocket-{drafter}.gguf")
 
 
+def shape_of(name: str, drafter: str) -> Shape:
+    """One of `SHAPES` by its name; for the hybrid pair the hybrid one of that size, if there is one."""
+    hybrid = f"{HYBRID}-{name}"
+    return SHAPES[hybrid if drafter == HYBRID and hybrid in SHAPES else name]
+
+
 def inflated_pair(
     shape: str,
     ftype: str,
@@ -32,7 +38,7 @@ def inflated_pair(
     quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
-    """The pocket pair in one of `SHAPES`, quantized; made once and then found in the cache by everything that it depends on.
+    """A bundled pair in the shape that `shape_of` gives, quantized; made once and then found in the cache by everything that it depends on.
 
     A pair appears in the cache complete or not at all, however many processes make it.
     """
@@ -44,7 +50,7 @@ def inflated_pair(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         unfinished = Path(scratch) / folder.name
-        inflate.inflate(small, unfinished, SHAPES[shape], ftype, quantize=quantize, progress=progress)
+        inflate.inflate(small, unfinished, shape_of(shape, drafter), ftype, quantize=quantize, progress=progress)
         try:
             unfinished.rename(folder)
         except OSError:

@@ -36,12 +36,14 @@ POCKET2 = POCKET | {
 POCKET_SMALL = POCKET | {
     "num_hidden_layers": 1, "layer_types": ["full_attention"], "dflash_config": {"mask_token_id": 3, "target_layer_ids": [2]},
 }  # fmt: skip
+POCKET_HYBRID = POCKET | {"num_target_layers": 8, "dflash_config": {"block_size": 16, "mask_token_id": 3, "target_layer_ids": [1, 3, 5]}}
 # Demo file: name of the checkpoint, its config.json, sha256 of the GGUF. Upstream's converter (convert_hf_to_gguf.py of the pinned
 # llama.cpp) makes the same tensors, bit by bit, and the same dflash.* keys of these checkpoints, for every outtype.
 POCKETS = {
     "dflash": ("pocket-qwen3-DFlash", POCKET, "6ebc2f14ebaa084b82bdaaf5e5f1d429ddce76127be42f8eb30abcedf0a5f208"),
     "dflash2": ("pocket-qwen3-DFlash2", POCKET2, "460ed835fc5cad747b99fd1fe4a5f57c519318f4344cfda069f5aa3284ab1e9b"),
     "dflash-small": ("pocket-qwen3-DFlash-small", POCKET_SMALL, "d10badc698e81d10944f5bb744dd29531ee94576a41d2c54e0a47fcd3c81d266"),
+    "hybrid-dflash": ("pocket-qwen35-DFlash", POCKET_HYBRID, "1a49bc54b98e4fe8fbdad4786bd7b3a3fbe8168469fff5e3d393d81f022740dd"),
 }
 
 
@@ -50,7 +52,7 @@ def test_demo_files_are_what_the_converter_makes(pocket: dict[str, Path], tmp_pa
     checkpoint, settings, sha256 = POCKETS[name]
     # float16 keeps less than the bfloat16 of the checkpoint, so the checkpoint is rebuilt from the drafter itself
     directory = samples.write_checkpoint(tmp_path / checkpoint, settings, samples.tensors_of_drafter(pocket[name]), dtype="F32")
-    made = convert(directory, pocket["target"], tmp_path / "made.gguf").path.read_bytes()
+    made = convert(directory, pocket["hybrid-target" if "hybrid" in name else "target"], tmp_path / "made.gguf").path.read_bytes()
     assert hashlib.sha256(made).hexdigest() == sha256
     assert made == pocket[name].read_bytes()
 
