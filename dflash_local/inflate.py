@@ -632,7 +632,7 @@ class _InflatedHybrid(_InflatedTarget):
         for part in ("ssm_alpha.weight", "ssm_beta.weight"):
             yield self.heads(*names(part), self.gates)
         yield self.per_head(*names("ssm_dt.bias"), 1.0)
-        yield self.per_head(*names("ssm_a"), -1.0)  # with the bias of 1: a state that halves every one or two tokens
+        yield self.per_head(*names("ssm_a"), -1.0)  # with the bias of 1: a quarter of the state is left after each token
         yield self.state_norm(*names("ssm_norm.weight"))
         yield self.heads(*names("ssm_out.weight"), self.value, output=True)
 

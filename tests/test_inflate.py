@@ -21,7 +21,7 @@ from dflash_local import inflate as inflate_module
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
-from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair
+from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
 from dflash_local.errors import DFlashError, ModelError, PairError
 from dflash_local.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
 from tests.parity.f32 import engine_f32, widen
@@ -356,6 +356,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     with pytest.raises(SystemExit):
         command.main(["--drafter", str(small.drafter), str(tmp_path / "c")])
     assert "needs --target too" in capsys.readouterr().err
+
+
+def test_the_hybrid_pair_takes_the_hybrid_shape_of_a_size() -> None:
+    assert shape_of("0.6b", HYBRID) is shape_of("hybrid-0.6b", HYBRID) is SHAPES["hybrid-0.6b"]
+    assert shape_of("0.6b", "dflash") is SHAPES["0.6b"] and shape_of("8b", HYBRID) is SHAPES["8b"]  # which inflate() then refuses
 
 
 def test_cached_pair_is_made_once_and_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

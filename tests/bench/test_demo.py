@@ -16,8 +16,9 @@ from benchmarks.http_load import free_port
 from dflash_local import cli
 
 
-def test_once_answers_and_shows_both_speeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", "--once", "--shape", "pocket"]) == 0
+@pytest.mark.parametrize("drafter", ["dflash", "hybrid"])
+def test_once_answers_and_shows_both_speeds(drafter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--once", "--shape", "pocket", "--drafter", drafter]) == 0
     out = capsys.readouterr().out
     assert "def largest_result(results):" in out
     assert len(re.findall(r"^(?:plain|drafted) +\d+\.\d tokens/s", out, re.MULTILINE)) == 2
