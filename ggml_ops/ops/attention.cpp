@@ -27,11 +27,6 @@ int64_t tile_lanes(const ggml_tensor * op, int n_threads) {
 
 }  // namespace
 
-size_t attention_scratch(const attention_tile & tile, int64_t lanes, int64_t cells, int64_t dk, int64_t dv) {
-    const int64_t blocks = (cells + tile.block - 1) / tile.block;
-    return (size_t) ((lanes * (dk + dv + blocks * tile.block) + 2 * tile.block * std::max(dk, dv) + 3 * blocks + 64 + 15) / 16 * 16);
-}
-
 bool attention_fits(const ggml_tensor * op) {
     if (op->op != GGML_OP_FLASH_ATTN_EXT || !*attention_tiles()) {
         return false;

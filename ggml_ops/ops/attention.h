@@ -43,8 +43,11 @@ struct attention_tile {
     void (*run)(const attention_job & job, int64_t stream, int64_t kv_head, int64_t lane, int64_t lanes, float * scratch);
 };
 
-// Floats that run() needs.
-size_t attention_scratch(const attention_tile & tile, int64_t lanes, int64_t cells, int64_t dk, int64_t dv);
+// Floats that run() needs: Q, sums and scores of all lanes, a block of cells as read and turned, and which blocks are used by whom.
+inline size_t attention_scratch(const attention_tile & tile, int64_t lanes, int64_t cells, int64_t dk, int64_t dv) {
+    const int64_t blocks = (cells + tile.block - 1) / tile.block;
+    return (size_t) (lanes * (dk + dv + blocks * tile.block) + 2 * tile.block * (dk > dv ? dk : dv) + 3 * blocks + 64 + 15) / 16 * 16;
+}
 // What this CPU can run, the best first, null behind the last.
 const attention_tile * const * attention_tiles();
 

@@ -1,7 +1,4 @@
-// A tile of lanes over all cells of a KV head. Included once per instruction set, with SIMD (functions' attributes) and `simd` (the vectors):
-//   f, W, ROWS            a vector of W floats; lanes that the registers hold
-//   load, half, store, set1, mul, fma, max, exp (0 below -87), greatest (of one vector), fixed (adds p * 2^40 to a sum of integers)
-//   transpose             W rows of W floats into W columns
+// A tile of lanes over all cells of a KV head (attention.h). Included once per instruction set, behind its simd_<set>.h.
 
 constexpr int BLOCK = 2 * simd::W;   // cells
 

@@ -1,6 +1,8 @@
 #include "panel_buffer.h"
 
 #include "attention.h"
+#include "dense.h"
+#include "experts.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
@@ -10,12 +12,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace dflash {
 
 namespace {
 
-constexpr int64_t CHUNK_ROWS = 64;   // rows of a pass that are computed before the next panel is read
+constexpr int64_t CHUNK_ROWS  = 64;   // rows of a pass that are computed before the next panel is read
+constexpr int64_t MOST_PANELS = 16;   // that are handed out at once
 
 // Switches for measurements.
 bool is_on(const char * name) {
@@ -26,51 +30,75 @@ bool is_on(const char * name) {
 // A weight that panels can hold.
 bool fits(const ggml_tensor * w) {
     static const bool on = is_on("DFLASH_PANELS");
-    return on && panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[2] == 1 && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0 && w->ne[1] % PANEL == 0;
+    return on && panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0;
 }
 
+int64_t panels_of(const ggml_tensor * w) { return (w->ne[1] + PANEL - 1) / PANEL; }   // of one matrix; columns that lack in the last are zero
+
 class traits : public ggml::cpu::tensor_traits {
+    // Quantized rows; a mixture's are sorted by expert, and which they are follows.
+    static size_t rows_size(const ggml_tensor * op) {
+        const ggml_tensor * w = op->src[0], * x = op->src[1];
+        return (size_t) (op->op == GGML_OP_MUL_MAT_ID ? ggml_nelements(op->src[2]) : ggml_nrows(x)) * row_bytes(w->type, w->ne[0]);
+    }
+
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = (size_t) ggml_nrows(op->src[1]) * row_bytes(op->src[0]->type, op->src[0]->ne[0]);
-        return op->op == GGML_OP_MUL_MAT;
+        size = (rows_size(op) + 7) / 8 * 8 + (op->op == GGML_OP_MUL_MAT_ID ? experts::bytes(op) : 0);
+        return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT) {
+        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
             return false;
         }
         const ggml_tensor * w = op->src[0], * x = op->src[1];
         const ggml_type type = w->type;
-        const int64_t   k = w->ne[0], n = ggml_nrows(x), blocks = k / panel_block(type), panels = w->ne[1] / PANEL;
-        const size_t    stride = row_bytes(type, k);
+        const bool      mixture = op->op == GGML_OP_MUL_MAT_ID;
+        const int64_t   k = w->ne[0], blocks = k / panel_block(type), panels = panels_of(w), n_experts = mixture ? w->ne[2] : 1;
+        const size_t    stride = row_bytes(type, k), expert_bytes = (size_t) panels * blocks * panel_block_bytes(type);
         char * rows = (char *) params->wdata;
+        experts sorted(op, rows + (rows_size(op) + 7) / 8 * 8);
 
         const auto row_of = [](const ggml_tensor * t, int64_t i) {
             const int64_t i1 = i % t->ne[1], i2 = i / t->ne[1] % t->ne[2], i3 = i / (t->ne[1] * t->ne[2]);
             return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
         };
+        if (mixture) {
+            if (params->ith == 0) {
+                sorted.sort(op);
+            }
+            ggml_barrier(params->threadpool);
+        }
+        const int64_t n = mixture ? sorted.first[n_experts] : ggml_nrows(x);
         for (int64_t i = params->ith; i < n; i += params->nth) {
-            row_quantize(type, (const float *) row_of(x, i), rows + i * stride, k);
+            row_quantize(type, mixture ? experts::input(op, sorted.pairs[i]) : (const float *) row_of(x, i), rows + i * stride, k);
         }
         // Panels are handed out in chunks as threads come for them; a result does not depend on who computes it.
-        const int64_t chunk = std::max<int64_t>(4, panels / (8 * params->nth) / 4 * 4);
+        const int64_t chunk = std::min(MOST_PANELS, std::max<int64_t>(4, panels / (8 * params->nth) / 4 * 4)), chunks = (panels + chunk - 1) / chunk;
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
         ggml_barrier(params->threadpool);
 
         const panel_kernel kernel = panel_find_kernel(type);
-        for (int64_t c = params->ith; c * chunk < panels; c = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int64_t end = std::min(panels, (c + 1) * chunk);
-            for (int64_t i = 0; i < n; i += CHUNK_ROWS) {
-                const int64_t take = std::min(CHUNK_ROWS, n - i);
-                // a dst that is not one matrix goes row by row
-                if (op->ne[2] * op->ne[3] == 1) {
-                    kernel(w->data, blocks, c * chunk, end, rows + i * stride, stride, (int) take, (float *) row_of(op, i), op->nb[1] / sizeof(float));
-                } else {
-                    for (int64_t j = i; j < i + take; ++j) {
-                        kernel(w->data, blocks, c * chunk, end, rows + j * stride, stride, 1, (float *) row_of(op, j), 0);
-                    }
+        const bool is_matrix = !mixture && op->ne[2] * op->ne[3] == 1;
+        for (int64_t c = params->ith; c < chunks * n_experts; c = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+            const int64_t e = c / chunks, begin = c % chunks * chunk, end = std::min(panels, begin + chunk);
+            const int64_t first = mixture ? sorted.first[e] : 0, last = mixture ? sorted.first[e + 1] : n;
+            const char *  data  = (const char *) w->data + e * expert_bytes;
+            for (int64_t i = first; i < last; i += CHUNK_ROWS) {
+                const int64_t take = std::min(CHUNK_ROWS, last - i);
+                if (is_matrix && end * PANEL <= w->ne[1]) {
+                    kernel(data, blocks, begin, end, rows + i * stride, stride, (int) take, (float *) row_of(op, i), op->nb[1] / sizeof(float));
+                    continue;
+                }
+                // rows that lie apart, or columns that do not exist: into a matrix of its own first
+                alignas(64) float out[CHUNK_ROWS * MOST_PANELS * PANEL];
+                const int64_t width = (end - begin) * PANEL;
+                kernel(data + begin * blocks * panel_block_bytes(type), blocks, 0, end - begin, rows + i * stride, stride, (int) take, out, width);
+                for (int64_t j = 0; j < take; ++j) {
+                    float * to = mixture ? experts::output(op, sorted.pairs[i + j]) : (float *) row_of(op, i + j);
+                    std::memcpy(to + begin * PANEL, out + j * width, std::min(width, w->ne[1] - begin * PANEL) * sizeof(float));
                 }
             }
         }
@@ -83,17 +111,20 @@ traits & the_traits() {
     return t;
 }
 
-class attention_traits : public ggml::cpu::tensor_traits {
+// Ops that are served wherever their tensors lie.
+template <size_t (*size_of)(int, const ggml_tensor *), void (*compute)(const ggml_compute_params *, ggml_tensor *)> class op_traits : public ggml::cpu::tensor_traits {
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = attention_work_size(n_threads, op);
+        size = size_of(n_threads, op);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        attention_compute(params, op);
+        compute(params, op);
         return true;
     }
 };
+
+size_t dense_size(int, const ggml_tensor * op) { return dense_work_size(op); }
 
 // ---- buffer ----
 
@@ -109,8 +140,18 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor));
     const int64_t blocks = tensor->ne[0] / panel_block(tensor->type);
     const size_t  bytes  = (size_t) blocks * panel_block_bytes(tensor->type);
-    for (int64_t p = 0; p < tensor->ne[1] / PANEL; ++p) {
-        panel_pack(tensor->type, (const char *) data + p * PANEL * tensor->nb[1], tensor->nb[1], blocks, (char *) tensor->data + p * bytes);
+    std::vector<char> edge(PANEL * tensor->nb[1]);
+    char * out = (char *) tensor->data;
+    for (int64_t e = 0; e < tensor->ne[2]; ++e) {
+        for (int64_t c = 0; c < tensor->ne[1]; c += PANEL, out += bytes) {
+            const char * rows = (const char *) data + e * tensor->nb[2] + c * tensor->nb[1];
+            if (c + PANEL > tensor->ne[1]) {   // zeros are a block of zeros in every type
+                std::fill(edge.begin(), edge.end(), 0);
+                std::memcpy(edge.data(), rows, (tensor->ne[1] - c) * tensor->nb[1]);
+                rows = edge.data();
+            }
+            panel_pack(tensor->type, rows, tensor->nb[1], blocks, out);
+        }
     }
 }
 
@@ -142,23 +183,28 @@ ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
 size_t alignment(ggml_backend_buffer_type_t) { return 64; }
 
 size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
-    return fits(tensor) ? (size_t) (tensor->ne[1] / PANEL) * (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type) : ggml_nbytes(tensor);
+    return fits(tensor) ? (size_t) (panels_of(tensor) * tensor->ne[2]) * (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type) : ggml_nbytes(tensor);
 }
 
 class extra : public ggml::cpu::extra_buffer_type {
+    static bool is_ours(const ggml_tensor * op) {
+        return (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && op->src[0]->buffer && op->src[0]->buffer->buft == dflash_panel_buffer_type();
+    }
+
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const ggml_tensor * w = op->src[0], * x = op->src[1];
-        return op->op == GGML_OP_MUL_MAT && w->buffer && w->buffer->buft == dflash_panel_buffer_type() && ggml_is_contiguous(w) && fits(w) && x->type == GGML_TYPE_F32 &&
-            x->nb[0] == sizeof(float) && op->type == GGML_TYPE_F32 && (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
+        return is_ours(op) && (op->op == GGML_OP_MUL_MAT_ID ? x->ne[3] == 1 : w->ne[2] == 1) && ggml_is_contiguous(w) && fits(w) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) &&
+            op->type == GGML_TYPE_F32 && (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
-        if (op->op == GGML_OP_FLASH_ATTN_EXT) {
-            static const bool on = is_on("DFLASH_ATTENTION");
-            static attention_traits attention;
-            return on && attention_fits(op) ? &attention : nullptr;
+        if (is_ours(op)) {
+            return (ggml::cpu::tensor_traits *) op->src[0]->extra;
         }
-        return op->op == GGML_OP_MUL_MAT && op->src[0]->buffer && op->src[0]->buffer->buft == dflash_panel_buffer_type() ? (ggml::cpu::tensor_traits *) op->src[0]->extra : nullptr;
+        static const bool attention_on = is_on("DFLASH_ATTENTION"), dense_on = is_on("DFLASH_DENSE");
+        static op_traits<attention_work_size, attention_compute> attention;
+        static op_traits<dense_size, dense_compute> dense;
+        return attention_on && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on && dense_fits(op) ? &dense : nullptr;
     }
 };
 

@@ -1,4 +1,4 @@
-"""Attention that reads K and V once for all rows: its tiles and the op (ggml_ops/tests/test_attention.cpp), a model against stock."""
+"""Attention that reads K and V once for all rows, and products with float weights: tiles and ops (ggml_ops/tests), a model against stock."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
     sources = ["tests/test_attention.cpp", "ops/attention_x86.cpp", "ops/attention.cpp"]
     include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
     program = compile_program(repo, tmp_path, sources, include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address")
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_products(repo: Path, tmp_path: Path) -> None:
+    include = ["tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
+    program = compile_program(repo, tmp_path, ["tests/test_products.cpp"], include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -1,0 +1,146 @@
+// MUL_MAT and MUL_MAT_ID through ggml's CPU backend, with float weights and with weights in panels: right, and row by row, thread by thread the
+// same bits.
+
+#include "check.h"
+
+#include "ggml-backend.h"
+#include "ggml-cpu.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+static std::mt19937 rng(1);
+
+static std::vector<float> random_floats(int64_t n, float scale) {
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n);
+    for (float & y : x) {
+        y = scale * normal(rng);
+    }
+    return x;
+}
+
+static ggml_backend_buffer_type_t panels() {
+    ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
+    const auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(ggml_backend_cpu_reg(), "ggml_backend_dev_get_extra_bufts");
+    for (auto types = get(device); *types; ++types) {
+        if (std::string(ggml_backend_buft_name(*types)) == "CPU_PANELS") {
+            return *types;
+        }
+    }
+    return nullptr;
+}
+
+static std::vector<float> read(const ggml_tensor * t) {
+    std::vector<float> x(ggml_nelements(t));
+    ggml_backend_tensor_get(t, x.data(), 0, ggml_nbytes(t));
+    return x;
+}
+
+// rows x columns of a product computed in every way there is
+static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n, int64_t n_experts, int64_t slots) {
+    ggml_backend_t cpu = ggml_backend_cpu_init();
+    ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), * ctx = ggml_init({ 1 << 20, nullptr, true });
+    const bool mixture = n_experts > 0;
+    ggml_tensor * w = mixture ? ggml_new_tensor_3d(weights, type, k, m, n_experts) : ggml_new_tensor_2d(weights, type, k, m);
+    ggml_tensor * x = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, k, mixture ? 1 : n, mixture ? n : 1), * ids = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, slots, n);
+
+    ggml_tensor * all = mixture ? ggml_mul_mat_id(ctx, w, x, ids) : ggml_mul_mat(ctx, w, x);
+    ggml_cgraph * together = ggml_new_graph(ctx), * apart = ggml_new_graph(ctx);
+    ggml_build_forward_expand(together, all);
+    std::vector<ggml_tensor *> one;
+    for (int64_t r = 0; r < n; ++r) {
+        ggml_tensor * row = ggml_view_3d(ctx, x, k, 1, 1, x->nb[1], x->nb[2], r * k * sizeof(float));
+        one.push_back(mixture ? ggml_mul_mat_id(ctx, w, row, ggml_view_2d(ctx, ids, slots, 1, ids->nb[1], r * ids->nb[1])) : ggml_mul_mat(ctx, w, row));
+        ggml_build_forward_expand(apart, one.back());
+    }
+    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, weights_in), buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu);
+
+    if (!ggml_backend_dev_supports_op(ggml_backend_get_device(cpu), all)) {   // no kernel for this CPU
+        CHECK(weights_in != ggml_backend_cpu_buffer_type());
+        ggml_backend_buffer_free(w_buffer);
+        ggml_backend_buffer_free(buffer);
+        ggml_free(weights);
+        ggml_free(ctx);
+        ggml_backend_free(cpu);
+        return;
+    }
+
+    auto w_floats = random_floats(ggml_nelements(w), 0.05f);
+    const auto x_floats = random_floats(ggml_nelements(x), 1.0f);
+    std::vector<char> bytes(ggml_nbytes(w));
+    ggml_quantize_chunk(type, w_floats.data(), bytes.data(), 0, ggml_nrows(w), k, nullptr);
+    if (type == GGML_TYPE_F32) {
+        std::memcpy(bytes.data(), w_floats.data(), bytes.size());
+    } else {
+        ggml_get_type_traits(type)->to_float(bytes.data(), w_floats.data(), (int64_t) w_floats.size());
+    }
+    std::vector<int32_t> chosen(slots * n);
+    for (auto & id : chosen) {
+        id = (int32_t) (rng() % (n_experts ? n_experts : 1));
+    }
+    ggml_backend_tensor_set(w, bytes.data(), 0, bytes.size());
+    ggml_backend_tensor_set(x, x_floats.data(), 0, ggml_nbytes(x));
+    ggml_backend_tensor_set(ids, chosen.data(), 0, ggml_nbytes(ids));
+
+    std::vector<float> first;
+    for (int threads = 1; threads <= 3; ++threads) {
+        ggml_backend_cpu_set_n_threads(cpu, threads);
+        CHECK(ggml_backend_graph_compute(cpu, together) == GGML_STATUS_SUCCESS);
+        CHECK(ggml_backend_graph_compute(cpu, apart) == GGML_STATUS_SUCCESS);
+        const auto got = read(all);
+        first = threads == 1 ? got : first;
+        CHECK(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)) == 0);
+        for (int64_t r = 0; r < n; ++r) {
+            const auto row = read(one[r]);
+            CHECK(std::memcmp(row.data(), got.data() + r * (int64_t) row.size(), row.size() * sizeof(float)) == 0);
+        }
+    }
+
+    // float weights: rounding of f32; quantized ones: that of the activations to 8 bits, about k^0.5 * 0.05 / 200 each
+    const double limit = ggml_is_quantized(type) ? 0.05 : 2e-5;
+    double worst = 0;
+    for (int64_t r = 0; r < n; ++r) {
+        for (int64_t s = 0; s < (mixture ? slots : 1); ++s) {
+            const float * matrix = w_floats.data() + (mixture ? chosen[r * slots + s] * k * m : 0);
+            for (int64_t c = 0; c < m; ++c) {
+                double want = 0;
+                for (int64_t i = 0; i < k; ++i) {
+                    want += (double) matrix[c * k + i] * x_floats[r * k + i];
+                }
+                worst = std::max(worst, std::abs(want - first[(r * (mixture ? slots : 1) + s) * m + c]));
+            }
+        }
+    }
+    CHECK(worst < limit);
+    CHECK(worst > 0);
+    if (worst >= limit) {
+        std::printf("%s, mixture %d: off by %g\n", ggml_type_name(type), mixture, worst);
+    }
+    ggml_backend_buffer_free(w_buffer);
+    ggml_backend_buffer_free(buffer);
+    ggml_free(weights);
+    ggml_free(ctx);
+    ggml_backend_free(cpu);
+}
+
+int main() {
+    ggml_backend_buffer_type_t in_panels = panels();
+    CHECK(in_panels);
+    for (const int64_t n : { 1, 2, 5, 16, 37 }) {
+        for (const ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16 }) {
+            check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 0, 1);
+            check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 6, 3);
+        }
+        for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }) {
+            if (in_panels) {
+                check(type, in_panels, 512, 391, n, 0, 1);
+                check(type, in_panels, 512, 391, n, 6, 3);
+            }
+        }
+    }
+    return TEST_RESULT;
+}
