@@ -8,6 +8,7 @@
 
 #include "check.h"
 
+#include "ggml-alloc.h"
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 
@@ -343,6 +344,53 @@ void test_metal(bool channels) {
     }
 }
 
+// Every device that the build knows, through its backend: a GPU where there is one, and the CPU the same bits as before.
+void test_devices(const shape & s, int kind, int n_padding) {
+    inputs in(s, make_parents(s, kind, n_padding));
+    const ggml_tensor * want = in.tree(1);
+    const size_t n_out = ggml_nelements(in.v);
+    ggml_tensor * delta = ggml_new_tensor_4d(in.ctx, GGML_TYPE_F32, s.S, s.H, s.T, s.n), * path = ggml_new_tensor_2d(in.ctx, GGML_TYPE_I32, s.T, s.n);
+    std::memcpy(delta->data, (const float *) want->data + n_out, ggml_nbytes(delta));
+    for (int b = 0; b < s.n; ++b) {
+        const std::vector<int> rows = path_to(in.parents(b), in.parents(b)[s.T - 1] == GGML_GDN_PADDING ? 0 : s.T - 1);
+        for (int i = 0; i < s.T; ++i) { ((int32_t *) path->data)[b * s.T + i] = i < (int) rows.size() ? rows[i] : -1; }
+    }
+    ggml_tensor * after = ggml_gdn_commit(in.ctx, in.state, in.k, delta, in.g, path);
+    in.compute(after, 1);
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+        ggml_context * ctx = ggml_init({ 1u << 20, nullptr, true });
+        ggml_tensor * x[8], * from[8] = { in.q, in.k, in.v, in.g, in.beta, in.state, in.parent, path };
+        for (int j = 0; j < 8; ++j) { x[j] = ggml_new_tensor(ctx, from[j]->type, 4, from[j]->ne); }
+        ggml_tensor * tree = ggml_gdn_tree(ctx, x[0], x[1], x[2], x[3], x[4], x[5], x[6]);
+        ggml_tensor * state = ggml_gdn_commit(ctx, x[5], x[1], ggml_gdn_tree_delta(ctx, tree), x[3], x[7]);   // the second half of the result, as a view
+        if (ggml_backend_dev_supports_op(dev, tree) && ggml_backend_dev_supports_op(dev, state)) {
+            ggml_backend_t backend = ggml_backend_dev_init(dev, nullptr);
+            ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
+            for (int j = 0; j < 8; ++j) {
+                ggml_tensor * dense = ggml_cont(in.ctx, from[j]);
+                if (j < 3) { in.compute(dense, 1); }
+                ggml_backend_tensor_set(x[j], j < 3 ? dense->data : from[j]->data, 0, ggml_nbytes(x[j]));
+            }
+            ggml_cgraph * graph = ggml_new_graph(ctx);
+            ggml_build_forward_expand(graph, state);
+            CHECK(ggml_backend_graph_compute(backend, graph) == GGML_STATUS_SUCCESS);
+            std::vector<float> got(2 * n_out), got_state(ggml_nelements(state));
+            ggml_backend_tensor_get(tree, got.data(), 0, ggml_nbytes(tree));
+            ggml_backend_tensor_get(state, got_state.data(), 0, ggml_nbytes(state));
+            const double off = error(got.data(), { (const float *) want->data, (const float *) want->data + 2 * n_out });
+            const double off_state = error(got_state.data(), { (const float *) after->data, (const float *) after->data + got_state.size() });
+            std::printf("%s rows %d: output and delta %.1e state %.1e\n", ggml_backend_dev_name(dev), s.T, off, off_state);
+            CHECK(ggml_backend_dev_type(dev) == GGML_BACKEND_DEVICE_TYPE_CPU ? off == 0 && off_state == 0 : off < 1e-4 && off_state < 1e-4);
+            ggml_backend_buffer_free(buffer);
+            ggml_backend_free(backend);
+        } else {
+            std::printf("%s: not supported\n", ggml_backend_dev_name(dev));
+        }
+        ggml_free(ctx);
+    }
+}
+
 void test_support() {
     ggml_backend_dev_t cpu = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
     for (const int S : { 32, 64, 96, 128, 256 }) {
@@ -407,6 +455,8 @@ int main(int argc, char ** argv) {
     test_support();
     for (const bool channels : { false, true }) {
         test_metal(channels);
+        test_devices({ 128, 2, 6, 16, 2, channels }, 0, 3);
+        test_devices({ 64, 1, 2, 64, 1, channels }, 0, 0);
         for (int kind = 0; kind < 3; ++kind) {
             test({  64, 2, 4, 16, 2, channels }, kind, 5, false);
             test({ 128, 1, 3, 11, 1, channels }, kind, 0, false);

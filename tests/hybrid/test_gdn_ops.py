@@ -20,7 +20,7 @@ def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "gdn_tree.metal.inc").write_text(re.sub(r"\[\[.*?\]\]", "", metal.replace('#include "common.h"', "")))
     include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     flags = ("-g", "-pthread", "-fsanitize=undefined,address", f"-I{folder}")
-    return compile_program(repo, folder, ["tests/test_gdn_ops.cpp"], include, ["ggml-cpu", "ggml-base"], *flags)
+    return compile_program(repo, folder, ["tests/test_gdn_ops.cpp"], include, ["ggml", "ggml-cpu", "ggml-base"], *flags)
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
