@@ -16,7 +16,8 @@
 
 namespace dflash {
 
-constexpr int PANEL = 16;   // columns
+constexpr int PANEL       = 16;     // columns
+constexpr int PANEL_AHEAD = 8192;   // bytes that kernels ask of memory before they need them: the hardware's own prefetch comes too late
 
 struct panel_q4_0 {         // 32 inner positions
     ggml_half d[PANEL];
@@ -47,13 +48,18 @@ size_t panel_block_bytes(ggml_type type);    // of 16 columns
 // rows: 16 rows of `blocks` quantized blocks, `stride` bytes apart, in ggml's format. out: blocks * panel_block_bytes().
 void   panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks, void * out);
 
-// One row of activations, quantized as ggml does for the type (Q8_0 or Q8_K), as the kernels read it.
-struct row_q8_0 {           // 32
+// One row of activations, quantized as ggml does for the type (Q8_0 or Q8_K): k values, then the scales of its blocks. Rows begin at
+// multiples of 64 bytes, so that no load of 64 values crosses a cache line.
+struct scale_q8_0 {         // of 32 values
     float   d;
-    int32_t sum;
-    int8_t  q[32];
+    int32_t offset;         // minus what unsigned weights add: their offset times the sum of the values
 };
-using row_q8_K = block_q8_K;   // 256: d, q, sums of 16
+
+struct scale_q8_K {         // of 256
+    float   d;
+    int16_t sums[16];       // of 16 values
+    int16_t pairs[8];       // of 32
+};
 
 size_t row_bytes(ggml_type type, int64_t k);
 void   row_quantize(ggml_type type, const float * x, void * row, int64_t k);
@@ -61,7 +67,9 @@ void   row_quantize(ggml_type type, const float * x, void * row, int64_t k);
 // out[r][16 * p + c] for panels [p0, p1) and rows [0, n): `rows` are row_bytes() apart, out's rows out_stride floats.
 // A result is a function of its row and its column alone: whatever else is computed beside it, its operations are the same.
 using panel_kernel = void (*)(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t row_stride, int n, float * out, size_t out_stride);
-// The best kernel that this CPU can run, null if there is none.
+// The best kernels that this CPU can run, null if there are none: one that serves any number of rows, made of those for few and for many.
 panel_kernel panel_find_kernel(ggml_type type);
+panel_kernel panel_find_vnni(ggml_type type);
+panel_kernel panel_find_amx(ggml_type type);
 
 }  // namespace dflash

@@ -4,8 +4,8 @@
 
 #include "ggml-cpu.h"
 
+#include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace dflash {
 
@@ -95,30 +95,54 @@ void panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks
 }
 
 size_t row_bytes(ggml_type type, int64_t k) {
-    return panel_block(type) == QK_K ? k / QK_K * sizeof(row_q8_K) : k / 32 * sizeof(row_q8_0);
+    const size_t scales = panel_block(type) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
+    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
 }
+
+namespace {
+
+void unpack(const block_q8_0 & b, int zero, int8_t * q, scale_q8_0 & s) {
+    int sum = 0;
+    for (int i = 0; i < 32; ++i) {
+        sum += b.qs[i];
+    }
+    s.d      = ggml_fp16_to_fp32(b.d);
+    s.offset = -zero * sum;
+    std::memcpy(q, b.qs, 32);
+}
+
+void unpack(const block_q8_K & b, int, int8_t * q, scale_q8_K & s) {
+    s.d = b.d;
+    std::memcpy(s.sums, b.bsums, sizeof(s.sums));
+    for (int i = 0; i < 8; ++i) {
+        s.pairs[i] = (int16_t) (b.bsums[2 * i] + b.bsums[2 * i + 1]);
+    }
+    std::memcpy(q, b.qs, QK_K);
+}
+
+// zero: the weight that stands for 0.
+template <class Block, class Scale> void quantize(ggml_type type, int block, int zero, const float * x, void * row, int64_t k) {
+    constexpr int64_t PART = 8;   // blocks at once, on the stack
+    Block part[PART];
+    const auto from_float = ggml_get_type_traits_cpu(type)->from_float;
+    int8_t * q = (int8_t *) row;
+    Scale  * s = (Scale *) (q + k);
+    for (int64_t b = 0; b < k / block; b += PART) {
+        const int64_t n = std::min(PART, k / block - b);
+        from_float(x + block * b, part, block * n);
+        for (int64_t i = 0; i < n; ++i) {
+            unpack(part[i], zero, q + block * (b + i), s[b + i]);
+        }
+    }
+}
+
+}  // namespace
 
 void row_quantize(ggml_type type, const float * x, void * row, int64_t k) {
     if (panel_block(type) == QK_K) {
-        ggml_get_type_traits_cpu(GGML_TYPE_Q8_K)->from_float(x, row, k);
-        return;
-    }
-    row_q8_0 * out = (row_q8_0 *) row;
-    const auto from_float = ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float;
-    constexpr int64_t PART = 16;   // blocks at once, on the stack
-    block_q8_0 part[PART];
-    for (int64_t b = 0; b < k / 32; b += PART) {
-        const int64_t n = k / 32 - b < PART ? k / 32 - b : PART;
-        from_float(x + 32 * b, part, 32 * n);
-        for (int64_t i = 0; i < n; ++i) {
-            int32_t sum = 0;
-            for (int j = 0; j < 32; ++j) {
-                sum += part[i].qs[j];
-            }
-            out[b + i].d   = ggml_fp16_to_fp32(part[i].d);
-            out[b + i].sum = sum;
-            std::memcpy(out[b + i].q, part[i].qs, 32);
-        }
+        quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, x, row, k);
+    } else {
+        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, type == GGML_TYPE_Q4_0 ? 8 : 128, x, row, k);
     }
 }
 

@@ -1,5 +1,5 @@
 // Panel kernels against ggml's own dot products on the same quantized rows, and the promise that a row's result is the same bits
-// whatever else is in the pass. Needs ggml: built by tests/engine/test_panels_native.py.
+// whatever else is in the pass and whichever kernel computes it. Needs ggml: built by tests/engine/test_panels_native.py.
 
 #include "panel_layout.h"
 
@@ -14,18 +14,39 @@
 
 using namespace dflash;
 
+// A thread's tile configuration, as ggml's own AMX code leaves it: a kernel must give it back.
+static void test_tiles_of_others() {
+#if defined(__x86_64__)
+    if (!panel_find_amx(GGML_TYPE_Q4_0)) {
+        return;
+    }
+    alignas(64) unsigned char theirs[64] = { 1 }, after[64] = {};
+    theirs[16] = 32;   // tile 0: 8 rows of 32 bytes
+    theirs[48] = 8;
+    std::vector<char> panel(panel_block_bytes(GGML_TYPE_Q4_0)), row(row_bytes(GGML_TYPE_Q4_0, 32));
+    float out[PANEL];
+    __asm__ volatile("ldtilecfg (%0)" : : "r"(theirs) : "memory");
+    panel_find_amx(GGML_TYPE_Q4_0)(panel.data(), 1, 0, 1, row.data(), row.size(), 1, out, PANEL);
+    __asm__ volatile("sttilecfg (%0)\n\ttilerelease" : : "r"(after) : "memory");
+    CHECK(std::memcmp(theirs, after, sizeof(after)) == 0);
+#endif
+}
+
 int main() {
     ggml_cpu_init();
+    test_tiles_of_others();
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
     int kernels = 0;
     for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }) {
-        const panel_kernel kernel = panel_find_kernel(type);
+        const panel_kernel kernel = panel_find_vnni(type), amx = panel_find_amx(type);
         if (!kernel) {
+            CHECK(!panel_find_kernel(type));
             continue;   // a CPU without AVX-512 VNNI
         }
-        ++kernels;
-        for (const auto & [k, m] : { std::pair<int64_t, int64_t>{ 256, 16 }, { 512, 80 }, { 1024, 304 }, { 2816, 48 } }) {
+        kernels += 1 + (amx != nullptr);
+        for (auto [k, m] : { std::pair<int64_t, int64_t>{ 256, 16 }, { 512, 80 }, { 1024, 304 }, { 2816, 48 }, { 288, 32 } }) {
+            k -= k % panel_block(type);   // 288: 9 blocks of 32
             constexpr int n_max = 70;
             const size_t weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
             const int64_t blocks = k / panel_block(type);
@@ -61,14 +82,16 @@ int main() {
             }
             CHECK(worst < 1e-5 * scale);
 
-            // Row invariance: any count of rows, any place in the pass, any split into panels.
-            for (int n = 1; n <= 66; n += n < 20 ? 1 : 7) {
-                for (const int at : { 0, 3 }) {
+            // Row invariance: any kernel, any count of rows, any place in the pass, any split into panels. Nothing is written beside them.
+            for (const panel_kernel other : { kernel, amx, panel_find_kernel(type) }) {
+                for (int n = 1; other && n <= n_max; n += n < 20 ? 1 : 5) {
+                    const int     at  = n % 2 && n + 3 <= n_max ? 3 : 0;
                     const int64_t cut = m / PANEL * (n % 5) / 5;
                     std::fill(again.begin(), again.end(), NAN);
-                    kernel(panels.data(), blocks, 0, cut, rows.data() + at * row, row, n, again.data(), m);
-                    kernel(panels.data(), blocks, cut, m / PANEL, rows.data() + at * row, row, n, again.data(), m);
+                    other(panels.data(), blocks, 0, cut, rows.data() + at * row, row, n, again.data(), m);
+                    other(panels.data(), blocks, cut, m / PANEL, rows.data() + at * row, row, n, again.data(), m);
                     CHECK(std::memcmp(again.data(), out.data() + at * m, (size_t) n * m * sizeof(float)) == 0);
+                    CHECK(n == n_max || std::isnan(again[n * m]));
                 }
             }
         }

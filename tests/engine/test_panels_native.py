@@ -23,18 +23,35 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
 """
 
 
-@pytest.fixture(scope="module")
-def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The native test, linked to the ggml that lies beside libdflash."""
-    sources = ["tests/test_panels.cpp", "ops/panel_pack.cpp", "ops/panel_x86.cpp"]
+def build(repo: Path, folder: Path, name: str, *flags: str) -> Path:
+    """A native program with the kernels, linked to the ggml that lies beside libdflash."""
+    sources = [f"tests/{name}.cpp", "ops/panel_pack.cpp", "ops/panel_x86.cpp", "ops/panel_amx.cpp"]
     include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
-    flags = ("-g", "-fsanitize=undefined,address")
-    return compile_program(repo, tmp_path_factory.mktemp("panels"), sources, include, ["ggml-cpu", "ggml-base"], *flags)
+    return compile_program(repo, folder, sources, include, ["ggml-cpu", "ggml-base"], *flags)
 
 
-def test_kernels(program: Path) -> None:
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
+def run(program: Path, *arguments: str) -> str:
+    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_kernels(repo: Path, tmp_path: Path) -> None:
+    run(build(repo, tmp_path, "test_panels", "-g", "-fsanitize=undefined,address"))
+
+
+@pytest.mark.slow
+def test_speed(repo: Path, tmp_path: Path) -> None:
+    """Prints the tables of docs/kernels.md (-s). Where a CPU has AMX, wide passes take it: there it has to be the faster."""
+    program = build(repo, tmp_path, "time_panels", "-O3", "-pthread")
+    print(run(program, "2", "1024", "3072"))
+    for shape in (("1024", "3072"), ("3072", "1024")):
+        table = run(program, "1", *shape)
+        print(table)
+        lines = [line.replace(" ", "").split("|")[1:-1] for line in table.splitlines()[2:]]
+        wide = {(kind, kernel): max(map(float, speeds[-5:])) for kind, kernel, *speeds in lines}
+        for (kind, kernel), speed in wide.items():
+            assert kernel == "VNNI" or speed == 0 or speed > wide[kind, "VNNI"], kind
 
 
 @pytest.mark.parametrize("ftype", ["q4_0", "q4_k_m", "q8_0"])

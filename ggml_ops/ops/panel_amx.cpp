@@ -1,0 +1,391 @@
+// Panel kernels for AMX: what panel_x86.cpp computes, bit for bit, with tiles of 16 rows.
+
+#include "panel_layout.h"
+
+#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#define AMX __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma")))
+#define AMX_INLINE AMX __attribute__((always_inline)) static inline
+
+namespace dflash {
+
+namespace {
+
+constexpr int TILE = 16;   // rows of activations in a tile at most
+constexpr int PASS = 64;   // rows that one unpacked step of weights serves at most
+
+// Tiles 0 to 3: sums, a row of the pass each and 16 columns. 4 and 5: activations, rows of `width` values. 6 and 7: weights, 4 inner positions of 16 columns a row.
+struct alignas(64) tile_config {
+    uint8_t  palette = 1, start = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t  rows[16] = {};
+
+    tile_config(int n, int width) {
+        for (int t = 0; t < 8; ++t) {
+            rows[t]  = (uint8_t) (t < 6 ? n : width / 4);
+            bytes[t] = (uint16_t) (t == 4 || t == 5 ? width : 64);
+        }
+    }
+};
+
+// gcc's intrinsics declare less memory than their instructions read or write: what was stored before must be there, what is read after is new
+AMX_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
+
+AMX_INLINE __m512 half16(const ggml_half * h) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) h)); }
+AMX_INLINE void   put(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
+
+// A step of the inner dimension of one panel in four parts, ready for tiles, and the sums of a step for the rows of a tile.
+struct alignas(64) step_weights {
+    uint8_t q[8][1024];
+};
+
+struct alignas(64) step_scales {
+    float d[4][PANEL];
+};
+
+struct alignas(64) step_sums {
+    int32_t tile[4][TILE][PANEL];
+};
+
+AMX_INLINE void prefetch(const void * from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) {
+        _mm_prefetch((const char *) from + PANEL_AHEAD + i, _MM_HINT_T0);
+    }
+}
+
+// ---- one scale per 32 positions: a part is a block, and its sums are scaled for themselves ----
+
+// Signed weights, 16 times as large: a nibble moves to the upper half of its byte, with 8 taken from it there. The scale makes up for it, exactly.
+AMX_INLINE __m512 unpack_block(const panel_q4_0 & x, uint8_t * q) {
+    const __m512i upper = _mm512_set1_epi8((char) 0xf0), eight = _mm512_set1_epi8((char) 0x80);
+    constexpr int AND_XOR = 0x6a;   // (a & b) ^ c
+    for (int i = 0; i < 4; ++i) {
+        const __m512i v = _mm512_loadu_si512(x.q[i]);
+        put(q + 64 * i, _mm512_ternarylogic_epi32(_mm512_slli_epi16(v, 4), upper, eight, AND_XOR));
+        put(q + 64 * i + 256, _mm512_ternarylogic_epi32(v, upper, eight, AND_XOR));
+    }
+    return _mm512_mul_ps(half16(x.d), _mm512_set1_ps(1 / 16.0f));
+}
+
+AMX_INLINE __m512 unpack_block(const panel_q8_0 & x, uint8_t * q) {
+    const __m512i high = _mm512_set1_epi8((char) 0x80);
+    for (int i = 0; i < 8; ++i) {
+        put(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
+    }
+    return half16(x.d);
+}
+
+template <class Panel> struct by_32 {
+    using panel = Panel;
+    using scale_type = scale_q8_0;
+    static constexpr int BLOCK = 32, STEP = 4, WIDTH = 32;
+
+    AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales & d) {
+        prefetch(&x[part], sizeof(panel));
+        _mm512_store_ps(d.d[part], unpack_block(x[part], w.q[part]));
+    }
+
+    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part, step_sums & c) {
+#define DFLASH_BLOCK(I, A, B)                       \
+        case I:                                     \
+            _tile_zero(I);                          \
+            _tile_loadd(A, a + 32 * I, stride);     \
+            _tile_loadd(B, w.q[I], 64);             \
+            _tile_dpbssd(I, A, B);                  \
+            _tile_stored(I, c.tile[I], 64);         \
+            break;
+        switch (part) {
+            DFLASH_BLOCK(0, 4, 6)
+            DFLASH_BLOCK(1, 5, 7)
+            DFLASH_BLOCK(2, 4, 6)
+            DFLASH_BLOCK(3, 5, 7)
+        }
+#undef DFLASH_BLOCK
+    }
+
+    template <int N> AMX_INLINE void scale_blocks(const step_sums & c, const step_scales & w, int at, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+        __m512 d[N];
+        for (int b = 0; b < N; ++b) {
+            d[b] = _mm512_load_ps(w.d[at + b]);
+        }
+        for (int r = r0; r < r1; ++r) {
+            const scale_q8_0 * s = (const scale_q8_0 *) (scales + r * stride) + at;
+            __m512 sum = _mm512_load_ps(sums[r]);
+            for (int b = 0; b < N; ++b) {
+                sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c.tile[at + b][r])), _mm512_mul_ps(d[b], _mm512_set1_ps(s[b].d)), sum);
+            }
+            _mm512_store_ps(sums[r], sum);
+        }
+    }
+
+    AMX_INLINE void scale(const step_sums & c, const step_scales & w, const panel *, int count, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+        if (count == STEP) {
+            scale_blocks<STEP>(c, w, 0, scales, stride, r0, r1, sums);
+        } else {
+            for (int b = 0; b < count; ++b) {
+                scale_blocks<1>(c, w, b, scales, stride, r0, r1, sums);
+            }
+        }
+    }
+};
+
+// ---- integer scales within 256 positions: the weights take them before they are multiplied. A scaled weight has more than 8 bits, so it is
+// two bytes, low and high, with a tile of sums each: the same integers as weights times activations times scale ----
+
+template <class Type> struct by_256 {
+    using panel = typename Type::panel;
+    using scale_type = scale_q8_K;
+    static constexpr int BLOCK = 256, STEP = 1, WIDTH = 64;
+
+    AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales &) {
+        prefetch((const char *) x + part * sizeof(panel) / 4, sizeof(panel) / 4);
+        Type::unpack(*x, part, w.q[part], w.q[part + 4]);
+    }
+
+    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part, step_sums & c) {
+        if (part == 0) {
+            _tile_zero(0);
+            _tile_zero(1);
+        }
+        _tile_loadd(4, a + 64 * part, stride);
+        _tile_loadd(6, w.q[part], 64);
+        _tile_dpbsud(0, 4, 6);
+        _tile_loadd(7, w.q[part + 4], 64);
+        if (Type::SIGNED) {
+            _tile_dpbssd(1, 4, 7);
+        } else {
+            _tile_dpbsud(1, 4, 7);
+        }
+        if (part == 3) {
+            _tile_stored(0, c.tile[0], 64);
+            _tile_stored(1, c.tile[1], 64);
+        }
+    }
+
+    AMX_INLINE void scale(const step_sums & c, const step_scales &, const panel * x, int, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+        Type::scale(c, *x, scales, stride, r0, r1, sums);
+    }
+};
+
+struct q4_K {
+    using panel = panel_q4_K;
+    static constexpr bool SIGNED = false;
+
+    // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 4 and 3 bits reaches beyond its byte
+    AMX_INLINE void unpack(const panel & x, int part, uint8_t * lo, uint8_t * hi) {
+        const __m512i low = _mm512_set1_epi8(15), seven = _mm512_set1_epi16(7);
+        for (int s = 0; s < 2; ++s, lo += 512, hi += 512) {
+            __m512i scale = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[2 * part + s]));
+            scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
+            const __m512i scale_lo = _mm512_and_si512(scale, seven), scale_hi = _mm512_srli_epi16(scale, 3);
+            for (int i = 0; i < 4; ++i) {
+                const __m512i v = _mm512_loadu_si512(x.q[2 * part + s][i]);
+                const __m512i a = _mm512_and_si512(v, low), b = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+                put(lo + 64 * i, _mm512_mullo_epi16(a, scale_lo));
+                put(hi + 64 * i, _mm512_mullo_epi16(a, scale_hi));
+                put(lo + 64 * i + 256, _mm512_mullo_epi16(b, scale_lo));
+                put(hi + 64 * i + 256, _mm512_mullo_epi16(b, scale_hi));
+            }
+        }
+    }
+
+    AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+        const __m512 d = half16(x.d), dmin = half16(x.dmin);
+        __m512i m[4];
+        for (int s = 0; s < 4; ++s) {
+            m[s] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[s]));
+        }
+        for (int r = r0; r < r1; ++r) {
+            const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
+            const __m512i sum = _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), 3));
+            __m512i min = _mm512_setzero_si512();
+            for (int s = 0; s < 4; ++s) {
+                int32_t two;
+                std::memcpy(&two, a.pairs + 2 * s, 4);
+                min = _mm512_dpwssd_epi32(min, m[s], _mm512_set1_epi32(two));
+            }
+            const __m512 da = _mm512_set1_ps(a.d);
+            __m512 out = _mm512_load_ps(sums[r]);
+            out = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, da), out);
+            out = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_mul_ps(dmin, da), out);
+            _mm512_store_ps(sums[r], out);
+        }
+    }
+};
+
+struct q6_K {
+    using panel = panel_q6_K;
+    static constexpr bool SIGNED = true;   // the high bytes
+
+    AMX_INLINE void unpack(const panel & x, int part, uint8_t * lo, uint8_t * hi) {
+        const __m512i offset = _mm512_set1_epi8(32);
+        const __mmask64 odd = 0xaaaaaaaaaaaaaaaaull;
+        for (int s = 0; s < 4; ++s, lo += 256, hi += 256) {
+            __m512i scale = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[4 * part + s]));
+            scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // of the even bytes
+            const __m512i scale_odd = _mm512_slli_epi16(scale, 8), back = _mm512_maddubs_epi16(offset, scale);
+            for (int i = 0; i < 4; ++i) {
+                const __m512i v = _mm512_loadu_si512(x.q[4 * part + s][i]);
+                const __m512i a = _mm512_sub_epi16(_mm512_maddubs_epi16(v, scale), back), b = _mm512_sub_epi16(_mm512_maddubs_epi16(v, scale_odd), back);
+                put(lo + 64 * i, _mm512_mask_blend_epi8(odd, a, _mm512_slli_epi16(b, 8)));
+                put(hi + 64 * i, _mm512_mask_blend_epi8(odd, _mm512_srli_epi16(a, 8), b));
+            }
+        }
+    }
+
+    AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+        const __m512 d = half16(x.d);
+        for (int r = r0; r < r1; ++r) {
+            const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
+            const __m512i sum = _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), 8));
+            _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_load_ps(sums[r])));
+        }
+    }
+};
+
+// ---- driver ----
+
+// What a group of rows does with a step of a panel.
+template <class T> struct turn {
+    const typename T::panel * x;
+    const step_scales *       d;
+    const int8_t *            a;        // the step's values and scales in the first row
+    const char *              scales;
+    step_sums *               sums;
+    float                  (* total)[PANEL];
+    float *                   out;      // null before the last step
+    int                       parts;    // 4, in a last step maybe less
+    bool                      first;
+};
+
+// Up to 64 rows in even groups, the last one moved back to be full (what is computed twice is the same). Part by part, while the tiles of one turn work, the sums
+// of the turn before are scaled and the weights of the next step unpacked.
+template <class T> AMX void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
+    const int     groups = (n + TILE - 1) / TILE, take = (n + groups - 1) / groups;
+    const int64_t steps = (blocks + T::STEP - 1) / T::STEP, k = blocks * T::BLOCK;
+    const typename T::panel * x = (const typename T::panel *) panels + p0 * blocks, * end = (const typename T::panel *) panels + p1 * blocks;
+
+    step_weights weights;     // of this step; a part gives way to the next step's as soon as its last tile is loaded
+    step_scales  d[4];        // of the step before, this and the next
+    step_sums    sums[2];     // of this turn and the one before
+    alignas(64) float total[PASS][PANEL];
+
+    turn<T> now = {}, before = {};
+    int done = 0, at = 0;   // turns, steps
+    int parts = (int) std::min<int64_t>(T::STEP, blocks) * 4 / T::STEP;
+    for (int part = 0; part < parts; ++part) {
+        T::unpack(x, part, weights, d[0]);
+    }
+    for (int64_t p = p0; p <= p1; ++p) {
+        for (int64_t step = 0; step < (p < p1 ? steps : 1); ++step) {
+            const typename T::panel * next = x + std::min<int64_t>(T::STEP, blocks - step * T::STEP);
+            const int64_t left = step == steps - 1 ? blocks : blocks - (step + 1) * T::STEP;
+            const int parts_next = next < end ? (int) std::min<int64_t>(T::STEP, left) * 4 / T::STEP : 0;
+            for (int group = 0; group < (p < p1 ? groups : 1); ++group, ++done) {
+                const int row = std::min(group * take, n - take);
+                now.x = x;
+                now.d = &d[at & 3];
+                now.a = (const int8_t *) rows + row * stride + step * (T::STEP * T::BLOCK);
+                now.scales = rows + row * stride + k + step * (T::STEP * sizeof(typename T::scale_type));
+                now.sums = &sums[done & 1];
+                now.total = total + group * take;
+                now.out = step == steps - 1 ? out + row * out_stride + PANEL * p : nullptr;
+                now.parts = p < p1 ? parts : 0;
+                now.first = step == 0;
+                if (before.first) {
+                    std::memset(before.total, 0, sizeof(*before.total) * take);
+                }
+#pragma GCC unroll 4
+                for (int part = 0; part < 4; ++part) {
+                    barrier(&weights);
+                    if (part < now.parts) {
+                        T::multiply(now.a, stride, weights, part, *now.sums);
+                    }
+                    barrier(&weights);
+                    if (done) {
+                        T::scale(*before.sums, *before.d, before.x, before.parts, before.scales, stride, take * part / 4, take * (part + 1) / 4, before.total);
+                    }
+                    if (group == groups - 1 && part < parts_next) {
+                        T::unpack(next, part, weights, d[(at + 1) & 3]);
+                    }
+                }
+                if (before.out) {
+                    for (int r = 0; r < take; ++r) {
+                        _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.total[r]));
+                    }
+                }
+                before = now;
+            }
+            x = next;
+            ++at;
+            parts = parts_next;
+        }
+    }
+}
+
+template <class T> AMX void kernel(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t stride, int n, float * out, size_t out_stride) {
+    // ggml's own AMX code configures a thread's tiles once: they are left as they were
+    alignas(64) char theirs[64];
+    _tile_storeconfig(theirs);
+    barrier(theirs);
+    for (int r = 0; r < n && p0 < p1; r += PASS) {
+        const int take = std::min(PASS, n - r), groups = (take + TILE - 1) / TILE;
+        const tile_config config((take + groups - 1) / groups, T::WIDTH);
+        barrier(&config);
+        _tile_loadconfig(&config);
+        run<T>(panels, blocks, p0, p1, (const char *) rows + r * stride, stride, take, out + r * out_stride, out_stride);
+    }
+    _tile_release();
+    if (theirs[0]) {
+        _tile_loadconfig(theirs);
+    }
+}
+
+bool has_amx() {
+    static const bool yes = [] {
+        unsigned a, b, c, d;
+        if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & 1u << 24) || !(d & 1u << 25)) {
+            return false;
+        }
+        unsigned low, high;
+        __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        const char * s = std::getenv("DFLASH_AMX");
+        constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+        return (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    }();
+    return yes;
+}
+
+}  // namespace
+
+panel_kernel panel_find_amx(ggml_type type) {
+    if (!has_amx()) {
+        return nullptr;
+    }
+    switch (type) {
+        case GGML_TYPE_Q4_0: return kernel<by_32<panel_q4_0>>;
+        case GGML_TYPE_Q8_0: return kernel<by_32<panel_q8_0>>;
+        case GGML_TYPE_Q4_K: return kernel<by_256<q4_K>>;
+        case GGML_TYPE_Q6_K: return kernel<by_256<q6_K>>;
+        default:             return nullptr;
+    }
+}
+
+}  // namespace dflash
+
+#else
+
+namespace dflash {
+panel_kernel panel_find_amx(ggml_type) { return nullptr; }
+}
+
+#endif
