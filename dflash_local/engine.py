@@ -78,6 +78,9 @@ class Engine:
             verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other text.
         lookup: let what followed earlier occurrences of the last tokens join the draft.
         kv_unified: one KV stream for all slots; False: one each.
+        bit_exact: refuse to run unless a token's logits are the same bits in every pass, whatever is drafted, so that drafted text is
+            plain text without an exception (a CPU and types with row-invariant kernels, docs/kernels.md); implies kv_unified=False.
+            `info["not_bit_exact"]` says why they are not, whether asked or not; empty: they are.
         cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure every time.
         chat_template: Jinja source instead of the target's own template.
         max_queue: requests that may wait for a slot.
@@ -115,6 +118,7 @@ class Engine:
         accept: Accept = "match",
         lookup: bool = True,
         kv_unified: bool = True,
+        bit_exact: bool = False,
         cost_cache: bool | str | os.PathLike[str] = True,
         swa_full: bool = False,
         mmap: bool = True,
@@ -158,7 +162,7 @@ class Engine:
             "draft": draft_mode(draft),
             "accept": accept_rule(accept),
             "lookup": lookup,
-            "kv_unified": kv_unified,
+            "kv_unified": kv_unified and not bit_exact,
             "swa_full": swa_full,
             "use_mmap": mmap,
             "use_mlock": mlock,
@@ -186,6 +190,9 @@ class Engine:
             return NativeEngine(params, progress)
 
         self._attach(create, n_slots, chat_template=chat_template, max_queue=max_queue)
+        if bit_exact and self._info["not_bit_exact"]:
+            self.close()
+            raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
 
     @classmethod
     def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:

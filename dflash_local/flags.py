@@ -176,6 +176,10 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         help="one KV cache for all slots (default)",
     )  # fmt: skip
     context.add_argument("-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot")
+    context.add_argument(
+        "--bit-exact", dest="bit_exact", action="store_true",
+        help="run only if drafted text is plain text bit for bit (CPU; one KV cache for each slot); else say why not",
+    )  # fmt: skip
     add_flag(context, "--swa-full", env="LLAMA_ARG_SWA_FULL", action="store_true", help="full-size cache for sliding-window layers")
 
     machine = parser.add_argument_group("machine")
@@ -232,7 +236,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     names = (
         "model", "drafter", "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "flash_attn", "cache_type_k",
         "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max", "budget", "draft", "accept",
-        "lookup", "kv_unified", "cost_cache", "swa_full", "warmup", "main_gpu", "tensor_split", "split_mode",
+        "lookup", "kv_unified", "bit_exact", "cost_cache", "swa_full", "warmup", "main_gpu", "tensor_split", "split_mode",
     )  # fmt: skip
     options = {name: getattr(args, name) for name in names}
     options["n_slots"] = max(args.n_slots, 1)

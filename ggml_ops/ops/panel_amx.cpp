@@ -360,7 +360,9 @@ bool has_amx() {
         __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         const char * s = std::getenv("DFLASH_AMX");
         constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-        return (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+        const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vnni");
+        return avx512 && (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     }();
     return yes;
 }

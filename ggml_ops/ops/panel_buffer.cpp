@@ -27,6 +27,9 @@ bool is_on(const char * name) {
     return !(s && std::strcmp(s, "0") == 0);
 }
 
+bool attention_on() { static const bool on = is_on("DFLASH_ATTENTION") && *attention_tiles(); return on; }
+bool dense_on()     { static const bool on = is_on("DFLASH_DENSE") && *dense_kernels();       return on; }
+
 // A weight that panels can hold.
 bool fits(const ggml_tensor * w) {
     static const bool on = is_on("DFLASH_PANELS");
@@ -43,7 +46,7 @@ class traits : public ggml::cpu::tensor_traits {
     }
 
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = (rows_size(op) + 7) / 8 * 8 + (op->op == GGML_OP_MUL_MAT_ID ? experts::bytes(op) : 0);
+        size = 64 + (rows_size(op) + 7) / 8 * 8 + (op->op == GGML_OP_MUL_MAT_ID ? experts::bytes(op) : 0);
         return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
     }
 
@@ -56,7 +59,7 @@ class traits : public ggml::cpu::tensor_traits {
         const bool      mixture = op->op == GGML_OP_MUL_MAT_ID;
         const int64_t   k = w->ne[0], blocks = k / panel_block(type), panels = panels_of(w), n_experts = mixture ? w->ne[2] : 1;
         const size_t    stride = row_bytes(type, k), expert_bytes = (size_t) panels * blocks * panel_block_bytes(type);
-        char * rows = (char *) params->wdata;
+        char * rows = (char *) params->wdata + (64 - (uintptr_t) params->wdata % 64);   // where a cache line begins
         experts sorted(op, rows + (rows_size(op) + 7) / 8 * 8);
 
         const auto row_of = [](const ggml_tensor * t, int64_t i) {
@@ -201,10 +204,9 @@ class extra : public ggml::cpu::extra_buffer_type {
         if (is_ours(op)) {
             return (ggml::cpu::tensor_traits *) op->src[0]->extra;
         }
-        static const bool attention_on = is_on("DFLASH_ATTENTION"), dense_on = is_on("DFLASH_DENSE");
         static op_traits<attention_work_size, attention_compute> attention;
         static op_traits<dense_size, dense_compute> dense;
-        return attention_on && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on && dense_fits(op) ? &dense : nullptr;
+        return attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? &dense : nullptr;
     }
 };
 
@@ -227,3 +229,5 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {
     };
     return &type;
 }
+
+bool dflash_is_row_invariant(void) { return dflash::attention_on() && dflash::dense_on(); }

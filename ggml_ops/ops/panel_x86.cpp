@@ -263,7 +263,7 @@ template <ggml_type T, int WIDE> void either(const void * panels, int64_t blocks
 }  // namespace
 
 panel_kernel panel_find_kernel(ggml_type type) {
-    if (!panel_find_amx(type)) {
+    if (!panel_find_amx(type) || !panel_find_vnni(type)) {
         return panel_find_vnni(type);
     }
     switch (type) {

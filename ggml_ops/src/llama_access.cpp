@@ -1,8 +1,11 @@
 #include "llama_access.h"
 
+#include "llama-context.h"
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-model.h"
+
+#include "ggml-backend.h"
 
 #include <algorithm>
 #include <array>
@@ -167,6 +170,37 @@ std::vector<cell_table> access_cells(const llama_context * ctx) {
         tables.push_back(table);
     }
     return tables;
+}
+
+std::string access_row_variance(const llama_context * ctx) {
+    const ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
+    const auto is_invariant = cpu ? (bool (*)()) ggml_backend_reg_get_proc_address(cpu, "dflash_is_row_invariant") : nullptr;
+    if (!is_invariant || !is_invariant()) {
+        return "the kernels that promise it do not run on this CPU, or are switched off";
+    }
+    const llama_model & model   = ctx->get_model();
+    const auto *        kv      = dynamic_cast<const llama_kv_cache *>(llama_get_memory(ctx));
+    const auto &        cparams = ctx->get_cparams();
+    if (!kv || model.hparams.swa_type != LLAMA_SWA_TYPE_NONE) {
+        return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
+    }
+    if (!cparams.flash_attn) {
+        return "flash attention is off";
+    }
+    if (cparams.kv_unified && cparams.n_seq_max > 1) {
+        return "slots share one KV cache (--no-kv-unified gives each its own)";
+    }
+    for (const auto & [name, w] : model.tensors_by_name) {
+        if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w)) {
+            continue;   // elementwise, or looked up
+        }
+        const std::string type = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));
+        const bool is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
+        if (type != "CPU_PANELS" && !(is_float && w->ne[0] % 16 == 0 && ggml_backend_buffer_is_host(w->buffer) && type.rfind("CPU", 0) == 0)) {
+            return "no row-invariant kernel for " + name + " (" + ggml_type_name(w->type) + " in " + type + ")";
+        }
+    }
+    return {};
 }
 
 }  // namespace dflash

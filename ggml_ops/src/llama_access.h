@@ -90,4 +90,8 @@ LLAMA_API std::string access_arch(const llama_model * model);
 // Whether the architecture's graph offers the input of layer `layer` as a tap (others would abort when asked).
 LLAMA_API bool access_has_tap(const llama_model * model, int32_t layer);
 
+// Why a row's logits may depend, in their last bits, on what else is in the pass or on the number of threads; empty if they do not:
+// then drafted text is plain text bit for bit (docs/kernels.md).
+LLAMA_API std::string access_row_variance(const llama_context * ctx);
+
 }  // namespace dflash

@@ -456,7 +456,7 @@ std::string engine::info() const {
         { "target", describe(model_.get()) }, { "drafter", nullptr },
         { "n_ctx_slot", n_ctx_slot_ }, { "n_slots", slots_.size() }, { "n_rows_max", n_rows_max_ },
         { "bos_token", llama_vocab_bos(vocab()) }, { "eos_token", llama_vocab_eos(vocab()) }, { "add_bos", llama_vocab_get_add_bos(vocab()) },
-        { "no_tree", no_tree_ }, { "kv_unified", unified_ },
+        { "no_tree", no_tree_ }, { "kv_unified", unified_ }, { "not_bit_exact", access_row_variance(ctx_.get()) },
         { "chat_template", common_chat_templates_source(templates_.get()) },
         { "memory", { { "target", llama_model_size(model_.get()) }, { "context", context }, { "compute", compute } } },
     };
