@@ -45,7 +45,8 @@ int main() {
             continue;   // a CPU without AVX-512 VNNI
         }
         kernels += 1 + (amx != nullptr);
-        for (auto [k, m] : { std::pair<int64_t, int64_t>{ 256, 16 }, { 512, 80 }, { 1024, 304 }, { 2816, 48 }, { 288, 32 } }) {
+        struct shape { int64_t k, m; bool wild; };
+        for (auto [k, m, wild] : { shape{ 256, 16, false }, { 512, 80, false }, { 1024, 304, false }, { 2816, 48, false }, { 288, 32, false }, { 1024, 64, true } }) {
             k -= k % panel_block(type);   // 288: 9 blocks of 32
             constexpr int n_max = 70;
             const size_t weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
@@ -56,6 +57,15 @@ int main() {
             for (int64_t i = 0; i < k; ++i) { x[3 * k + i] = 0; }                          // and a row of zeros
             std::vector<char> quantized(weight_row * m), panels(m / PANEL * blocks * panel_block_bytes(type)), rows(n_max * row);
             ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
+            if (wild) {   // any integers that the format can hold, at the largest activations
+                const size_t block = ggml_type_size(type), d = type == GGML_TYPE_Q6_K ? block - 2 : 0;
+                for (char * b = quantized.data(); b < quantized.data() + quantized.size(); b += block) {
+                    for (size_t i = 0; i < block; ++i) { b[i] = (char) rng(); }
+                    const ggml_fp16_t ds[2] = { ggml_fp32_to_fp16(0.01f * normal(rng)), ggml_fp32_to_fp16(0.01f) };
+                    std::memcpy(b + d, ds, type == GGML_TYPE_Q4_K ? 4 : 2);
+                }
+                for (float & v : x) { v = v < 0 ? -1.0f : 1.0f; }
+            }
             for (int64_t p = 0; p < m / PANEL; ++p) {
                 panel_pack(type, quantized.data() + p * PANEL * weight_row, weight_row, blocks, panels.data() + p * blocks * panel_block_bytes(type));
             }
