@@ -46,10 +46,11 @@ function(dflash_add_targets)
     endif()
     set(vendor ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 
-    # The one file that looks inside llama.cpp is part of libllama: other platforms than ELF hide its internals.
-    target_sources(llama PRIVATE ${DFLASH_DIR}/src/llama_access.cpp)
-    set_source_files_properties(${DFLASH_DIR}/src/llama_access.cpp TARGET_DIRECTORY llama
-        PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    # What looks inside llama.cpp is part of libllama, because other platforms than ELF hide its internals: the engine's window into it, and the
+    # tapes of recurrent memories (patches/0007 calls them).
+    set(inside ${DFLASH_DIR}/src/llama_access.cpp ${DFLASH_DIR}/src/state_tape.cpp ${DFLASH_DIR}/src/tape_graph.cpp)
+    target_sources(llama PRIVATE ${inside})
+    set_source_files_properties(${inside} TARGET_DIRECTORY llama PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     target_include_directories(llama PRIVATE ${DFLASH_DIR}/src)
 
     # Our kernels are part of ggml's CPU backend, of every variant of it that is built (patches/0005 calls them).
@@ -71,7 +72,7 @@ function(dflash_add_targets)
     endif()
 
     file(GLOB sources CONFIGURE_DEPENDS ${DFLASH_DIR}/src/*.cpp ${DFLASH_DIR}/src/*.h)
-    list(REMOVE_ITEM sources ${DFLASH_DIR}/src/llama_access.cpp)
+    list(REMOVE_ITEM sources ${inside})
     add_library(dflash SHARED ${DFLASH_DIR}/include/dflash.h ${sources})
     target_compile_features(dflash PRIVATE cxx_std_17)
     target_compile_definitions(dflash PRIVATE DFLASH_BUILD)

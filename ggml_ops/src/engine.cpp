@@ -2,6 +2,7 @@
 
 #include "guard.h"
 #include "llama-ext.h"
+#include "log.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,7 @@ constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draf
 constexpr int32_t ROW_GROUP     = 4;
 constexpr int32_t REFRESH       = 32;    // steps between two plain ones while drafts gain little: what plain decoding
                                          // costs must not be an old measurement
+constexpr int32_t SAVE_TAIL     = 16;    // tokens of a prompt that a saved state leaves out: the next prompt rarely repeats the very end
 constexpr int32_t LOOKUP_LENGTH = 32;    // tokens of a quotation, if it could all be verified
 
 // Why the controller chose what it chose; docs/budget.md explains them.
@@ -141,6 +143,7 @@ void engine::submit(int32_t i, const dflash_request & r) {
     }
     s.stats.n_prompt = r.n_tokens;
     s.stats.n_cached = reuse_prefix(s, n_common);
+    s.save_at        = is_recurrent() && r.cache_prompt && r.n_tokens - s.stats.n_cached > 4 * SAVE_TAIL ? r.n_tokens - SAVE_TAIL : 0;
     switch_.new_text();
     s.t_submit_us    = llama_time_us();
     s.t_start_us     = s.t_first_us = 0;
@@ -151,11 +154,11 @@ void engine::submit(int32_t i, const dflash_request & r) {
 int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
     llama_memory_t mem = llama_get_memory(ctx_.get());
     const int32_t n_swa = llama_model_n_swa(model_.get());
-    if (n_common > 0 && n_common < s.n_past() && !llama_memory_seq_rm(mem, s.id, n_common, -1)) {
-        n_common = 0;   // recurrent memory cannot go back
+    if (n_common > 0 && n_common < s.n_past() && !go_back(s, n_common)) {
+        n_common = 0;
     }
     // A sliding-window cache has dropped what lies outside the window of its newest position.
-    if (n_common > 0 && llama_memory_seq_pos_min(mem, s.id) > std::max(0, n_swa > 0 ? n_common - n_swa : 0)) {
+    if (n_common > 0 && !is_recurrent() && llama_memory_seq_pos_min(mem, s.id) > std::max(0, n_swa > 0 ? n_common - n_swa : 0)) {
         n_common = 0;
     }
     if (n_common == 0) {
@@ -166,6 +169,9 @@ int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
         s.text.reset();
     }
     s.tokens.resize(n_common);
+    if (s.saved_at > n_common) {
+        s.saved_at = 0;
+    }
     if (drafter_) {
         s.taps.truncate(n_common, drafter_->tap_width());
         if (drafter_->next_pos(s.id) > n_common) {
@@ -178,7 +184,29 @@ int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
     return n_common;
 }
 
+// Forget what follows the first n_common tokens. Recurrent memory goes back no further than to the last tree's root, or to its saved state: n_common
+// says how many tokens stayed. False: none can.
+bool engine::go_back(slot & s, int32_t & n_common) {
+    llama_memory_t mem = llama_get_memory(ctx_.get());
+    if (llama_memory_seq_rm(mem, s.id, n_common, -1)) {
+        return true;
+    }
+    if (s.saved_at == 0 || s.saved_at > n_common ||
+            llama_state_seq_set_data_ext(ctx_.get(), s.saved.data(), s.saved.size(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == 0) {
+        return false;
+    }
+    n_common = s.saved_at;
+    return llama_memory_seq_rm(mem, s.id, n_common, -1);   // of the attention layers
+}
+
+void engine::save_state(slot & s) {
+    s.saved.resize(llama_state_seq_get_size_ext(ctx_.get(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY));
+    const size_t n = llama_state_seq_get_data_ext(ctx_.get(), s.saved.data(), s.saved.size(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    s.saved_at = n > 0 ? s.n_past() : 0;
+}
+
 void engine::forget(slot & s) {
+    s.saved_at = 0;
     llama_memory_seq_rm(llama_get_memory(ctx_.get()), s.id, -1, -1);
     s.tokens.clear();
     s.text.reset();
@@ -308,11 +336,13 @@ void engine::plan() {
         s.reads  = s.samples = false;
         s.emitted.clear();
         s.update = {};
-        if (s.state != DFLASH_WRITING) {
-            continue;
+    }
+    const int32_t size = padded_size();
+    for (slot & s : slots_) {
+        if (s.state == DFLASH_WRITING) {
+            s.samples = true;
+            add_tree(s, s.next, true, s.next.size() > 1, size);
         }
-        s.samples = true;
-        add_tree(s, s.next, true);
     }
     n_tree_rows_ = n_rows_;
 
@@ -324,7 +354,8 @@ void engine::plan() {
     }
     std::sort(reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
     for (slot * s : reading) {
-        const int32_t n = std::min((int32_t) s->prompt.size() - s->n_past(), n_rows_max_ - n_rows_);
+        const int32_t end = s->n_past() < s->save_at ? s->save_at : (int32_t) s->prompt.size();
+        const int32_t n   = std::min(end - s->n_past(), n_rows_max_ - n_rows_);
         s->first_row = n_rows_;
         s->reads     = n > 0;
         s->samples   = n > 0 && s->n_past() + n == (int32_t) s->prompt.size() && s->n_predict != 0;
@@ -340,16 +371,54 @@ void engine::plan() {
     pad_rows();
 }
 
-// A tree's rows; without `all_outputs` only the last one has logits.
-void engine::add_tree(slot & s, const tree & t, bool all_outputs) {
+// A tree's rows; without `all_outputs` only the last one has logits. A recurrent state rolls a chain back as it does a tree. `size`: rows that the
+// tree takes up in the pass.
+void engine::add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t size) {
     s.first_row = n_rows_;
-    const bool chain = t.is_chain();
+    s.open      = !t.is_chain() || (tapes_ && (rolls_back || size > t.size()));
     for (int32_t i = 0; i < t.size(); ++i) {
         const node & n = t.nodes[i];
         add_row(s, n.token, s.n_past() + n.depth, all_outputs || i == t.size() - 1);
-        if (!chain && i > 0) {
-            llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, s.first_row + n.parent);
+        if (s.open) {
+            llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, i == 0 ? LLAMA_PARENT_NONE : s.first_row + n.parent);
         }
+    }
+    for (int32_t i = t.size(); i < size; ++i) {
+        push_row(s.id, t.nodes[0].token, s.n_past(), false);
+        llama_batch_ext_set_parent(batch_.get(), n_rows_ - 1, LLAMA_PARENT_PADDING);
+    }
+}
+
+// Delta-net layers take trees of one size; those of each other size are passes of their own. Where one pass is cheaper, smaller trees
+// are padded.
+int32_t engine::padded_size() const {
+    std::map<int32_t, int32_t> sizes;
+    int32_t n_slots = 0, n_past = 0;
+    for (const slot & s : slots_) {
+        if (s.state == DFLASH_WRITING) {
+            ++sizes[s.next.size()];
+            ++n_slots;
+            n_past = std::max(n_past, s.n_past());
+        }
+    }
+    if (!tapes_ || sizes.size() < 2 || verify_cost_.empty()) {
+        return 0;
+    }
+    const int32_t size = sizes.rbegin()->first;
+    double apart = 0;
+    for (const auto & [rows, n] : sizes) {
+        apart += verify_cost_.at(rows * n, 0);
+    }
+    return n_past + size <= n_ctx_slot_ && n_slots * size <= n_rows_max_ && verify_cost_.at(n_slots * size, 0) < apart ? size : 0;
+}
+
+// Memory for what a recurrent target needs to roll back trees of at most n_rows rows.
+void engine::need_tapes(int32_t n_rows) {
+    if (tape_rows_ == 0) {
+        if (!llama_memory_set_tree_capacity(llama_get_memory(ctx_.get()), n_rows)) {
+            throw status_error(DFLASH_ERROR_MEMORY, "no memory for trees of " + std::to_string(n_rows) + " nodes: " + logged_error());
+        }
+        tape_rows_ = n_rows;
     }
 }
 
@@ -359,7 +428,7 @@ bool engine::keep_path(slot & s, const tree & t, const std::vector<int32_t> & pa
         s.tokens.push_back(t.nodes[node].token);
     }
     llama_memory_t mem = llama_get_memory(ctx_.get());
-    if (!t.is_chain()) {
+    if (s.open) {
         return llama_memory_seq_commit(mem, s.id, path.data(), (int32_t) path.size());
     }
     // A chain's accepted rows are its first ones.
@@ -523,6 +592,9 @@ void engine::commit() {
         if (s.reads) {
             keep_taps(s, s.first_row, s.n_rows);
             s.tokens.insert(s.tokens.end(), s.prompt.begin() + s.n_past(), s.prompt.begin() + s.n_past() + s.n_rows);
+            if (s.n_past() == s.save_at) {
+                save_state(s);
+            }
         } else {
             const std::vector<int32_t> & path = s.walked.path;
             const int32_t n = (int32_t) path.size();
@@ -588,7 +660,7 @@ int32_t engine::max_nodes(const slot & s) const {
         return 1;
     }
     // Siblings take cells of the shared cache until the walk is over.
-    const int32_t room = s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    const int32_t room = std::min(s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s), tapes_ ? tape_rows_ : DFLASH_MAX_NODES);
     return std::min({ s.budget == 0 ? DFLASH_MAX_NODES : s.budget, room, max_tree_rows(), n_ctx_slot_ - s.n_past() });
 }
 

@@ -61,8 +61,12 @@ struct slot {
 
     // what the target's memory holds for this sequence
     std::vector<int32_t> tokens;
+    // a recurrent target's state after the first saved_at of them, 0: none
+    std::vector<uint8_t> saved;
+    int32_t              saved_at = 0;
     // the request
     std::vector<int32_t>     prompt;
+    int32_t                  save_at = 0;   // save the state when so much of the prompt has been read, 0: never
     std::unique_ptr<sampler> chain;
     int32_t n_predict = -1;
     int32_t budget    = 0;             // effective: 0 auto, 1 plain, N fixed
@@ -84,6 +88,7 @@ struct slot {
     int32_t n_rows    = 0;             // a prompt chunk's or a tree's
     bool    reads     = false;         // a prompt chunk
     bool    samples   = false;         // a tree, or the chunk that holds the prompt's last row
+    bool    open      = false;         // its rows are a tree to the target's memory, which waits for the path
     walk_result walked;
     // drafting
     pending_taps taps;
@@ -145,7 +150,9 @@ class engine {
     slot &  idle_slot(int32_t slot);
     void    check_tokens(const dflash_request & request) const;
     void    add_row(slot & s, int32_t token, int32_t pos, bool output);
-    void    add_tree(slot & s, const tree & t, bool all_outputs);
+    void    add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t size = 0);
+    int32_t padded_size() const;                         // of every tree of the pass, 0: as they are
+    void    need_tapes(int32_t n_rows);
     bool    keep_path(slot & s, const tree & t, const std::vector<int32_t> & path);
     void    push_row(int32_t seq, int32_t token, int32_t pos, bool output);
     void    pad_rows();
@@ -155,6 +162,8 @@ class engine {
     void    fail(slot & s, const std::string & why);
     void    forget(slot & s);                            // target and drafter state of a slot
     int32_t reuse_prefix(slot & s, int32_t n_common);
+    bool    go_back(slot & s, int32_t & n_common);
+    void    save_state(slot & s);
     int32_t max_depth(const slot & s) const;
     int32_t max_nodes(const slot & s) const;
     int32_t choose_block(const std::vector<slot *> & slots);
@@ -184,6 +193,8 @@ class engine {
     bool    lookup_ = false, unified_ = true;
     std::string cost_cache_, cost_source_ = "none";
     int32_t pad_seq_ = -1;                               // sequence of padding rows, -1: passes are not padded
+    bool    tapes_ = false;                              // recurrent target whose memory rolls trees and chains back
+    int32_t tape_rows_ = 0;                              // rows that it can hold of each, 0: nothing is allocated yet
     std::string no_draft_;                               // why this target cannot verify drafts, empty if it can
     std::string no_tree_;                                // why it can verify only chains, empty if it can
 

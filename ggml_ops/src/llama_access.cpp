@@ -3,6 +3,7 @@
 #include "llama-context.h"
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
+#include "llama-memory-hybrid.h"
 #include "llama-model.h"
 
 #include "ggml-backend.h"
@@ -123,6 +124,22 @@ std::vector<ggml_backend_dev_t> access_devices(const llama_model * model) {
     return devices;
 }
 
+bool access_has_tapes(const llama_model * model) {
+    return tape_store(*model).possible();
+}
+
+state_bytes access_state_bytes(const llama_context * ctx) {
+    state_bytes bytes = {};
+    if (const auto * hybrid = dynamic_cast<const llama_memory_hybrid *>(llama_get_memory(ctx))) {
+        const llama_memory_recurrent & mem = *hybrid->get_mem_recr();
+        for (size_t il = 0; il < mem.s_l.size(); ++il) {
+            bytes.state += mem.s_l[il] ? (mem.r_l[il]->nb[1] + mem.s_l[il]->nb[1]) * (1 + mem.n_rs_seq) : 0;
+            bytes.tape  += mem.s_l[il] && mem.can_tree() ? mem.tapes.row_bytes() * mem.tapes.capacity : 0;
+        }
+    }
+    return bytes;
+}
+
 std::string access_arch(const llama_model * model) {
     return model->arch_name();
 }
@@ -147,6 +164,8 @@ std::vector<cell_table> access_cells(const llama_context * ctx) {
         caches = { kv };
     } else if (const auto * iswa = dynamic_cast<const llama_kv_cache_iswa *>(mem)) {
         caches = { iswa->get_base(), iswa->get_swa() };
+    } else if (const auto * hybrid = dynamic_cast<const llama_memory_hybrid *>(mem)) {
+        caches = { hybrid->get_mem_attn() };
     }
     std::vector<cell_table> tables;
     for (const llama_kv_cache * kv : caches) {
@@ -179,7 +198,8 @@ std::string access_row_variance(const llama_context * ctx) {
         return "the kernels that promise it do not run on this CPU, or are switched off";
     }
     const llama_model & model   = ctx->get_model();
-    const auto *        kv      = dynamic_cast<const llama_kv_cache *>(llama_get_memory(ctx));
+    const auto *        hybrid  = dynamic_cast<const llama_memory_hybrid *>(llama_get_memory(ctx));
+    const auto *        kv      = hybrid && tape_store(model).possible() ? hybrid->get_mem_attn() : dynamic_cast<const llama_kv_cache *>(llama_get_memory(ctx));
     const auto &        cparams = ctx->get_cparams();
     if (!kv || model.hparams.swa_type != LLAMA_SWA_TYPE_NONE) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
@@ -191,8 +211,8 @@ std::string access_row_variance(const llama_context * ctx) {
         return "slots share one KV cache (--no-kv-unified gives each its own)";
     }
     for (const auto & [name, w] : model.tensors_by_name) {
-        if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w)) {
-            continue;   // elementwise, or looked up
+        if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w) || name.find("ssm_conv1d") != std::string::npos) {
+            continue;   // elementwise, looked up, or a convolution: row by row the same
         }
         const std::string type = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));
         const bool is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;

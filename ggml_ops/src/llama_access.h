@@ -86,6 +86,13 @@ struct cell_table {
 LLAMA_API std::vector<cell_table> access_cells(const llama_context * ctx);
 
 LLAMA_API std::vector<ggml_backend_dev_t> access_devices(const llama_model * model);
+// Whether a target with recurrent states can hold trees (llama_memory_set_tree_capacity).
+LLAMA_API bool access_has_tapes(const llama_model * model);
+// Bytes of one sequence's recurrent state, and of what rolls it back.
+struct state_bytes {
+    size_t state, tape;
+};
+LLAMA_API state_bytes access_state_bytes(const llama_context * ctx);
 LLAMA_API std::string access_arch(const llama_model * model);
 // Whether the architecture's graph offers the input of layer `layer` as a tap (others would abort when asked).
 LLAMA_API bool access_has_tap(const llama_model * model, int32_t layer);

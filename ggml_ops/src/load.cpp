@@ -27,6 +27,7 @@ void llama_deleter::operator()(common_chat_templates * t) const { common_chat_te
 namespace {
 
 constexpr int32_t PAD_CELLS   = 4;
+constexpr int32_t TAPE_ROWS   = 32;      // nodes of a recurrent target's tree: what rolls it back is 1/40 of a state for each
 constexpr int32_t DEFAULT_CTX = 16384;   // of a slot: a 256k model must not fill the memory unasked
 
 ggml_type cache_type(const char * name, const char * field, bool drafter) {
@@ -173,12 +174,13 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     cost_cache_    = p.cost_cache ? p.cost_cache : "";
 
     const bool recurrent = is_recurrent();
+    tapes_ = recurrent && access_has_tapes(model_.get());
     llama_context_params cp = llama_context_default_params();
     cp.n_ctx           = (uint32_t) n_ctx_slot_ * p.n_slots + (unified_ ? PAD_CELLS : 0);
     cp.n_batch         = std::max<uint32_t>(p.n_batch, (uint32_t) n_rows_max_);
     cp.n_ubatch        = p.n_ubatch;
-    cp.n_seq_max       = p.n_slots + unified_;   // one for padding rows
-    cp.n_rs_seq        = recurrent && has_drafter ? (uint32_t) draft_n_max_ : 0;
+    cp.n_seq_max       = p.n_slots + (unified_ && !recurrent);   // one for padding rows
+    cp.n_rs_seq        = recurrent && has_drafter && !tapes_ ? (uint32_t) draft_n_max_ : 0;
     cp.n_outputs_max   = (uint32_t) n_outputs_max_;
     cp.n_outputs_max_per_seq = 0;
     cp.n_threads       = n_threads;
@@ -207,13 +209,16 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) + " tokens could be created: " + logged_error() + " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
     batch_.reset(llama_batch_ext_init(ctx_.get()));
-    if (!llama_memory_can_tree(llama_get_memory(ctx_.get()))) {
+    if (tapes_ && has_drafter) {
+        need_tapes(p.budget > 1 ? (int32_t) p.budget : TAPE_ROWS);
+    }
+    if (!tapes_ && !llama_memory_can_tree(llama_get_memory(ctx_.get()))) {
         no_tree_ = "the memory of the architecture " + access_arch(model_.get()) + " holds " + (recurrent ? "one state per sequence" : "data derived from positions") +
             ": it cannot keep siblings apart";
     }
 
     if (has_drafter) {
-        if (recurrent && (int32_t) llama_n_rs_seq(ctx_.get()) < draft_n_max_) {
+        if (recurrent && !tapes_ && (int32_t) llama_n_rs_seq(ctx_.get()) < draft_n_max_) {
             no_draft_ = "the architecture " + access_arch(model_.get()) + " cannot roll its recurrent state back";
         }
         drafter_params dp;
@@ -261,6 +266,9 @@ void engine::measure_costs(bool all) {
         for (int32_t i = 0; i < rows; ++i) {
             add_row(s, token, i, true);
         }
+        if (tape_rows_ > 0 && rows > 1) {
+            llama_batch_ext_set_parent(batch_.get(), 0, LLAMA_PARENT_NONE);
+        }
         const int64_t t = llama_time_us();
         process_or_throw("warm-up");
         const double ms = (llama_time_us() - t) / 1000.0;
@@ -284,7 +292,7 @@ void engine::measure_costs(bool all) {
     };
     const auto late = [&](int64_t limit) { return llama_time_us() - t_begin > limit; };
 
-    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, drafter_ ? DFLASH_MAX_NODES : std::max(16, (int32_t) slots_.size()) });
+    const int32_t widest = std::min({ n_outputs_max_, n_ctx_slot_, tape_rows_ > 0 ? tape_rows_ : drafter_ ? DFLASH_MAX_NODES : std::max(16, (int32_t) slots_.size()) });
     pass(std::min(2, widest));   // first touch of the weights
     if (drafter_) {
         draft_pass(1, std::min(block, std::max(2, draft_n_max_ + 1)));
@@ -460,6 +468,12 @@ std::string engine::info() const {
         { "chat_template", common_chat_templates_source(templates_.get()) },
         { "memory", { { "target", llama_model_size(model_.get()) }, { "context", context }, { "compute", compute } } },
     };
+    if (is_recurrent()) {
+        const state_bytes bytes = access_state_bytes(ctx_.get());
+        j["memory"]["slot_state"] = bytes.state;
+        j["memory"]["slot_tape"]  = bytes.tape;
+        j["tape_rows"]            = tape_rows_;
+    }
     if (drafter_) {
         json d = describe(draft_model_.get());
         d["kind"]          = drafter_->lattice() ? "dflash2" : "dflash";

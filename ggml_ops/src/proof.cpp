@@ -133,8 +133,14 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
             if (in.n_nodes > DFLASH_MAX_NODES) {
                 bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " + std::to_string(DFLASH_MAX_NODES));
             }
-        } else if (in.n_path < in.n_nodes && is_recurrent()) {
+        } else if (in.n_path < in.n_nodes && is_recurrent() && !tapes_) {
             bad(t, "a recurrent state cannot be rolled back to a part of the chain");
+        }
+        if (tapes_ && (!shape.is_chain() || in.n_path < in.n_nodes)) {
+            need_tapes(DFLASH_MAX_NODES);
+            if (in.n_nodes > tape_rows_) {
+                bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " + std::to_string(tape_rows_));
+            }
         }
         if (in.n_path < 0 || in.n_path > in.n_nodes || (in.n_path > 0 && !in.path)) {
             bad(t, "n_path is " + std::to_string(in.n_path) + ", must be 0.." + std::to_string(in.n_nodes));
@@ -156,7 +162,7 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     n_rows_ = 0;
     try {
         for (int32_t t = 0; t < n_trees; ++t) {
-            add_tree(*slots[t], shapes[t], trees[t].logits != nullptr);
+            add_tree(*slots[t], shapes[t], trees[t].logits != nullptr, trees[t].n_path < trees[t].n_nodes);
         }
         process_or_throw("tree_pass");
     } catch (...) {
