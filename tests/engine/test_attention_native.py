@@ -1,4 +1,4 @@
-"""Attention that reads K and V once for all rows, and products with float weights: tiles and ops (ggml_ops/tests), a model against stock."""
+"""Attention that reads K and V once for all rows, and float products: tiles and ops (ggml_ops/tests), a model against stock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tests.engine.native_program import compile_program
 SCORES = """
 import json, sys
 from dflash_local import Engine
-with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, cache_type_k=sys.argv[3], cache_type_v=sys.argv[3]) as engine:
-    tokens = engine.tokenize("The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width * height. " * 20)[:560]
+types = dict.fromkeys(("cache_type_k", "cache_type_v"), sys.argv[3])
+with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, **types) as engine:
+    tokens = engine.tokenize("The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width. " * 20)[:560]
     print(json.dumps([engine.score(tokens, 520, width).logit.tolist() for width in (1, 2, 9, 40)]))
 """
 
@@ -32,7 +33,8 @@ def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
 
 def test_products(repo: Path, tmp_path: Path) -> None:
     include = ["tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
-    program = compile_program(repo, tmp_path, ["tests/test_products.cpp"], include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address")
+    libraries = ["ggml-cpu", "ggml-base"]
+    program = compile_program(repo, tmp_path, ["tests/test_products.cpp"], include, libraries, "-g", "-fsanitize=undefined,address")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 

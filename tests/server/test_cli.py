@@ -42,7 +42,8 @@ def test_a_llama_server_command_line() -> None:
         "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row", "tensor_split": "3,1", "main_gpu": 1,
         "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0", "cache_type_k_draft": "f32", "cache_type_v_draft": "f32",
         "swa_full": True, "mmap": True, "mlock": True, "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12,
-        "draft": "chain", "accept": "block", "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
+        "draft": "chain", "accept": "block", "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False,
+        "chat_template": None,
     }  # fmt: skip
     settings = make_settings(args)
     assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == ("big", ("a", "b"), False, False)
