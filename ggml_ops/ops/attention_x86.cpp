@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
+#include "cpu_x86.h"
+
 #include <immintrin.h>
 
 #include <cmath>
@@ -32,9 +34,7 @@ namespace avx2 {
 
 const attention_tile * const * attention_tiles() {
     static const attention_tile wide = { avx512::BLOCK, avx512::run }, narrow = { avx2::BLOCK, avx2::run };
-    static const bool is_wide   = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    static const bool is_narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    static const attention_tile * const tiles[] = { is_wide ? &wide : is_narrow ? &narrow : nullptr, is_wide ? &narrow : nullptr, nullptr };
+    static const attention_tile * const tiles[] = { has_avx512() ? &wide : has_avx2() ? &narrow : nullptr, has_avx512() ? &narrow : nullptr, nullptr };
     return tiles;
 }
 

@@ -47,10 +47,6 @@ void dense_compute(const ggml_compute_params * params, ggml_tensor * op) {
     ggml_barrier(params->threadpool);
 
     const dense_kernel kernel = *dense_kernels();
-    const auto row_of = [](const ggml_tensor * t, int64_t i) {
-        const int64_t i1 = i % t->ne[1], i2 = i / t->ne[1] % t->ne[2], i3 = i / (t->ne[1] * t->ne[2]);
-        return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
-    };
     for (int64_t i = params->ith; i < chunks * (mixture ? w->ne[2] : 1); i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
         const int64_t e = i / chunks, c0 = i % chunks * chunk, c1 = std::min(columns, c0 + chunk);
         const int64_t first = mixture ? rows.first[e] : 0, last = mixture ? rows.first[e + 1] : ggml_nrows(x);

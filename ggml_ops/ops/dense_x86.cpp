@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
+#include "cpu_x86.h"
+
 #include <immintrin.h>
 
 #include <cmath>
@@ -30,9 +32,7 @@ namespace avx2 {
 }  // namespace
 
 const dense_kernel * dense_kernels() {
-    static const bool is_wide   = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    static const bool is_narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    static const dense_kernel kernels[] = { is_wide ? avx512::run : is_narrow ? avx2::run : nullptr, is_wide ? avx2::run : nullptr, nullptr };
+    static const dense_kernel kernels[] = { has_avx512() ? avx512::run : has_avx2() ? avx2::run : nullptr, has_avx512() ? avx2::run : nullptr, nullptr };
     return kernels;
 }
 

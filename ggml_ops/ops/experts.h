@@ -1,4 +1,4 @@
-// The rows of a MUL_MAT_ID pass, expert by expert.
+// The rows of a product: of a MUL_MAT_ID pass, expert by expert, and of a tensor of up to four dimensions.
 
 #pragma once
 
@@ -8,6 +8,11 @@
 #include <cstring>
 
 namespace dflash {
+
+inline char * row_of(const ggml_tensor * t, int64_t i) {
+    const int64_t i1 = i % t->ne[1], i2 = i / t->ne[1] % t->ne[2], i3 = i / (t->ne[1] * t->ne[2]);
+    return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
+}
 
 // In a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. A pair with no expert (id -1) belongs to none.
 struct experts {

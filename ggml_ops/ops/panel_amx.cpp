@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 
+#include "cpu_x86.h"
+
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
@@ -360,9 +362,7 @@ bool has_amx() {
         __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         const char * s = std::getenv("DFLASH_AMX");
         constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-        const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vnni");
-        return avx512 && (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+        return has_vnni() && (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     }();
     return yes;
 }

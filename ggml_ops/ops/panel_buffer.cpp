@@ -62,10 +62,6 @@ class traits : public ggml::cpu::tensor_traits {
         char * rows = (char *) params->wdata + (64 - (uintptr_t) params->wdata % 64);   // where a cache line begins
         experts sorted(op, rows + (rows_size(op) + 7) / 8 * 8);
 
-        const auto row_of = [](const ggml_tensor * t, int64_t i) {
-            const int64_t i1 = i % t->ne[1], i2 = i / t->ne[1] % t->ne[2], i3 = i / (t->ne[1] * t->ne[2]);
-            return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
-        };
         if (mixture) {
             if (params->ith == 0) {
                 sorted.sort(op);

@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
+#include "cpu_x86.h"
+
 #include <immintrin.h>
 
 #include <cstring>
@@ -217,12 +219,6 @@ template <class T> void kernel(const void * panels, int64_t blocks, int64_t p0, 
         }
         p += step;
     }
-}
-
-bool has_vnni() {
-    static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vnni");
-    return yes;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // set) and `simd`, inside the namespace that includes it:
 //   f, W             a vector of W floats
 //   ROWS             rows (each against two vectors) whose sums the registers hold
-//   load, half, bfloat, store, set1, add, mul, fma (a b + c), max
+//   load, half, bfloat, store, set1, mul, fma (a b + c), max
 //   exp              0 below -87
 //   greatest, sum    of one vector; sum always adds in the same order
 //   integers, zero, fixed (adds p * 2^40, rounded), total

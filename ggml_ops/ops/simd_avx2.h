@@ -13,7 +13,6 @@ struct simd {
     SIMD_INLINE f bfloat(const uint16_t * x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) x)), 16)); }
     SIMD_INLINE void store(float * x, f y) { _mm256_storeu_ps(x, y); }
     SIMD_INLINE f set1(float x) { return _mm256_set1_ps(x); }
-    SIMD_INLINE f add(f a, f b) { return _mm256_add_ps(a, b); }
     SIMD_INLINE f mul(f a, f b) { return _mm256_mul_ps(a, b); }
     SIMD_INLINE f fma(f a, f b, f c) { return _mm256_fmadd_ps(a, b, c); }
     SIMD_INLINE f max(f a, f b) { return _mm256_max_ps(a, b); }

@@ -13,7 +13,6 @@ struct simd {
     SIMD_INLINE f bfloat(const uint16_t * x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) x)), 16)); }
     SIMD_INLINE void store(float * x, f y) { _mm512_storeu_ps(x, y); }
     SIMD_INLINE f set1(float x) { return _mm512_set1_ps(x); }
-    SIMD_INLINE f add(f a, f b) { return _mm512_add_ps(a, b); }
     SIMD_INLINE f mul(f a, f b) { return _mm512_mul_ps(a, b); }
     SIMD_INLINE f fma(f a, f b, f c) { return _mm512_fmadd_ps(a, b, c); }
     SIMD_INLINE f max(f a, f b) { return _mm512_max_ps(a, b); }

@@ -13,7 +13,6 @@ struct simd {
     SIMD_INLINE f bfloat(const uint16_t * x) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(x), 16)); }
     SIMD_INLINE void store(float * x, f y) { vst1q_f32(x, y); }
     SIMD_INLINE f set1(float x) { return vdupq_n_f32(x); }
-    SIMD_INLINE f add(f a, f b) { return vaddq_f32(a, b); }
     SIMD_INLINE f mul(f a, f b) { return vmulq_f32(a, b); }
     SIMD_INLINE f fma(f a, f b, f c) { return vfmaq_f32(c, a, b); }
     SIMD_INLINE f max(f a, f b) { return vmaxq_f32(a, b); }

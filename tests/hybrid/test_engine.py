@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import NativeEngine
 from tests.trees.forest import chain, random_tree, words
 from tests.trees.test_cells import check_wandering
 from tests.trees.test_target_rows import CACHES, check_steps
-from tests.trees.twin import Twin
+from tests.trees.twin import Twin, greedy
 
 from . import models
 
@@ -52,11 +52,7 @@ def test_a_request_after_trees(hybrid: Hybrid, name: str) -> None:
         prompt = past + tree.text(path) + words(rng, 3)
         answers = []
         for native, slot in ((twin.trees, 0), (twin.chains, 1)):
-            native.submit(slot, prompt, 12, '{"temperature": 0, "ignore_eos": true}', Drafting(budget=1), True)
-            answer: list[int] = []
-            while updates := native.step():
-                answer += [token for update in updates for token in update.tokens]
-            answers.append(answer)
+            answers.append(greedy(native, slot, prompt, 12))
             assert native.slot_stats(slot).n_cached == (len(prompt) - 3 if slot == 0 else 0)
         assert answers[0] == answers[1] and len(answers[0]) == 12
 
@@ -69,11 +65,7 @@ def test_a_prefix_is_reused(hybrid: Hybrid, name: str) -> None:
     with Twin(hybrid(name), n_slots=1, **CACHES["exact"]) as twin:
 
         def answer(native: NativeEngine, prompt: list[int], cache: bool) -> tuple[list[int], int]:
-            native.submit(0, prompt, 8, '{"temperature": 0, "ignore_eos": true}', Drafting(budget=1), cache)
-            tokens: list[int] = []
-            while updates := native.step():
-                tokens += [token for update in updates for token in update.tokens]
-            return tokens, native.slot_stats(0).n_cached
+            return greedy(native, 0, prompt, 8, cache), native.slot_stats(0).n_cached
 
         answer(twin.trees, past, True)
         for kept, cached in ((200, 184), (190, 184), (100, 0)):

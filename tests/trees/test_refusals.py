@@ -15,7 +15,7 @@ from dflash_local.native import Drafting, TreeRows
 from . import ledger, models
 from .forest import chain, grow, star, words
 from .test_target_rows import CACHES, EXACT
-from .twin import ROWS, Twin
+from .twin import ROWS, Twin, greedy
 
 Model = Callable[[str], Path]
 
@@ -142,9 +142,5 @@ def test_a_request_after_trees(model: Model) -> None:
         prompt = past + tree.text(tree.path(7)) + words(rng, 3)
         answers = []
         for native, slot in ((twin.trees, 0), (twin.chains, 1)):
-            native.submit(slot, prompt, 12, '{"temperature": 0, "ignore_eos": true}', Drafting(budget=1), True)
-            answer: list[int] = []
-            while updates := native.step():
-                answer += [token for update in updates for token in update.tokens]
-            answers.append(answer)
+            answers.append(greedy(native, slot, prompt, 12))
         assert answers[0] == answers[1] and len(answers[0]) == 12

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dflash_local.native import NativeEngine, TreeRows
+from dflash_local.native import Drafting, NativeEngine, TreeRows
 
 from .forest import Tree, chain, words
 from .models import N_VOCAB
@@ -33,6 +33,15 @@ def feed(native: NativeEngine, slot: int, tokens: list[int], width: int = 64) ->
     for at in range(0, len(tokens), width):
         part = tokens[at : at + width]
         native.tree_pass([TreeRows(slot, part, chain(part).parents, range(len(part)), want_logits=False)], N_VOCAB)
+
+
+def greedy(native: NativeEngine, slot: int, prompt: list[int], n: int, cache_prompt: bool = True) -> list[int]:
+    """The first n tokens of plain decoding after a prompt."""
+    native.submit(slot, prompt, n, '{"temperature": 0, "ignore_eos": true}', Drafting(budget=1), cache_prompt)
+    answer: list[int] = []
+    while updates := native.step():
+        answer += [token for update in updates for token in update.tokens]
+    return answer
 
 
 def look(native: NativeEngine, slot: int, tokens: list[int]) -> Array:

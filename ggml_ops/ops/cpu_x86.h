@@ -1,0 +1,22 @@
+// What the x86-64 CPU that we run on can do, as the kernels' function attributes name it.
+
+#pragma once
+
+namespace dflash {
+
+inline bool has_avx2() {
+    static const bool yes = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return yes;
+}
+
+inline bool has_avx512() {
+    static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return yes;
+}
+
+inline bool has_vnni() {
+    static const bool yes = has_avx512() && __builtin_cpu_supports("avx512vnni");
+    return yes;
+}
+
+}  // namespace dflash
