@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cpuid.h>
+
 namespace dflash {
 
 inline bool has_avx2() {
@@ -16,6 +18,15 @@ inline bool has_avx512() {
 
 inline bool has_vnni() {
     static const bool yes = has_avx512() && __builtin_cpu_supports("avx512vnni");
+    return yes;
+}
+
+// VNNI without AVX-512 (VEX). gcc knows its name as of 11 only, so CPUID leaf 7.1 is asked.
+inline bool has_avx_vnni() {
+    static const bool yes = [] {
+        unsigned a, b, c, d;
+        return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+    }();
     return yes;
 }
 

@@ -7,6 +7,10 @@
 #include "cpu_x86.h"
 
 #include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#    pragma GCC diagnostic ignored "-Wuninitialized"         // in gcc's own intrinsics (bug 105593)
+#    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -84,6 +88,31 @@ AMX_INLINE __m512 unpack_block(const panel_q8_0 & x, uint8_t * q) {
         put(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
     }
     return half16(x.d);
+}
+
+// Nibbles that stand for values of a table.
+AMX_INLINE void unpack_table(const uint8_t (&from)[4][64], __m512i table, uint8_t * q) {
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int i = 0; i < 4; ++i) {
+        const __m512i v = _mm512_loadu_si512(from[i]);
+        put(q + 64 * i, _mm512_shuffle_epi8(table, _mm512_and_si512(v, low)));
+        put(q + 64 * i + 256, _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
+    }
+}
+
+AMX_INLINE __m512i table_of(const int8_t * values) { return _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) values)); }
+
+struct panel_iq4_nl : panel_q4_0 {};
+
+AMX_INLINE __m512 unpack_block(const panel_iq4_nl & x, uint8_t * q) {
+    unpack_table(x.q, table_of(VALUES_IQ4_NL), q);
+    return half16(x.d);
+}
+
+AMX_INLINE __m512 unpack_block(const panel_mxfp4 & x, uint8_t * q) {
+    unpack_table(x.q, _mm512_sub_epi8(table_of(VALUES_MXFP4_12), _mm512_set1_epi8(12)), q);
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.e)), small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);   // below 2: denormal
+    return _mm512_castsi512_ps(_mm512_mask_slli_epi32(small, _mm512_cmpge_epi32_mask(e, _mm512_set1_epi32(2)), _mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23));
 }
 
 template <class Panel> struct by_32 {
@@ -178,24 +207,50 @@ template <class Type> struct by_256 {
     }
 };
 
-struct q4_K {
-    using panel = panel_q4_K;
+// The sums of scaled weights out of their low and high parts.
+template <int SHIFT> AMX_INLINE __m512i both(const step_sums & c, int r) {
+    return _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), SHIFT));
+}
+
+// What pairs of scales or minima of 16 columns multiply: sums of the activations.
+AMX_INLINE __m512i dot_sums(const __m512i * pairs, int n, const int16_t * sums) {
+    __m512i dot = _mm512_setzero_si512();
+    for (int s = 0; s < n; ++s) {
+        int32_t two;
+        std::memcpy(&two, sums + 2 * s, 4);
+        dot = _mm512_dpwssd_epi32(dot, pairs[s], _mm512_set1_epi32(two));
+    }
+    return dot;
+}
+
+// Q4_K and Q5_K.
+template <class Panel> struct with_minima {
+    using panel = Panel;
     static constexpr bool SIGNED = false;
 
-    // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 4 and 3 bits reaches beyond its byte
+    // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 5 and 3 bits reaches beyond its byte
+    AMX_INLINE void put_scaled(__m512i v, __m512i scale_lo, __m512i scale_hi, uint8_t * lo, uint8_t * hi) {
+        put(lo, _mm512_mullo_epi16(v, scale_lo));
+        put(hi, _mm512_mullo_epi16(v, scale_hi));
+    }
+
+    AMX_INLINE __m512i fifth(const panel_q4_K &, int, int, __m512i v) { return v; }
+    AMX_INLINE __m512i fifth(const panel_q5_K & x, int s, int g, __m512i v) {
+        const __m512i h = _mm512_loadu_si512(x.h[s]);
+        return _mm512_or_si512(v, _mm512_and_si512(g < 4 ? _mm512_slli_epi16(h, 4 - g) : _mm512_srli_epi16(h, g - 4), _mm512_set1_epi8(16)));
+    }
+
     AMX_INLINE void unpack(const panel & x, int part, uint8_t * lo, uint8_t * hi) {
         const __m512i low = _mm512_set1_epi8(15), seven = _mm512_set1_epi16(7);
         for (int s = 0; s < 2; ++s, lo += 512, hi += 512) {
             __m512i scale = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[2 * part + s]));
             scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
             const __m512i scale_lo = _mm512_and_si512(scale, seven), scale_hi = _mm512_srli_epi16(scale, 3);
+#pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
                 const __m512i v = _mm512_loadu_si512(x.q[2 * part + s][i]);
-                const __m512i a = _mm512_and_si512(v, low), b = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-                put(lo + 64 * i, _mm512_mullo_epi16(a, scale_lo));
-                put(hi + 64 * i, _mm512_mullo_epi16(a, scale_hi));
-                put(lo + 64 * i + 256, _mm512_mullo_epi16(b, scale_lo));
-                put(hi + 64 * i + 256, _mm512_mullo_epi16(b, scale_hi));
+                put_scaled(fifth(x, 2 * part + s, i, _mm512_and_si512(v, low)), scale_lo, scale_hi, lo + 64 * i, hi + 64 * i);
+                put_scaled(fifth(x, 2 * part + s, i + 4, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)), scale_lo, scale_hi, lo + 64 * i + 256, hi + 64 * i + 256);
             }
         }
     }
@@ -208,17 +263,10 @@ struct q4_K {
         }
         for (int r = r0; r < r1; ++r) {
             const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
-            const __m512i sum = _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), 3));
-            __m512i min = _mm512_setzero_si512();
-            for (int s = 0; s < 4; ++s) {
-                int32_t two;
-                std::memcpy(&two, a.pairs + 2 * s, 4);
-                min = _mm512_dpwssd_epi32(min, m[s], _mm512_set1_epi32(two));
-            }
             const __m512 da = _mm512_set1_ps(a.d);
             __m512 out = _mm512_load_ps(sums[r]);
-            out = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, da), out);
-            out = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min), _mm512_mul_ps(dmin, da), out);
+            out = _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<3>(c, r)), _mm512_mul_ps(d, da), out);
+            out = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot_sums(m, 4, a.pairs)), _mm512_mul_ps(dmin, da), out);
             _mm512_store_ps(sums[r], out);
         }
     }
@@ -229,15 +277,24 @@ struct q6_K {
     static constexpr bool SIGNED = true;   // the high bytes
 
     AMX_INLINE void unpack(const panel & x, int part, uint8_t * lo, uint8_t * hi) {
-        const __m512i offset = _mm512_set1_epi8(32);
+        const __m512i low = _mm512_set1_epi8(15), two = _mm512_set1_epi8(48), offset = _mm512_set1_epi8(32);
         const __mmask64 odd = 0xaaaaaaaaaaaaaaaaull;
         for (int s = 0; s < 4; ++s, lo += 256, hi += 256) {
-            __m512i scale = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[4 * part + s]));
+            const int at = 4 * part + s;
+            const __m512i pair = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.scale[at / 2]));
+            __m512i scale = at % 2 == 0 ? _mm512_and_si512(pair, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(pair, 16);
             scale = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // of the even bytes
             const __m512i scale_odd = _mm512_slli_epi16(scale, 8), back = _mm512_maddubs_epi16(offset, scale);
+            const __m512i q0 = _mm512_loadu_si512(x.q[at][0]), q1 = _mm512_loadu_si512(x.q[at][1]), h = _mm512_loadu_si512(x.h[at]);
+            const __m512i v[4] = {
+                _mm512_or_si512(_mm512_and_si512(q0, low), _mm512_and_si512(_mm512_slli_epi16(h, 4), two)),
+                _mm512_or_si512(_mm512_and_si512(q1, low), _mm512_and_si512(_mm512_slli_epi16(h, 2), two)),
+                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), low), _mm512_and_si512(h, two)),
+                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q1, 4), low), _mm512_and_si512(_mm512_srli_epi16(h, 2), two)),
+            };
+#pragma GCC unroll 4
             for (int i = 0; i < 4; ++i) {
-                const __m512i v = _mm512_loadu_si512(x.q[4 * part + s][i]);
-                const __m512i a = _mm512_sub_epi16(_mm512_maddubs_epi16(v, scale), back), b = _mm512_sub_epi16(_mm512_maddubs_epi16(v, scale_odd), back);
+                const __m512i a = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale), back), b = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale_odd), back);
                 put(lo + 64 * i, _mm512_mask_blend_epi8(odd, a, _mm512_slli_epi16(b, 8)));
                 put(hi + 64 * i, _mm512_mask_blend_epi8(odd, _mm512_srli_epi16(a, 8), b));
             }
@@ -248,8 +305,7 @@ struct q6_K {
         const __m512 d = half16(x.d);
         for (int r = r0; r < r1; ++r) {
             const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
-            const __m512i sum = _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), 8));
-            _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_load_ps(sums[r])));
+            _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<8>(c, r)), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_load_ps(sums[r])));
         }
     }
 };
@@ -376,7 +432,10 @@ panel_kernel panel_find_amx(ggml_type type) {
     switch (type) {
         case GGML_TYPE_Q4_0: return kernel<by_32<panel_q4_0>>;
         case GGML_TYPE_Q8_0: return kernel<by_32<panel_q8_0>>;
-        case GGML_TYPE_Q4_K: return kernel<by_256<q4_K>>;
+        case GGML_TYPE_IQ4_NL: return kernel<by_32<panel_iq4_nl>>;
+        case GGML_TYPE_MXFP4: return kernel<by_32<panel_mxfp4>>;
+        case GGML_TYPE_Q4_K: return kernel<by_256<with_minima<panel_q4_K>>>;
+        case GGML_TYPE_Q5_K: return kernel<by_256<with_minima<panel_q5_K>>>;
         case GGML_TYPE_Q6_K: return kernel<by_256<q6_K>>;
         default:             return nullptr;
     }

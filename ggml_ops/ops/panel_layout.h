@@ -13,15 +13,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace dflash {
 
 constexpr int PANEL       = 16;     // columns
 constexpr int PANEL_AHEAD = 8192;   // bytes that kernels ask of memory before they need them: the hardware's own prefetch comes too late
 
-struct panel_q4_0 {         // 32 inner positions
+struct panel_q4_0 {         // 32 inner positions; IQ4_NL too, whose nibbles stand for values of a table
     ggml_half d[PANEL];
     uint8_t   q[4][64];     // [i][4 * column + j]: low nibble inner position 4 * i + j, high nibble 16 more
+};
+
+struct panel_mxfp4 {        // 32; nibbles as in panel_q4_0
+    uint8_t e[PANEL];       // exponents of the scales
+    uint8_t q[4][64];
 };
 
 struct panel_q8_0 {         // 32
@@ -36,11 +42,25 @@ struct panel_q4_K {         // 256: 8 sub-blocks of 32
     uint8_t   q[8][4][64];  // as panel_q4_0, per sub-block
 };
 
+struct panel_q5_K {         // 256, as panel_q4_K
+    ggml_half d[PANEL], dmin[PANEL];
+    uint8_t   scale[8][PANEL];
+    uint8_t   min[4][PANEL][2];
+    uint8_t   q[8][4][64];  // the low nibbles
+    uint8_t   h[8][64];     // [s][4 * column + j]: bit g is the fifth of inner position 4 * g + j
+};
+
 struct panel_q6_K {         // 256: 16 sub-blocks of 16
     ggml_half d[PANEL];
-    int8_t    scale[16][PANEL];
-    uint8_t   q[16][4][64]; // value + 32, whole bytes
+    int8_t    scale[8][PANEL][2];   // of two neighbouring sub-blocks
+    uint8_t   q[16][2][64]; // value + 32: low nibbles, [s][i][4 * column + j]: inner position 4 * i + j, in the high nibble 8 more
+    uint8_t   h[16][64];    // [s][4 * column + j]: bits 2 * g and 2 * g + 1 are the upper two of inner position 4 * g + j
 };
+
+// What the nibbles of IQ4_NL (also with 128 added) and of MXFP4 (with 12 added) stand for: ggml-common.h.
+alignas(16) constexpr int8_t VALUES_IQ4_NL[16]     = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+alignas(16) constexpr int8_t VALUES_IQ4_NL_128[16] = { 1, 24, 45, 63, 79, 93, 106, 118, (int8_t) 129, (int8_t) 141, (int8_t) 153, (int8_t) 166, (int8_t) 181, (int8_t) 197, (int8_t) 217, (int8_t) 241 };
+alignas(16) constexpr int8_t VALUES_MXFP4_12[16]   = { 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0 };
 
 bool   panel_has_type(ggml_type type);
 int    panel_block(ggml_type type);          // inner positions of a block
@@ -52,7 +72,7 @@ void   panel_pack(ggml_type type, const void * rows, size_t stride, int64_t bloc
 // multiples of 64 bytes, so that no load of 64 values crosses a cache line.
 struct scale_q8_0 {         // of 32 values
     float   d;
-    int32_t offset;         // minus what unsigned weights add: their offset times the sum of the values
+    int32_t offset;         // minus what weights with an offset add: the offset times the sum of the values
 };
 
 struct scale_q8_K {         // of 256
@@ -67,9 +87,20 @@ void   row_quantize(ggml_type type, const float * x, void * row, int64_t k);
 // out[r][16 * p + c] for panels [p0, p1) and rows [0, n): `rows` are row_bytes() apart, out's rows out_stride floats.
 // A result is a function of its row and its column alone: whatever else is computed beside it, its operations are the same.
 using panel_kernel = void (*)(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t row_stride, int n, float * out, size_t out_stride);
-// The best kernels that this CPU can run, null if there are none: one that serves any number of rows, made of those for few and for many.
+
+// Kernels of the instruction sets that this CPU has, the best for few rows first. Tiles (AMX) are for many rows.
+struct panel_choice {
+    const char * set;      // "avx512-vnni", "avx512", "avx2-vnni", "avx2", "i8mm", "dotprod" or "amx"
+    panel_kernel kernel;
+};
+
+std::vector<panel_choice> panel_kernels(ggml_type type);
+panel_kernel panel_find_amx(ggml_type type);   // null without
+// One kernel for any number of rows, made of the best for few and for many, null if there is none. The environment variable DFLASH_PANELS may name the only set to use.
 panel_kernel panel_find_kernel(ggml_type type);
-panel_kernel panel_find_vnni(ggml_type type);
-panel_kernel panel_find_amx(ggml_type type);
+// From how many rows on tiles serve. All kernels give the same bits, so that this is a matter of speed alone (docs/kernels.md).
+int  panel_tiles_from(ggml_type type);
+void panel_set_tiles_from(ggml_type type, int rows);
+const char * panel_set(ggml_type type);   // that serves few rows, null if there is no kernel
 
 }  // namespace dflash

@@ -9,31 +9,46 @@
 
 namespace dflash {
 
-bool panel_has_type(ggml_type type) {
-    return type == GGML_TYPE_Q4_0 || type == GGML_TYPE_Q8_0 || type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q6_K;
-}
+bool panel_has_type(ggml_type type) { return panel_block_bytes(type) > 0; }
 
 int panel_block(ggml_type type) {
-    return type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q6_K ? QK_K : 32;
+    return type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K || type == GGML_TYPE_Q6_K ? QK_K : 32;
 }
 
 size_t panel_block_bytes(ggml_type type) {
     switch (type) {
-        case GGML_TYPE_Q4_0: return sizeof(panel_q4_0);
-        case GGML_TYPE_Q8_0: return sizeof(panel_q8_0);
-        case GGML_TYPE_Q4_K: return sizeof(panel_q4_K);
-        case GGML_TYPE_Q6_K: return sizeof(panel_q6_K);
-        default:             return 0;
+        case GGML_TYPE_Q4_0:
+        case GGML_TYPE_IQ4_NL: return sizeof(panel_q4_0);
+        case GGML_TYPE_MXFP4:  return sizeof(panel_mxfp4);
+        case GGML_TYPE_Q8_0:   return sizeof(panel_q8_0);
+        case GGML_TYPE_Q4_K:   return sizeof(panel_q4_K);
+        case GGML_TYPE_Q5_K:   return sizeof(panel_q5_K);
+        case GGML_TYPE_Q6_K:   return sizeof(panel_q6_K);
+        default:               return 0;
     }
 }
 
 namespace {
 
+template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
+    for (int i = 0; i < 4; ++i) {
+        std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
+    }
+}
+
 void pack(const block_q4_0 & b, int c, panel_q4_0 & p) {
     p.d[c] = b.d;
-    for (int i = 0; i < 4; ++i) {
-        std::memcpy(&p.q[i][4 * c], b.qs + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
-    }
+    pack_nibbles(b.qs, c, p);
+}
+
+void pack(const block_iq4_nl & b, int c, panel_q4_0 & p) {
+    p.d[c] = b.d;
+    pack_nibbles(b.qs, c, p);
+}
+
+void pack(const block_mxfp4 & b, int c, panel_mxfp4 & p) {
+    p.e[c] = b.e;
+    pack_nibbles(b.qs, c, p);
 }
 
 void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
@@ -43,7 +58,8 @@ void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
     }
 }
 
-void pack(const block_q4_K & b, int c, panel_q4_K & p) {
+// Q4_K, and the nibbles, scales and minima of Q5_K.
+template <class Block, class Panel> void pack_with_minima(const Block & b, int c, Panel & p) {
     p.d[c]    = b.data.data.d;
     p.dmin[c] = b.data.data.dmin;
     for (int s = 0; s < 8; ++s) {   // 6-bit scales and minima: four plain, four in pieces (ggml-quants.c, get_scale_min_k4)
@@ -59,16 +75,37 @@ void pack(const block_q4_K & b, int c, panel_q4_K & p) {
     }
 }
 
+void pack(const block_q4_K & b, int c, panel_q4_K & p) { pack_with_minima(b, c, p); }
+
+void pack(const block_q5_K & b, int c, panel_q5_K & p) {
+    pack_with_minima(b, c, p);
+    for (int s = 0; s < 8; ++s) {
+        for (int j = 0; j < 4; ++j) {
+            uint8_t h = 0;
+            for (int g = 0; g < 8; ++g) {   // bit s of byte l is that of position l in sub-block s
+                h |= (b.qh[4 * g + j] >> s & 1) << g;
+            }
+            p.h[s][4 * c + j] = h;
+        }
+    }
+}
+
 void pack(const block_q6_K & b, int c, panel_q6_K & p) {
     p.d[c] = b.d;
     for (int s = 0; s < 16; ++s) {
-        p.scale[s][c] = b.scales[s];
-        for (int i = 0; i < 16; ++i) {
-            // half, quarter and place within it (ggml-quants.c, dequantize_row_q6_K)
-            const int at = 16 * s + i, half = at / 128, quarter = at % 128 / 32, l = at % 32;
-            const uint8_t low  = b.ql[64 * half + 32 * (quarter % 2) + l];
-            const uint8_t high = b.qh[32 * half + l] >> (2 * quarter) & 3;
-            p.q[s][i / 4][4 * c + i % 4] = (uint8_t) ((quarter < 2 ? low & 15 : low >> 4) | high << 4);
+        p.scale[s / 2][c][s % 2] = b.scales[s];
+        for (int j = 0; j < 4; ++j) {
+            uint8_t low[4], h = 0;
+            for (int g = 0; g < 4; ++g) {
+                // half, quarter and place within it (ggml-quants.c, dequantize_row_q6_K)
+                const int at = 16 * s + 4 * g + j, half = at / 128, quarter = at % 128 / 32, l = at % 32;
+                const uint8_t two = b.ql[64 * half + 32 * (quarter % 2) + l];
+                low[g] = quarter < 2 ? two & 15 : two >> 4;
+                h |= (b.qh[32 * half + l] >> (2 * quarter) & 3) << (2 * g);
+            }
+            p.q[s][0][4 * c + j] = (uint8_t) (low[0] | low[2] << 4);
+            p.q[s][1][4 * c + j] = (uint8_t) (low[1] | low[3] << 4);
+            p.h[s][4 * c + j]    = h;
         }
     }
 }
@@ -87,8 +124,11 @@ template <class Block, class Panel> void pack_rows(const void * rows, size_t str
 void panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks, void * out) {
     switch (type) {
         case GGML_TYPE_Q4_0: pack_rows<block_q4_0, panel_q4_0>(rows, stride, blocks, out); break;
+        case GGML_TYPE_IQ4_NL: pack_rows<block_iq4_nl, panel_q4_0>(rows, stride, blocks, out); break;
+        case GGML_TYPE_MXFP4: pack_rows<block_mxfp4, panel_mxfp4>(rows, stride, blocks, out); break;
         case GGML_TYPE_Q8_0: pack_rows<block_q8_0, panel_q8_0>(rows, stride, blocks, out); break;
         case GGML_TYPE_Q4_K: pack_rows<block_q4_K, panel_q4_K>(rows, stride, blocks, out); break;
+        case GGML_TYPE_Q5_K: pack_rows<block_q5_K, panel_q5_K>(rows, stride, blocks, out); break;
         case GGML_TYPE_Q6_K: pack_rows<block_q6_K, panel_q6_K>(rows, stride, blocks, out); break;
         default: break;
     }
@@ -142,7 +182,7 @@ void row_quantize(ggml_type type, const float * x, void * row, int64_t k) {
     if (panel_block(type) == QK_K) {
         quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, x, row, k);
     } else {
-        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, type == GGML_TYPE_Q4_0 ? 8 : 128, x, row, k);
+        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128, x, row, k);
     }
 }
 

@@ -38,13 +38,14 @@ int main() {
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;
     int kernels = 0;
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }) {
-        const panel_kernel kernel = panel_find_vnni(type), amx = panel_find_amx(type);
-        if (!kernel) {
+    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+        const std::vector<panel_choice> here = panel_kernels(type);
+        if (here.empty()) {
             CHECK(!panel_find_kernel(type));
-            continue;   // a CPU without AVX-512 VNNI
+            continue;   // a CPU without any of the sets
         }
-        kernels += 1 + (amx != nullptr);
+        const panel_kernel kernel = here[0].kernel;
+        kernels += (int) here.size();
         struct shape { int64_t k, m; bool wild; };
         for (auto [k, m, wild] : { shape{ 256, 16, false }, { 512, 80, false }, { 1024, 304, false }, { 2816, 48, false }, { 288, 32, false }, { 1024, 64, true } }) {
             k -= k % panel_block(type);   // 288: 9 blocks of 32
@@ -62,7 +63,11 @@ int main() {
                 for (char * b = quantized.data(); b < quantized.data() + quantized.size(); b += block) {
                     for (size_t i = 0; i < block; ++i) { b[i] = (char) rng(); }
                     const ggml_fp16_t ds[2] = { ggml_fp32_to_fp16(0.01f * normal(rng)), ggml_fp32_to_fp16(0.01f) };
-                    std::memcpy(b + d, ds, type == GGML_TYPE_Q4_K ? 4 : 2);
+                    if (type == GGML_TYPE_MXFP4) {
+                        b[0] = (char) (110 + rng() % 16);
+                    } else {
+                        std::memcpy(b + d, ds, type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K ? 4 : 2);
+                    }
                 }
                 for (float & v : x) { v = v < 0 ? -1.0f : 1.0f; }
             }
@@ -90,17 +95,22 @@ int main() {
                     CHECK(std::isfinite(out[r * m + c]));
                 }
             }
-            CHECK(worst < 1e-5 * scale);
+            CHECK(scale > 0 && worst < 1e-5 * scale);
 
             // Row invariance: any kernel, any count of rows, any place in the pass, any split into panels. Nothing is written beside them.
-            for (const panel_kernel other : { kernel, amx, panel_find_kernel(type) }) {
-                for (int n = 1; other && n <= n_max; n += n < 20 ? 1 : 5) {
+            std::vector<panel_choice> all = here;
+            all.push_back({ "chosen", panel_find_kernel(type) });
+            for (const auto & [set, other] : all) {
+                for (int n = 1; n <= n_max; n += n < 20 ? 1 : 5) {
                     const int     at  = n % 2 && n + 3 <= n_max ? 3 : 0;
                     const int64_t cut = m / PANEL * (n % 5) / 5;
                     std::fill(again.begin(), again.end(), NAN);
                     other(panels.data(), blocks, 0, cut, rows.data() + at * row, row, n, again.data(), m);
                     other(panels.data(), blocks, cut, m / PANEL, rows.data() + at * row, row, n, again.data(), m);
-                    CHECK(std::memcmp(again.data(), out.data() + at * m, (size_t) n * m * sizeof(float)) == 0);
+                    if (std::memcmp(again.data(), out.data() + at * m, (size_t) n * m * sizeof(float)) != 0) {
+                        std::printf("%s, %s: %d rows differ\n", ggml_type_name(type), set, n);
+                        CHECK(!"the same bits");
+                    }
                     CHECK(n == n_max || std::isnan(again[n * m]));
                 }
             }

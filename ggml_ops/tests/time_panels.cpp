@@ -1,10 +1,12 @@
 // How fast the panel kernels are: 10^9 multiply-adds per second by type, rows and kernel, best of many passes over weights that no cache holds.
-// Arguments: threads, inner dimension, columns. Prints a table; built by tests/engine/test_panels_native.py.
+// Arguments: threads, inner dimension, columns, and the instruction sets if not all. Prints a table; built by tests/engine/test_panels_native.py.
 
 #include "panel_layout.h"
 
 #include "ggml-cpu.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -52,7 +54,7 @@ int main(int argc, char ** argv) {
     std::printf("%d threads, k = %d, m = %d\n| type | kernel |", threads, (int) k, (int) m);
     const int counts[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512 };
     for (const int n : counts) { std::printf(" %d |", n); }
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }) {
+    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
         const size_t  weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
         const int64_t blocks = k / panel_block(type);
         const size_t  one    = (panels * blocks * panel_block_bytes(type) + 63) / 64 * 64;
@@ -68,18 +70,21 @@ int main(int argc, char ** argv) {
             for (float & v : x) { v = normal(rng); }
             row_quantize(type, x.data(), rows + r * row, k);
         }
-        const std::pair<const char *, panel_kernel> kernels[] = { { "VNNI", panel_find_vnni(type) }, { "AMX", panel_find_amx(type) } };
-        double best[2][12] = {};
+        std::vector<panel_choice> kernels = panel_kernels(type);
+        if (argc > 4) {
+            kernels.erase(std::remove_if(kernels.begin(), kernels.end(), [&](const panel_choice & c) { return std::find_if(argv + 4, argv + argc, [&](const char * a) { return std::strcmp(a, c.set) == 0; }) == argv + argc; }), kernels.end());
+        }
+        std::vector<std::array<double, 12>> best(kernels.size());
         for (int at = 0; at < 12; ++at) {
             const int n = counts[at];
             int turn = 0;
-            for (const auto start = clock_type::now(); clock_type::now() - start < std::chrono::milliseconds(150 + 2 * n);) {
-                for (int which = 0; which < 2 && kernels[which].second; ++which, ++turn) {
+            for (const auto start = clock_type::now(); clock_type::now() - start < std::chrono::milliseconds((75 + n) * kernels.size());) {
+                for (size_t which = 0; which < kernels.size(); ++which, ++turn) {
                     const char * from = weights + turn % copies * one;
                     const auto work = [&](int ith) {   // as panel_buffer.cpp hands it out
                         for (int64_t p = ith * chunk; p < panels; p += threads * chunk) {
                             for (int i = 0; i < n; i += 64) {
-                                kernels[which].second(from, blocks, p, std::min(panels, p + chunk), rows + i * row, row, std::min(64, n - i), out.data() + i * m, m);
+                                kernels[which].kernel(from, blocks, p, std::min(panels, p + chunk), rows + i * row, row, std::min(64, n - i), out.data() + i * m, m);
                             }
                         }
                     };
@@ -94,8 +99,8 @@ int main(int argc, char ** argv) {
                 }
             }
         }
-        for (int which = 0; which < 2; ++which) {
-            std::printf("\n| %s | %s |", ggml_type_name(type), kernels[which].first);
+        for (size_t which = 0; which < kernels.size(); ++which) {
+            std::printf("\n| %s | %s |", ggml_type_name(type), kernels[which].set);
             for (const double speed : best[which]) { std::printf(" %.0f |", speed); }
         }
     }
