@@ -9,6 +9,10 @@
 #include "panel_layout.h"
 #include "traits.h"
 
+#if defined(__linux__)
+#    include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -177,6 +181,14 @@ const char * name(ggml_backend_buffer_type_t) { return "CPU_PANELS"; }
 
 ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
     void * data = ggml_aligned_malloc(size);
+#if defined(__linux__)
+    // A pass reads all weights: with huge pages memory gives a tenth to a fifth more. Asked for, not needed.
+    constexpr uintptr_t PAGE = 4096;
+    const uintptr_t begin = ((uintptr_t) data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t) data + size) / PAGE * PAGE;
+    if (data && begin < end) {
+        madvise((void *) begin, end - begin, MADV_HUGEPAGE);
+    }
+#endif
     return data ? ggml_backend_buffer_init(type, interface, data, size) : nullptr;
 }
 
