@@ -28,20 +28,34 @@ def cost_file(model: str | os.PathLike[str], drafter: str | os.PathLike[str] | N
     Raises:
         NativeLibraryError: there is no build.
     """
-    from dflash_local import native
+    from dflash_local import native, tuning
 
     library, machine = native.library_info(), this_machine()
-    build = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
     conditions = {
         "files": [_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
-        "build": [library.get("version"), library.get("llama"), *map(_identity, build)],
-        "machine": [machine.cpu, _usable_cores(), *([device["name"], device["description"]] for device in library["devices"])],
+        "build": build_identity(),
+        "tuned": tuning.read_table()[0],
+        "machine": [machine.cpu, usable_cores(), *([device["name"], device["description"]] for device in library["devices"])],
         # 0, None and an empty string mean the same: the default.
         "arguments": {name: arguments[name] or None for name in ARGUMENTS},
     }
     name = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:24]
     return folder() / f"{name}.json"
+
+
+def build_identity() -> list[Any]:
+    """What tells this build of the native libraries from every other. NativeLibraryError: there is none."""
+    from dflash_local import native
+
+    library = native.library_info()
+    files = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
+    return [library.get("version"), library.get("llama"), *map(_identity, files)]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def folder() -> Path:
@@ -65,7 +79,3 @@ def _identity(path: Path) -> list[Any]:
     except OSError:
         return [str(path)]
     return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from dflash_local import costs
+from dflash_local import costs, tuning
 from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, ChatDelta, ChatPrompt, chat_body, stream_deltas
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
@@ -182,7 +182,10 @@ class Engine:
         elif accept == "block":
             raise _no_block("there is none")
 
+        tuned: tuning.Table = {}
+
         def create() -> NativeEngine:
+            tuned.update(tuning.apply())  # before pass times are measured
             if cost_cache is True:
                 params["cost_cache"] = costs.usable(costs.cost_file(model, drafter, cost_arguments))
             elif cost_cache:
@@ -190,6 +193,7 @@ class Engine:
             return NativeEngine(params, progress)
 
         self._attach(create, n_slots, chat_template=chat_template, max_queue=max_queue)
+        self._info["tuned_rows"] = tuned
         if bit_exact and self._info["not_bit_exact"]:
             self.close()
             raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
@@ -230,7 +234,7 @@ class Engine:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info)."""
+        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` that were set (tuning.Table)."""
         return self._info
 
     @property

@@ -26,7 +26,7 @@ from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLib
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 MAX_NODES = 64
 BUILD_HINT = "run: dflash-local build"
 
@@ -184,6 +184,21 @@ class NativeTreeRows(ctypes.Structure):
     ]
 
 
+class TuneParams(ctypes.Structure):
+    """dflash_tune_params."""
+
+    _fields_ = [
+        ("device", c_char_p),
+        ("type", c_char_p),
+        ("m", c_int32),
+        ("k", c_int32),
+        ("n_max", c_int32),
+        ("n_threads", c_int32),
+        ("megabytes", c_int32),
+        ("ms", c_int32),
+    ]
+
+
 class Drafting(NamedTuple):
     """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
 
@@ -240,6 +255,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_engine_create": (c_void_p, [POINTER(EngineParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_engine_destroy": (None, [c_void_p]),
     "dflash_engine_info": (c_void_p, [c_void_p]),
+    "dflash_matrix_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
+    "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
+    "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_request_default": (None, [POINTER(Request)]),
     "dflash_request_check": (c_int, [c_void_p, POINTER(Request)]),
     "dflash_submit": (c_int, [c_void_p, c_int32, POINTER(Request)]),
@@ -360,6 +378,37 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
     """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
     lib = load()
     _check(lib, lib.dflash_check_gguf(_path(path)))
+
+
+def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
+    """From how many rows on the matrix kernel of `device` serves `weights` (a quantized type), 0: there is nothing to choose.
+
+    Sets the count first if `rows` > 0 (what is more than the vector kernel can serve becomes one more than that), for the whole process;
+    0 gives the choice back to the device.
+    """
+    lib = load()
+    count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))
+    _check(lib, count)
+    return count
+
+
+def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> dict[str, Any]:
+    """dflash_tune(): milliseconds of one product by each of a device's two kernels, for 1, 2, ... rows.
+
+    Args:
+        params: fields of `TuneParams` as str or int; what is absent keeps the library's default.
+        progress: called with 0..1; returning False cancels, which is a RequestError.
+    """
+    lib = load()
+    native = TuneParams()
+    lib.dflash_tune_params_default(byref(native))
+    for name, value in params.items():
+        setattr(native, name, value.encode() if isinstance(value, str) else value)
+    status = c_int(Status.OK)
+    callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+    result = lib.dflash_tune(byref(native), callback, None, byref(status))
+    _check(lib, status.value)
+    return dict(_take_json(lib, result))
 
 
 def _path(path: str | os.PathLike[str]) -> bytes:

@@ -28,7 +28,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 2
+#define DFLASH_ABI_VERSION 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -128,6 +128,32 @@ DFLASH_API void            dflash_engine_destroy(dflash_engine * engine);
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2", target_layers,
 // mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
+
+// ---- kernels ------------------------------------------------------------------------------------------------------
+
+// A device may have two kernels for products with quantized weights: a vector kernel for few rows, and a matrix kernel (tiles) for many. From how many rows
+// on the matrix kernel serves is the device's own guess, or what is set here for the whole process: rows > 0 sets it (at most one more than the vector
+// kernel can serve), 0 gives the choice back to the device, < 0 only asks. device, type: ggml's names ("CUDA0", "q4_K").
+// Returns the count in force, 0 if there is nothing to choose, < 0 on error.
+DFLASH_API int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows);
+
+typedef struct dflash_tune_params {
+    const char * device;             // "CPU", "CUDA0", ...
+    const char * type;               // of the weights: "q4_K", "q8_0", ... (a quantized type of ggml, in any case)
+    int32_t  m;                      // columns of the result, 16..2^20
+    int32_t  k;                      // inner positions, a multiple of 256 up to 2^20; m * k at most 2^30
+    int32_t  n_max;                  // times 1..n_max rows, at most 64
+    int32_t  n_threads;              // of a CPU, 0: physical cores
+    int32_t  megabytes;              // of weights that are used in turns: more than the caches hold; at least two weights
+    int32_t  ms;                     // time for each number of rows; three times each kernel at least
+} dflash_tune_params;
+
+DFLASH_API void dflash_tune_params_default(dflash_tune_params * params);
+
+// Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights", "buffer", "rows": the count in force, "rows_max": the
+// greatest that can be set, "vector_ms": [n_max], "matrix_ms": [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel cannot serve.
+// NULL on failure; `status` (may be NULL) says why. Release with dflash_free().
+DFLASH_API char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dflash_local import build, cli, costs, doctor, native, recipe
+from dflash_local import build, cli, costs, doctor, native, recipe, tuning
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import NativeLibraryError
 from dflash_local.finding import Finding, Level, fail, ok, warn, worst
@@ -162,6 +162,83 @@ def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "not measured yet" in look(tmp_path, "-np", "2").text
     assert "every start" in look(tmp_path, "--no-cost-cache").text
     assert look(file).level is Level.WARN  # a file where the folder should be
+
+
+class FakeGpu:
+    """CUDA0 with a vector kernel for up to 8 rows of Q4_K, Q6_K and Q8_0, and a matrix kernel that takes as long as `even` of them."""
+
+    def __init__(self) -> None:
+        self.even = {"q4_K": 4.5, "q6_K": 2.5, "q8_0": 20.0}
+        self.rows: dict[str, int] = {}
+
+    def matrix_rows(self, device: str, weights: str, rows: int = -1) -> int:
+        known = next((name for name in self.even if name.lower() == weights.lower()), "")
+        if device != "CUDA0" or not known:
+            return 0
+        if rows >= 0:
+            self.rows[known] = min(rows, 9)
+        return self.rows.get(known) or 9
+
+    def tune(self, params: dict[str, Any], progress: Any) -> dict[str, Any]:
+        name = next(name for name in self.even if name.lower() == params["type"])
+        one = params["m"] * params["k"] / 1e9
+        return {
+            "type": name,
+            "rows": self.matrix_rows("CUDA0", name),
+            "rows_max": 9,
+            "vector_ms": [n * one if n <= 8 else None for n in range(1, 65)],
+            "matrix_ms": [max(n / 16, 1) * self.even[name] * one for n in range(1, 65)],
+        }
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeGpu:
+    fake = FakeGpu()
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    monkeypatch.setattr(native, "library_info", lambda: {"abi": native.ABI_VERSION, "backends": ["CUDA", "CPU"], "devices": [CPU, GPU]})
+    monkeypatch.setattr(native, "library_path", lambda: tmp_path / "libdflash.so")
+    monkeypatch.setattr(native, "matrix_rows", fake.matrix_rows)
+    monkeypatch.setattr(native, "tune", fake.tune)
+    return fake
+
+
+def test_one_command_tunes_a_gpu(gpu: FakeGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    command = ["doctor", "--tune", "--types", "q4_k,q6_k,q8_0", "--shape", "8b,27b", "--json", str(out)]
+    assert cli.main(command) == 0
+    runs = json.loads(out.read_text())["runs"]
+    assert [(run["device"], run["type"], run["shape"], run["now"], run["measured"]) for run in runs] == [
+        ("CUDA0", weights, shape, 9, rows) for weights, rows in (("q4_K", 5), ("q6_K", 3), ("q8_0", 9)) for shape in ("8b", "27b")
+    ]
+    for run in runs:
+        assert len(run["vector_ms"]) == len(run["matrix_ms"]) == 64 and run["vector_ms"].index(None) == 8 and None not in run["matrix_ms"]
+    printed = capsys.readouterr().out
+    assert "CUDA0 q4_K: matrix kernel from 9 rows on -> from 5 (8b: 5, 27b: 5)" in printed and "     9           -" in printed
+    assert tuning.apply() == {"CUDA0": {"q4_K": 5, "q6_K": 3, "q8_0": 9}} and gpu.rows["q6_K"] == 3
+    assert cli.main([*command[:2], "--types", "q8_0,q5_k"]) == 0  # what was kept stays; now is what is in force
+    assert "one kernel only for q5_k" in capsys.readouterr().out and tuning.read_table()[0]["CUDA0"]["q4_K"] == 5
+
+
+def test_tuned_rows_are_told(gpu: FakeGpu) -> None:
+    def look() -> Finding:
+        (finding,) = doctor.look_at_tuning({"devices": [CPU, GPU]})
+        return finding
+
+    assert look().text == "the defaults of CUDA0; dflash-local doctor --tune measures them here"
+    file = tuning.keep({"CUDA0": {"q8_0": 4}})
+    assert look().text == f"CUDA0 q8_0 from 4; kept in {file}"
+    file.write_text(file.read_text().replace('"build": [', '"build": ["other",'))
+    assert look().level is Level.WARN and "another build" in look().text
+    assert tuning.apply() == {} and gpu.matrix_rows("CUDA0", "q8_0") == 9
+
+
+def test_a_machine_with_one_kernel_has_nothing_to_tune(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu, "even", {})
+    assert list(doctor.look_at_tuning({"devices": [CPU, GPU]})) == []
+    assert cli.main(["doctor", "--tune", "--device", "CPU"]) == 1
+    assert "CPU has nothing to choose" in capsys.readouterr().out
 
 
 def test_worst_and_text() -> None:

@@ -46,6 +46,7 @@ def fields_of(struct: str) -> list[tuple[str, Any]]:
         ("dflash_update", native.Update),
         ("dflash_slot_stats", native.SlotStats),
         ("dflash_tree_rows", native.NativeTreeRows),
+        ("dflash_tune_params", native.TuneParams),
     ],
 )
 def test_struct(struct: str, mirror: type[ctypes.Structure]) -> None:
