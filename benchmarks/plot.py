@@ -23,7 +23,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 
 HERE = Path(__file__).resolve().parent
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#777777"
-PLAIN, OURS = "plain", "dflash-local"
+PLAIN, OURS, STOCK = "plain", "dflash-local", "stock kernels"
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
     "svg.hashsalt": "dflash-local",  # stable ids of clip paths
@@ -156,6 +156,80 @@ def choices(data: Data) -> Figure:
     return figure
 
 
+def roofline(data: Data) -> Figure:
+    """Milliseconds of a pass against its rows, with the most threads: stock, ours and the roofline, a panel per type."""
+    threads, rows = _widest(data)
+    kinds = list(dict.fromkeys(row["type"] for row in rows))
+    figure = Figure((3.4 * len(kinds) + 0.6, 4.4))
+    panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
+    for ax, kind in zip(panels, kinds, strict=True):
+        line = [row for row in rows if row["type"] == kind]
+        widths = [row["n"] for row in line]
+        for key, label, colour, style in (("stock", STOCK, GREY, "-s"), ("our", "ours", BLUE, "-o"), ("roofline", "roofline", RED, "--")):
+            times = [row[f"{key}_ms"] for row in line]
+            ax.plot(widths, times, style, ms=4, color=colour, label=label)
+            if key != "roofline":
+                low, high = zip(*(row[f"{key}_spread"] for row in line), strict=True)
+                ax.fill_between(widths, low, high, color=colour, alpha=0.2, lw=0)
+        _powers_of_two(ax, [n for n in widths if n & (n - 1) == 0])
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(ScalarFormatter())
+        ax.set(xlabel="rows of the pass", title=kind.upper())
+    panels[0].set_ylabel(f"milliseconds per pass, {threads} threads")
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def roofline_classic(data: Data) -> Figure:
+    """The same in the usual form: multiply-adds per second against multiply-adds per byte of weights, with the machine's ceilings."""
+    threads, rows = _widest(data)
+    ceilings = data["ceilings"][str(threads)]
+    figure = Figure((7.4, 5.0))
+    ax = figure.subplots()
+    points: dict[str, list[tuple[float, float, float]]] = {}
+    for row in rows:
+        model = data["models"][row["type"]]
+        macs, n_bytes = row["n"] * sum(model["macs"].values()), sum(model["bytes"].values())
+        points.setdefault(row["type"], []).append((macs / n_bytes, macs / row["stock_ms"] / 1e6, macs / row["our_ms"] / 1e6))
+    first = min(x for line in points.values() for x, *_ in line) / 1.5
+    last = max(x for line in points.values() for x, *_ in line) * 1.5
+    speeds = [*ceilings["read"].items()]
+    for (size, speed), style in zip(sorted(speeds, key=lambda item: int(item[0])), ("-", "--", "-.", ":", ":", ":"), strict=False):
+        ax.plot(
+            [first, ceilings["int8"] / speed],
+            [first * speed, ceilings["int8"]],
+            style,
+            color=RED,
+            lw=1,
+            label=f"{speed:.0f} GB/s over {int(size) / 1e6:.0f} MB",
+        )
+    knee = ceilings["int8"] / max(speed for _, speed in speeds)
+    ax.plot([knee, last], [ceilings["int8"]] * 2, color=RED, lw=1)
+    ax.annotate(
+        f"{ceilings['instruction']}: {ceilings['int8']:.0f}", (last, ceilings["int8"]), ha="right", va="bottom", fontsize=8, color=RED
+    )
+    if ceilings["tile"]:
+        ax.axhline(ceilings["tile"], color=PURPLE, lw=1)
+        ax.annotate(f"AMX tiles: {ceilings['tile']:.0f}", (last, ceilings["tile"]), ha="right", va="bottom", fontsize=8, color=PURPLE)
+    for (kind, line), colour in zip(points.items(), (BLUE, GREEN, ORANGE, SKY, PURPLE, RED, GREY), strict=False):
+        x = [at for at, *_ in line]
+        ax.plot(x, [ours for *_, ours in line], "-o", ms=4, color=colour, label=f"{kind.upper()}, ours")
+        ax.plot(x, [stock for _, stock, _ in line], ":s", ms=3, color=colour, label=f"{kind.upper()}, stock")
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.yaxis.set_major_formatter(ScalarFormatter())
+    ax.set(xlabel="multiply-adds per byte of weights", ylabel=f"10⁹ multiply-adds per second, {threads} threads", xlim=(first, last))
+    ax.legend(fontsize=7, ncols=2)
+    return figure
+
+
+def _widest(data: Data) -> tuple[int, list[Data]]:
+    """The most threads that were measured, and their rows."""
+    threads = max(row["threads"] for row in data["rows"])
+    return threads, [row for row in data["rows"] if row["threads"] == threads]
+
+
 def _powers_of_two(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set_xscale("log", base=2)
     ax.set_xticks(list(ticks))
@@ -171,6 +245,8 @@ FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
     "steps": ("steps", steps),
     "cost_curve": ("steps", cost_curve),
     "choices": ("steps", choices),
+    "roofline": ("verify_cost", roofline),
+    "roofline_classic": ("verify_cost", roofline_classic),
 }
 
 

@@ -164,7 +164,11 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         for (int32_t t = 0; t < n_trees; ++t) {
             add_tree(*slots[t], shapes[t], trees[t].logits != nullptr, trees[t].n_path < trees[t].n_nodes);
         }
+        const int64_t t = llama_time_us();
         process_or_throw("tree_pass");
+        const double ms = (llama_time_us() - t) / 1000.0;
+        times_.verify += ms;
+        times_.step   += ms;
     } catch (...) {
         for (slot * s : slots) {
             s->n_rows = 0;

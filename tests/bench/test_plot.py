@@ -37,6 +37,26 @@ RECORDS: dict[str, Any] = {
         "cost": {time: {"verify": {"1": 9.0, "4": 14.0, "16": 35.0}, "draft": {"4": 3.0, "16": 6.0}} for time in ("at_load", "kept_fresh")},
         "trace": [STEP, {**STEP, "n_nodes": 1, "n_denoised": 0, "reason": "plain decoding is faster"}],
     },
+    "verify_cost": {
+        "ceilings": {
+            "2": {"read": {"240000000": 50.0, "1073741824": 30.0}, "int8": 700.0, "f32": 200.0, "tile": 6000.0, "instruction": "VNNI"}
+        },
+        "models": {kind: {"bytes": {"Q4_0": 240000000}, "macs": {"Q4_0": 400000000}} for kind in ("q4_0", "q8_0")},
+        "rows": [
+            {
+                "type": kind,
+                "threads": 2,
+                "n": n,
+                "stock_ms": 9.0 * n,
+                "our_ms": 5.0 + n,
+                "roofline_ms": 4.0 + n / 2,
+                "stock_spread": [8.0 * n, 10.0 * n],
+                "our_spread": [4.0 + n, 6.0 + n],
+            }
+            for kind in ("q4_0", "q8_0")
+            for n in (1, 3, 4, 64)
+        ],
+    },
 }
 WORDS = {
     "compare_upstream": ["tokens per second", "upstream's best", "Q8_0"],
@@ -45,6 +65,8 @@ WORDS = {
     "steps": ["milliseconds per step", "verify", "64 nodes"],
     "cost_curve": ["milliseconds per pass", "target, by rows of the pass", "after some answers"],
     "choices": ["step of the answer", "plain decoding is faster", "nodes verified, the anchor counted"],
+    "roofline": ["milliseconds per pass, 2 threads", "stock kernels", "Q8_0", "64"],
+    "roofline_classic": ["AMX tiles: 6000", "50 GB/s over 240 MB", "multiply-adds per byte of weights", "Q4_0, stock"],
 }
 
 

@@ -1,0 +1,71 @@
+"""What this machine can do at most, measured by ceilings.cpp, which the system's compiler builds for the CPU that it runs on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from dflash_local.errors import DFlashError
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+MEMORY = 1 << 30  # bytes that no cache holds
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """GB/s by the bytes that are read again and again; 10^9 multiply-adds per second in registers of int8, f32 and AMX tiles (0: none)."""
+
+    read: dict[int, float]
+    int8: float
+    f32: float
+    tile: float
+    instruction: str  # of int8
+
+    @staticmethod
+    def middle(measured: Iterable[Ceilings]) -> Ceilings:
+        """The medians of several measurements."""
+        all_ = list(measured)
+        sizes = sorted({size for one in all_ for size in one.read})
+        read = {size: median(one.read[size] for one in all_ if size in one.read) for size in sizes}
+        int8, f32, tile = (median(getattr(one, name) for one in all_) for name in ("int8", "f32", "tile"))
+        return Ceilings(read, int8, f32, tile, all_[0].instruction)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "read": {str(size): round(speed, 2) for size, speed in self.read.items()}}
+
+
+class Meter:
+    """The program that measures, compiled into `folder`.
+
+    Raises:
+        DFlashError: there is no compiler, or it refuses the program.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+        if not compiler:
+            raise DFlashError("no C++ compiler found to measure the machine's ceilings with", hint="install g++ or clang++, or set CXX")
+        self._program = folder / "ceilings"
+        cpu = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
+        command = [*compiler.split(), "-std=c++17", "-O3", cpu, "-pthread", str(SOURCE), "-o", str(self._program)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise DFlashError(f"{SOURCE.name} does not compile: {done.stderr.strip()[:500]}")
+
+    def measure(self, threads: int, sizes: Iterable[int] = ()) -> Ceilings:
+        """A few seconds. `sizes`: how many bytes to read, beside MEMORY."""
+        argv = [str(self._program), str(threads), *map(str, sorted({MEMORY, *sizes}))]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise DFlashError(f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}")
+        found = json.loads(done.stdout)
+        read = {int(size): speed for size, speed in found["read"].items()}
+        return Ceilings(read, found["int8"], found["f32"], found["tile"], found["instruction"])

@@ -1,0 +1,130 @@
+"""Stock kernels and ours, each in a process of its own: the same library and the same file, told apart by switches in the environment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.systems import IDLE_CPU_LIMIT, SETTLE
+from dflash_local.engine import Engine, TreeRows
+from dflash_local.errors import DFlashError
+from dflash_local.native import BUILD_HINT, MAX_NODES
+
+Processes = dict[str, ProcessPoolExecutor]
+STOCK, OURS = "stock", "ours"
+NAMES = (STOCK, OURS)
+# Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment says: DFLASH_PANELS=avx2
+# measures the kernels of that instruction set alone.
+SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE")
+
+_open: list[Engine] = []  # in a child: the engine, if there is one
+
+
+@contextmanager
+def processes() -> Iterator[Processes]:
+    """One process per name, for `submit` of the functions below. They live until the end, and sleep unless they are given work."""
+    with ExitStack() as stack:
+        spawn = multiprocessing.get_context("spawn")
+        yield {name: stack.enter_context(ProcessPoolExecutor(1, spawn, _switch, (name,))) for name in NAMES}
+
+
+def _switch(name: str) -> None:
+    if name == STOCK:
+        os.environ |= dict.fromkeys(SWITCHES, "0")
+
+
+def switched() -> str:
+    """What the environment says about ours, as words before a command."""
+    return "".join(f"{switch}={os.environ[switch]} " for switch in SWITCHES if switch in os.environ)
+
+
+def open_all(both: Processes, path: Path, threads: int, n_ctx: int, cells: int = 0) -> None:
+    """Load a target everywhere in place of the one before; `cells`: tokens that its cache holds from then on.
+
+    Raises:
+        DFlashError: a process that has nothing to do uses the CPU, so measuring beside it would not be fair.
+    """
+    for process in both.values():
+        process.submit(_load, path, threads, n_ctx, cells).result()
+    time.sleep(0.2)
+    before = {name: process.submit(time.process_time).result() for name, process in both.items()}
+    time.sleep(0.5)
+    for name, process in both.items():
+        if (idle := (process.submit(time.process_time).result() - before[name]) / 0.5) > IDLE_CPU_LIMIT:
+            raise DFlashError(f"the process with {name} kernels uses {idle:.0%} of a core while it is idle", hint="unset OMP_WAIT_POLICY")
+
+
+def close_all(both: Processes) -> None:
+    """Free the targets."""
+    for process in both.values():
+        process.submit(_unload).result()
+
+
+def _unload() -> None:
+    while _open:
+        _open.pop().close()
+
+
+def _load(path: Path, threads: int, n_ctx: int, cells: int) -> None:
+    _unload()
+    _open.append(Engine(path, n_ctx=n_ctx, n_threads=threads, warmup=False, cost_cache=False))
+    if cells:
+        _open[0].tree_pass([_chain(cells, keep=True, want_logits=False)])
+
+
+def _chain(rows: int, keep: bool, want_logits: bool) -> TreeRows:
+    vocab = _open[0].n_vocab
+    return TreeRows(0, [i * 7919 % vocab for i in range(rows)], range(-1, rows - 1), range(rows) if keep else (), want_logits)
+
+
+def pass_times(rows: int, seconds: float) -> list[float]:
+    """In a child: milliseconds of passes of `rows` rows over the cells there are, at least two, and as many as fit `seconds`.
+
+    Up to 64 rows are verified: all of them get logits. More are a chunk of a prompt: only the last does. A pass is llama.cpp's, from
+    handing over the batch until the logits lie in memory; before it a first one, which is not counted, builds its graph and reads the
+    weights once.
+    """
+    time.sleep(SETTLE)
+    engine = _open[0]
+    chain = _chain(rows, keep=False, want_logits=rows <= MAX_NODES)
+    found: list[float] = []
+    while len(found) < 3 or sum(found[1:]) < 1e3 * seconds:
+        before = engine.stats()["t_verify_ms"]
+        engine.tree_pass([chain])
+        found.append(engine.stats()["t_verify_ms"] - before)
+        if not found[-1]:
+            raise DFlashError("this libdflash does not time such passes", hint=BUILD_HINT)
+    return found[1:]
+
+
+def surprise(tokens: list[int], window: int, width: int) -> np.ndarray:
+    """In a child: -log p(token | those before it in its window) of every token but the first of a window, float64.
+
+    Windows of `window` tokens begin with nothing before them and are read `width` rows a pass.
+    """
+    engine = _open[0]
+    found = []
+    for first in range(0, len(tokens), window):
+        part = tokens[first : first + window]
+        engine.slot_clear(0)
+        for at in range(0, len(part) - 1, width):
+            rows = part[at : min(at + width, len(part) - 1)]
+            (logits,) = engine.tree_pass([TreeRows(0, rows, range(-1, len(rows) - 1), range(len(rows)))])
+            assert logits is not None
+            wide = logits.astype(np.float64)
+            top = wide.max(axis=1)
+            log_sum = top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
+            found.append(log_sum - wide[np.arange(len(rows)), part[at + 1 : at + 1 + len(rows)]])
+    return np.concatenate(found)
+
+
+def tokenize(text: str) -> list[int]:
+    """In a child: the target's tokens of `text`."""
+    return _open[0].tokenize(text, add_special=False)

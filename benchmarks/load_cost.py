@@ -1,0 +1,142 @@
+"""What a repacked layout costs: time to load a target and memory once it is loaded, ours, stock's and without any repacking.
+
+Usage: python benchmarks/load_cost.py [--shapes 0.6b,4b] [--types q4_0,q4_k_m,q8_0] [--json OUT]
+
+Each load is a process of its own, from the call until a first pass of two rows is done: a file that is memory-mapped is read by its first
+pass. Cold: the file's pages were dropped from the page cache before. `ours` puts weights into panels, `stock` repacks as ggml does for this
+CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that every weight stays in the file. Memory is what the load
+added: of the process's own (anonymous) and of the file's pages, which the system shares between processes and can take back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import kernels, record, targets
+from benchmarks.verify_cost import Commas
+from dflash_local import native
+from dflash_local.engine import Engine
+from dflash_local.machine import this_machine
+
+MAPPED = "mapped"
+HOWS = (kernels.OURS, kernels.STOCK, MAPPED)
+MIB = 2**20
+
+
+def memory() -> dict[str, int]:
+    """Bytes of this process by /proc/self/status' names."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return {key: int(value) * 1024 for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", status, re.M)}
+
+
+def from_disk() -> int:
+    """Bytes that this process has fetched from a disk."""
+    return int(Path("/proc/self/io").read_text(encoding="ascii").split("read_bytes: ")[1].split()[0])
+
+
+def load(path: Path, how: str, threads: int) -> dict[str, float]:
+    """In a child: load once."""
+    native.load()
+    before, read, start = memory(), from_disk(), time.perf_counter()
+    if how == MAPPED:
+        keep: Any = _load_mapped(path, threads)
+    else:
+        keep = Engine(path, n_ctx=512, n_threads=threads, warmup=False, cost_cache=False)
+    seconds, after = time.perf_counter() - start, memory()
+    found = {"seconds": seconds, "from_disk": from_disk() - read, "peak": after["VmHWM"] - before["VmRSS"]}
+    found |= {"own": after["RssAnon"] - before["RssAnon"], "file": after["RssFile"] - before["RssFile"]}
+    if isinstance(keep, Engine):
+        keep.close()
+    return found
+
+
+def _load_mapped(path: Path, threads: int) -> Any:
+    import llama_cpp as llama
+
+    silent = llama.llama_log_callback(lambda level, text, user: None)
+    llama.llama_log_set(silent, None)
+    llama.llama_backend_init()
+    model_params, params = llama.llama_model_default_params(), llama.llama_context_default_params()
+    model_params.use_extra_bufts = False
+    params.n_ctx, params.n_threads, params.n_threads_batch = 512, threads, threads
+    model = llama.llama_model_load_from_file(str(path).encode(), model_params)
+    context = llama.llama_init_from_model(model, params)
+    batch = llama.llama_batch_get_one((llama.llama_token * 2)(1, 2), 2)
+    if llama.llama_decode(context, batch):
+        raise RuntimeError(f"{path.name}: a first pass failed")
+    return model, context, silent
+
+
+def forget(path: Path) -> None:
+    """Drop the file from the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(path: Path, how: str, threads: int, cold: bool) -> dict[str, float]:
+    """One load in a new process."""
+    if cold:
+        forget(path)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), kernels._switch, (how,)) as child:
+        return child.submit(load, path, how, threads).result()
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """A line per target and way."""
+    lines = []
+    for row in found["rows"]:
+        sizes = [f"{row[key] / MIB:.0f}" for key in ("own", "file", "peak")]
+        first = [row["shape"], row["type"].upper(), f"{row['file_bytes'] / MIB:.0f}"] if row["how"] == HOWS[0] else ["", "", ""]
+        lines.append([*first, row["how"], f"{row['cold_seconds']:.2f}", f"{row['warm_seconds']:.2f}", *sizes])
+    head = ["shape", "type", "file, MiB", "", "cold, s", "warm, s", "own, MiB", "of the file, MiB", "peak, MiB"]
+    return f"{record.table(head, lines)}\n\n{found['machine_name']}. `{found['command']}`\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ap.add_argument("--shapes", type=lambda text: Commas(text.split(",")), default=Commas(("0.6b", "4b")), metavar="A,B")
+    ap.add_argument(
+        "--types", type=Commas.types, default=Commas(("q4_0", "q4_k_m", "q8_0")), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+    )
+    ap.add_argument("--threads", type=int, default=2, metavar="N")
+    ap.add_argument("--repeats", type=int, default=3, metavar="N", help="loads of each kind")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
+    ap.add_argument("--json", type=Path, default=record.RESULTS / "load_cost.json", metavar="OUT", help="writes OUT and beside it a .md")
+    args = ap.parse_args(argv)
+    if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
+        ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")
+    found = record.environment(ap, args) | {"machine_name": str(this_machine()), "rows": []}
+    for shape in args.shapes:
+        for kind in args.types:
+            path = targets.make(args.work, shape, kind)
+            for how in HOWS:
+                cold = [measure(path, how, args.threads, cold=True) for _ in range(args.repeats)]
+                warm = [measure(path, how, args.threads, cold=False) for _ in range(args.repeats)]
+                row = {"shape": shape, "type": kind, "how": how, "file_bytes": path.stat().st_size}
+                row |= {
+                    f"{name}_seconds": round(median(one["seconds"] for one in loads), 3) for name, loads in (("cold", cold), ("warm", warm))
+                }
+                row |= {key: int(median(one[key] for one in warm)) for key in ("own", "file", "peak")}
+                row["cold_from_disk"] = int(median(one["from_disk"] for one in cold))
+                found["rows"].append(row)
+                record.say(str(row))
+                record.save(args.json, found, markdown(found))
+    print(markdown(found))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,101 @@
+"""Perplexity of a fixed text with stock kernels and with ours, in narrow and wide passes.
+
+Usage: python benchmarks/perplexity.py [--shape pocket] [--types q4_0,...] [--widths 1,32] [--json OUT]
+
+The text (perplexity.txt, some 10,000 tokens of the kind that the pocket model was trained on) is read in windows of WINDOW tokens, each
+with nothing before it; a width is how many rows a pass has. Stock and ours are the same library and file in two processes. Perplexity is
+exp of the mean of -log p(token), with the probabilities computed in float64 from the logits. The text is easy for this model, so the mean
+absolute difference of -log p per token tells more: how far ours is from stock, beside how far the type is from F16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import kernels, record, targets
+from benchmarks.kernels import OURS, STOCK
+from benchmarks.verify_cost import Commas
+from dflash_local.machine import this_machine
+
+TEXT = record.HERE / "perplexity.txt"
+WINDOW = 512
+TYPES = ("q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq4_nl", "mxfp4", "f16", "bf16")
+
+
+def same(stock: float, ours: float) -> bool:
+    """Whether they differ by less than half a unit of the fourth digit."""
+    return abs(ours - stock) < 0.5 * 10 ** (math.floor(math.log10(stock)) - 3)
+
+
+def surprises(both: kernels.Processes, path: Path, text: str, widths: Sequence[int], threads: int) -> dict[int, dict[str, np.ndarray]]:
+    """-log p of every token, by width and process."""
+    kernels.open_all(both, path, threads, n_ctx=WINDOW)
+    tokens = both[STOCK].submit(kernels.tokenize, text).result()
+    found = {n: {name: both[name].submit(kernels.surprise, tokens, WINDOW, n).result() for name in kernels.NAMES} for n in widths}
+    kernels.close_all(both)
+    return found
+
+
+def row(kind: str, width: int, by_name: dict[str, np.ndarray], f16: np.ndarray) -> dict[str, Any]:
+    """Perplexities, and mean absolute differences of -log p per token: ours from stock, and the type from F16 (both stock)."""
+    stock, ours = by_name[STOCK], by_name[OURS]
+    perplexity = {name: round(float(np.exp(values.mean())), 6) for name, values in by_name.items()}
+    return {
+        "type": kind,
+        "width": width,
+        **perplexity,
+        "same": same(*perplexity.values()),
+        "ours_from_stock": round(float(np.abs(ours - stock).mean()), 6),
+        "stock_from_f16": round(float(np.abs(stock - f16).mean()), 6),
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """A line per type: stock and ours by width, and the differences per token at the widest."""
+    widths = sorted({row["width"] for row in found["rows"]})
+    lines = []
+    for kind in dict.fromkeys(row["type"] for row in found["rows"]):
+        rows = sorted((row for row in found["rows"] if row["type"] == kind), key=lambda row: row["width"])
+        figures = [f"{row[name]:.5f}" for row in rows for name in kernels.NAMES]
+        yes = "yes" if all(row["same"] for row in rows) else "**no**"
+        lines.append([kind.upper(), *figures, yes, f"{rows[-1]['ours_from_stock']:.5f}", f"{rows[-1]['stock_from_f16']:.5f}"])
+    names = [f"{name}, {n} row{'s' if n > 1 else ''}" for n in widths for name in kernels.NAMES]
+    head = ["type", *names, "same to four digits", "per token: ours from stock", "type from F16"]
+    return f"{record.table(head, lines)}\n\n{found['tokens']} tokens. {found['machine_name']}. `{found['command']}`\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ap.add_argument("--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to")
+    ap.add_argument("--types", type=Commas.types, default=Commas(TYPES), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}")
+    ap.add_argument("--widths", type=Commas.numbers, default=Commas((1, 32)), metavar="N,M", help="rows of a pass, at most 64")
+    ap.add_argument("--threads", type=int, default=2, metavar="N")
+    ap.add_argument("--letters", type=int, metavar="N", help="of the text (default: all of it)")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
+    ap.add_argument("--json", type=Path, default=record.RESULTS / "perplexity.json", metavar="OUT", help="writes OUT and beside it a .md")
+    args = ap.parse_args(argv)
+    text = TEXT.read_text(encoding="utf-8")[: args.letters]
+    found = record.environment(ap, args) | {"machine_name": str(this_machine()), "tokens": 0, "rows": []}
+    with kernels.processes() as both:
+        f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[args.widths[-1]][STOCK]
+        found["tokens"] = len(f16)
+        for kind in args.types:
+            by_width = surprises(both, targets.make(args.work, args.shape, kind), text, args.widths, args.threads)
+            found["rows"] += [row(kind, width, by_name, f16) for width, by_name in by_width.items()]
+            record.say(f"{kind}: {found['rows'][-1]}")
+            record.save(args.json, found, markdown(found))
+    print(markdown(found))
+    return int(not all(row["same"] for row in found["rows"]))
+
+
+if __name__ == "__main__":
+    record.run(main)

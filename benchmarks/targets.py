@@ -1,0 +1,98 @@
+"""Targets of any type: those of the inflated pairs, and for other types or the pocket model itself files made once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from gguf import GGUFReader, LlamaFileType, ReaderTensor
+
+from benchmarks import pairs
+from dflash_local import native, quantizer
+from dflash_local.convert.gguf_metadata import read_metadata, u32
+from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.inflate import SHAPES as ALL_SHAPES
+from dflash_local.inflate import TYPES as PAIR_TYPES
+from dflash_local.upstream import cache_dir, sha256
+
+POCKET = "pocket"  # in place of a shape: the pocket target as it is
+SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
+MXFP4 = "mxfp4"  # llama-quantize makes only experts of it
+TYPES = (*PAIR_TYPES, "bf16", "q4_k_s", "q5_k_m", "q6_k", "iq4_nl", MXFP4)
+_ROWS = 4096  # quantized at once
+
+
+def make(work: Path | None, shape: str, ftype: str) -> Path:
+    """The target in `shape`, one of SHAPES, as `ftype`, one of TYPES; found again in `work` (None: the cache)."""
+    if shape != POCKET and ftype in PAIR_TYPES:
+        return pairs.make(work, shape, ftype, "dflash").target
+    source = bundled_pair().target if shape == POCKET else make(work, shape, "f16")
+    if ftype == "f16":
+        return source
+    root = work or cache_dir() / "benchmarks"
+    code = Path(__file__).read_bytes() + Path(quantizer.__file__).read_bytes()
+    key = hashlib.sha256(code + (sha256(source) if shape == POCKET else source.parent.name).encode()).hexdigest()[:12]
+    path = root / f"{shape}-{ftype}-target-{key}.gguf"
+    if not path.is_file():
+        root.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=root) as scratch:
+            unfinished = Path(scratch) / path.name
+            (_all_mxfp4 if ftype == MXFP4 else partial(native.quantize, ftype=ftype))(source, unfinished)
+            unfinished.rename(path)
+    return path
+
+
+def _all_mxfp4(source: Path, path: Path) -> None:
+    """Every matrix of the f16 file `source` as MXFP4; what is no matrix stays."""
+
+    def output(tensor: ReaderTensor) -> OutputTensor:
+        shape = tuple(int(size) for size in reversed(tensor.shape))
+        if tensor.tensor_type != Type.F16:
+            return OutputTensor(tensor.name, shape, tensor.tensor_type, lambda: iter([tensor.data]))
+
+        def chunks() -> Iterator[np.ndarray]:
+            for first in range(0, shape[0], _ROWS):
+                yield quantizer._quantize(Type.MXFP4, tensor.data[first : first + _ROWS])
+
+        return OutputTensor(tensor.name, shape, Type.MXFP4, chunks)
+
+    metadata = read_metadata(source) | {"general.file_type": u32(LlamaFileType.MOSTLY_MXFP4_MOE)}
+    write_gguf(path, metadata, [output(tensor) for tensor in GGUFReader(source).tensors], lambda name, n_bytes: None)
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """What the matrix products of a pass read and compute: bytes as the file stores them and multiply-adds of one row, by type.
+
+    `kv_bytes` and `kv_macs`: what attention reads of the KV cache (f16), and multiplies for one row, per cell.
+    """
+
+    n_bytes: dict[str, int]
+    macs: dict[str, int]
+    kv_bytes: int
+    kv_macs: int
+
+    @staticmethod
+    def of(path: Path) -> Matrices:
+        """Of a qwen3 target. The token embedding is read a row at a time; it counts only where it is the head too."""
+        tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+        head = "output.weight" if "output.weight" in tensors else "token_embd.weight"
+        found = Matrices({}, {}, 0, 0)
+        for name, tensor in tensors.items():
+            if len(tensor.shape) == 2 and (name == head or name.startswith("blk.")):
+                kind = tensor.tensor_type.name
+                found.n_bytes[kind] = found.n_bytes.get(kind, 0) + int(tensor.n_bytes)
+                found.macs[kind] = found.macs.get(kind, 0) + int(np.prod(tensor.shape))
+        value = {
+            key: int(read_metadata(path)[f"qwen3.{key}"].data)
+            for key in ("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length")
+        }
+        layers, heads, heads_kv, size = value.values()
+        return replace(found, kv_bytes=layers * heads_kv * size * 2 * 2, kv_macs=layers * heads * size * 2)

@@ -1,0 +1,210 @@
+"""What a target pass of n rows costs: stock kernels against ours, and the least that this machine could take (the roofline).
+
+Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --json OUT [--threads 1,2] [--rows 1,2,3,4,...] [--repeats 5]
+       python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without measuring anything
+
+Stock and ours are the same library and the same file in two processes, and take turns; the one that waits sleeps. A pass is what
+llama.cpp does between being handed a batch and its logits lying in memory, over --context cells of K and V: up to 64 rows as a verify
+pass, with logits for all of them; more as a chunk of a prompt, with logits for the last. The engine's own work around it is not in it.
+
+The roofline of a pass is the larger of two times. Reading: the bytes of all its weight matrices, as the file stores them, at the speed
+at which the same threads read so much memory again and again. Computing: a multiply-add per weight and row, at the rate of int8
+multiply-adds in registers (of f32 for float weights). Attention, norms and the activations' quantization are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import kernels, record, systems, targets
+from benchmarks.ceilings import MEMORY, Ceilings, Meter
+from benchmarks.kernels import OURS, STOCK
+from benchmarks.targets import Matrices
+from dflash_local.machine import this_machine
+
+SECONDS = 0.15  # of passes, a turn
+Row = dict[str, Any]
+FLOATS = ("F16", "BF16", "F32")
+
+
+class Commas(tuple[Any, ...]):
+    """An option like 1,2,4."""
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self))
+
+    @classmethod
+    def numbers(cls, text: str) -> Commas:
+        """Positive integers."""
+        found = cls(int(word) for word in text.split(","))
+        if min(found) < 1:
+            raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
+        return found
+
+    @classmethod
+    def types(cls, text: str) -> Commas:
+        """Types of `targets`."""
+        found = cls(text.lower().split(","))
+        if wrong := [word for word in found if word not in targets.TYPES]:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
+        return found
+
+
+def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, float]:
+    """Milliseconds of a pass: (reading, computing)."""
+    n_bytes = sum(matrices.n_bytes.values())
+    # A set that a cache can hold is read faster; the speed for that size is the higher of the two, so the harder to reach.
+    speed = max(speed for size, speed in ceilings.read.items() if size in (n_bytes, MEMORY))
+    seconds = sum(macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8)) for kind, macs in matrices.macs.items())
+    return n_bytes / speed / 1e6, 1e3 * seconds
+
+
+def cell(kind: str, threads: int, rows: int, times: Mapping[str, Sequence[float]], bound: tuple[float, float]) -> dict[str, Any]:
+    """A line of the result: medians over all passes, and between which times the middle half of them lies."""
+    found: dict[str, Any] = {"type": kind, "threads": threads, "n": rows}
+    for key, name in (("stock", STOCK), ("our", OURS)):
+        found[f"{key}_ms"] = round(median(times[name]), 3)
+    found |= {"roofline_ms": round(max(bound), 3), "bound": "reading" if bound[0] >= bound[1] else "computing"}
+    for key, name in (("stock", STOCK), ("our", OURS)):
+        low, _, high = quantiles(times[name], n=4, method="inclusive")
+        found[f"{key}_spread"] = [round(low, 3), round(high, 3)]
+    return found
+
+
+def measure(
+    both: kernels.Processes, path: Path, threads: int, widths: Sequence[int], context: int, repeats: int
+) -> dict[int, dict[str, list[float]]]:
+    """Milliseconds of passes by width and process; all widths are measured in every repeat."""
+    kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths)) // 256) * 256, cells=context)
+    found: dict[int, dict[str, list[float]]] = {n: {name: [] for name in kernels.NAMES} for n in widths}
+    for repeat in range(repeats):
+        for i, n in enumerate(widths):
+            for name in systems.order(kernels.NAMES, repeat + i):
+                found[n][name] += both[name].submit(kernels.pass_times, n, SECONDS).result()
+    kernels.close_all(both)
+    return found
+
+
+def ms(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %"
+
+
+LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("stock", lambda row: ms(row["stock_ms"])),
+    ("**ours**", lambda row: f"**{ms(row['our_ms'])}**"),
+    ("roofline", lambda row: ms(row["roofline_ms"])),
+    ("stock of roofline", lambda row: percent(row["roofline_ms"], row["stock_ms"])),
+    ("ours of roofline", lambda row: percent(row["roofline_ms"], row["our_ms"])),
+    ("stock / ours", lambda row: f"{row['stock_ms'] / row['our_ms']:.2f}"),
+)
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """For each number of threads a table with the lines of LINES per type; then what it was measured against."""
+    lines = []
+    models = found["models"]
+    for threads, ceilings in found["ceilings"].items():
+        rows = [row for row in found["rows"] if row["threads"] == int(threads)]
+        if not rows:
+            continue
+        widths = sorted({row["n"] for row in rows})
+        body = []
+        for kind in dict.fromkeys(row["type"] for row in rows):
+            at = {row["n"]: row for row in rows if row["type"] == kind}
+            for title, text in LINES:
+                body.append([kind.upper() if title == "stock" else "", title, *(text(at[n]) if n in at else "" for n in widths)])
+        plural = "s" if int(threads) > 1 else ""
+        read = ", ".join(
+            f"{speed:.0f} GB/s over {int(size) / 1e6:.0f} MB"
+            for size, speed in sorted(ceilings["read"].items(), key=lambda item: int(item[0]))
+        )
+        tile = f"; {ceilings['tile']:.0f} · 10⁹ with AMX tiles" if ceilings["tile"] else ""
+        lines += [
+            f"{threads} thread{plural}, milliseconds by rows of the pass:",
+            "",
+            record.table(["", "", *map(str, widths)], body),
+            "",
+            f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ of int8 "
+            f"({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
+            "",
+        ]
+    for kind, model in models.items():
+        n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
+        matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])}), {macs / 1e6:.0f} · 10⁶ multiply-adds per row"
+        share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
+        lines.append(f"{kind.upper()}: {matrices}. Attention over {found['context']} cells, which the roofline leaves out, {share}.")
+    return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
+    ap.add_argument(
+        "--types", type=Commas.types, default=Commas(("q4_0", "q4_k_m", "q8_0")), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+    )
+    ap.add_argument("--threads", type=Commas.numbers, default=Commas((1, 2)), metavar="N,M")
+    ap.add_argument(
+        "--rows", type=Commas.numbers, default=Commas((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512)), metavar="N,M", help="of a pass"
+    )
+    ap.add_argument("--context", type=int, default=256, metavar="N", help="cells that every pass attends to, beside its own")
+    ap.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of stock and of ours at every width")
+    ap.add_argument("--json", type=Path, default=record.RESULTS / "verify_cost.json", metavar="OUT", help="writes OUT and beside it a .md")
+    ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
+    args = ap.parse_args(argv)
+    if args.md:
+        if not (found := record.load(args.json)):
+            ap.error(f"--md: {args.json} is not there")
+        record.save(args.json, found, markdown(found))
+        print(markdown(found))
+        return 0
+    found = record.environment(ap, args)
+    found["command"] = kernels.switched() + found["command"]
+    found |= {"machine_name": str(this_machine()), "context": args.context, "ceilings": {}, "models": {}, "rows": []}
+    files = {kind: targets.make(args.work, args.shape, kind) for kind in args.types}
+    weights = {kind: Matrices.of(path) for kind, path in files.items()}
+    sizes = {sum(matrices.n_bytes.values()) for matrices in weights.values()}
+    for kind, matrices in weights.items():
+        found["models"][kind] = {
+            "bytes": matrices.n_bytes,
+            "macs": matrices.macs,
+            "attention": {"bytes": args.context * matrices.kv_bytes, "macs": args.context * matrices.kv_macs},
+        }
+    with TemporaryDirectory() as folder, kernels.processes() as both:
+        meter = Meter(Path(folder))
+        for threads in args.threads:
+            measured = [meter.measure(threads, sizes)]
+            cells: dict[str, dict[int, dict[str, list[float]]]] = {}
+            for kind, path in files.items():
+                cells[kind] = measure(both, path, threads, args.rows, args.context, args.repeats)
+                measured.append(meter.measure(threads, sizes))
+                ceilings = Ceilings.middle(measured)
+                found["ceilings"][str(threads)] = ceilings.to_json()
+                found["rows"] = [row for row in found["rows"] if row["threads"] != threads] + [
+                    cell(kind, threads, n, times, roofline(weights[kind], ceilings, n))
+                    for kind, widths in cells.items()
+                    for n, times in widths.items()
+                ]
+                record.save(args.json, found, markdown(found))
+                record.say(
+                    f"{kind}, {threads} threads: "
+                    + ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in cells[kind].items())
+                )
+    print(markdown(found))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)
