@@ -83,6 +83,8 @@ struct scale_q8_K {         // of 256
 
 size_t row_bytes(ggml_type type, int64_t k);
 void   row_quantize(ggml_type type, const float * x, void * row, int64_t k);
+// The same by this CPU's own code; false where there is none. zero: the weight that stands for 0.
+bool   row_quantize_here(ggml_type type, int zero, const float * x, void * row, int64_t k);
 
 // out[r][16 * p + c] for panels [p0, p1) and rows [0, n): `rows` are row_bytes() apart, out's rows out_stride floats.
 // A result is a function of its row and its column alone: whatever else is computed beside it, its operations are the same.

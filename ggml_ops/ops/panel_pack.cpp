@@ -179,10 +179,14 @@ template <class Block, class Scale> void quantize(ggml_type type, int block, int
 }  // namespace
 
 void row_quantize(ggml_type type, const float * x, void * row, int64_t k) {
+    const int zero = type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128;
+    if (row_quantize_here(type, zero, x, row, k)) {
+        return;
+    }
     if (panel_block(type) == QK_K) {
         quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, x, row, k);
     } else {
-        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128, x, row, k);
+        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, zero, x, row, k);
     }
 }
 

@@ -32,8 +32,40 @@ static void test_tiles_of_others() {
 #endif
 }
 
+// Activations are quantized as ggml does it, bit for bit: also ties, several greatest values of either sign, zeros.
+static void test_rows() {
+    constexpr int64_t k = 512;
+    std::mt19937 rng(2);
+    std::normal_distribution<float> normal;
+    for (int turn = 0; turn < 200; ++turn) {
+        std::vector<float> x(k);
+        for (float & v : x) { v = turn % 4 == 0 ? (float) ((int) (rng() % 255) - 127) / 2 : turn % 4 == 1 ? (rng() % 2 ? 1.0f : -1.0f) : normal(rng) * (rng() % 30 ? 1.0f : 20.0f); }
+        if (turn % 8 == 3) { std::fill(x.begin(), x.begin() + 256, 0.0f); }
+        std::vector<block_q8_0> small(k / 32);
+        std::vector<block_q8_K> large(k / 256);
+        ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float(x.data(), small.data(), k);
+        ggml_get_type_traits_cpu(GGML_TYPE_Q8_K)->from_float(x.data(), large.data(), k);
+        std::vector<char> row(std::max(row_bytes(GGML_TYPE_Q4_0, k), row_bytes(GGML_TYPE_Q4_K, k)));
+        row_quantize(GGML_TYPE_Q4_0, x.data(), row.data(), k);
+        const scale_q8_0 * s = (const scale_q8_0 *) (row.data() + k);
+        for (int64_t b = 0; b < k / 32; ++b) {
+            int sum = 0;
+            for (int i = 0; i < 32; ++i) { sum += small[b].qs[i]; }
+            CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) && s[b].offset == -8 * sum);
+        }
+        row_quantize(GGML_TYPE_Q4_K, x.data(), row.data(), k);
+        const scale_q8_K * l = (const scale_q8_K *) (row.data() + k);
+        for (int64_t b = 0; b < k / 256; ++b) {
+            CHECK(std::memcmp(row.data() + 256 * b, large[b].qs, 256) == 0 && l[b].d == large[b].d);
+            for (int i = 0; i < 16 && large[b].d != 0; ++i) { CHECK(l[b].sums[i] == large[b].bsums[i]); }
+            for (int i = 0; i < 8; ++i) { CHECK(l[b].pairs[i] == l[b].sums[2 * i] + l[b].sums[2 * i + 1]); }
+        }
+    }
+}
+
 int main() {
     ggml_cpu_init();
+    test_rows();
     test_tiles_of_others();
     std::mt19937 rng(1);
     std::normal_distribution<float> normal;

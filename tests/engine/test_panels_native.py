@@ -26,7 +26,7 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
 
 def build(repo: Path, folder: Path, name: str, *flags: str) -> Path:
     """A native program with the kernels, linked to the ggml that lies beside libdflash."""
-    sources = [f"tests/{name}.cpp", "ops/panel_pack.cpp", "ops/panel_choice.cpp", "ops/panel_x86.cpp", "ops/panel_amx.cpp"]
+    sources = [f"tests/{name}.cpp", "ops/panel_pack.cpp", "ops/panel_choice.cpp", "ops/panel_x86.cpp", "ops/panel_amx.cpp", "ops/row_x86.cpp"]
     include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     return compile_program(repo, folder, sources, include, ["ggml-cpu", "ggml-base"], *flags)
 
