@@ -20,7 +20,6 @@ using json = nlohmann::ordered_json;
 
 namespace {
 
-<<<<<<< HEAD
 constexpr int32_t SAMPLE_ROWS    = 64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
 constexpr int32_t MOST_WEIGHTS   = 64;
 constexpr int     MOST_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
@@ -37,11 +36,6 @@ const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
     }();
     return own;
 }
-=======
-constexpr int32_t SAMPLE_ROWS = 64;    // of a weight that are quantized; the others repeat them, which no kernel can tell
-constexpr int32_t MOST_WEIGHTS = 64;
-constexpr size_t  LEAST_REPEATS = 3, MOST_REPEATS = 25;
->>>>>>> eae2b0b (wip)
 
 ggml_type quantized_type(const std::string & name) {
     const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
@@ -219,7 +213,6 @@ matrix_rows::matrix_rows(const char * device, const char * type) : device_(ggml_
     while (ggml_backend_reg_dev_get(reg, index_) != device_) {
         ++index_;
     }
-<<<<<<< HEAD
     gpu_rows_      = find<int(int, ggml_type, int)>(device_, "dflash_matrix_rows");
     tile_rows_     = find<int(ggml_type)>(device_, "dflash_tile_rows");
     set_tile_rows_ = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
@@ -238,9 +231,6 @@ void matrix_rows::set(int rows) const {
     } else if (set_tile_rows_ && get() > 0) {
         set_tile_rows_(type_, rows > 0 ? std::min(rows, MOST_TILE_ROWS) : own_tile_rows(tile_rows_)[type_]);
     }
-=======
-    call_ = find<int(int, ggml_type, int)>(device_, "dflash_matrix_rows");
->>>>>>> eae2b0b (wip)
 }
 
 std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {

@@ -19,21 +19,14 @@ class matrix_rows {
     matrix_rows(const char * device, const char * type);
 
     // 0: the device has one kernel for the type, or no way to choose.
-<<<<<<< HEAD
     int get() const;
     // More than the vector kernel can serve becomes one row more than it can; 0 gives the choice back to the device.
     void set(int rows) const;
-=======
-    int  get() const { return call_ ? call_(index_, type_, -1) : 0; }
-    // More than the vector kernel can serve becomes one row more than it can; 0 gives the choice back to the device.
-    void set(int rows) const { if (call_) { call_(index_, type_, rows); } }
->>>>>>> eae2b0b (wip)
 
     ggml_backend_dev_t device() const { return device_; }
     ggml_type          type()   const { return type_; }
 
   private:
-<<<<<<< HEAD
     ggml_backend_dev_t device_;
     ggml_type          type_;
     int                index_ = 0;   // of the device in its registry
@@ -41,12 +34,6 @@ class matrix_rows {
     int  (*gpu_rows_)(int device, ggml_type type, int rows) = nullptr;
     int  (*tile_rows_)(ggml_type type)                      = nullptr;
     void (*set_tile_rows_)(ggml_type type, int rows)        = nullptr;
-=======
-    int (*call_)(int device, ggml_type type, int rows) = nullptr;   // ggml_ops/ops/matrix_rows.h
-    int                index_ = 0;
-    ggml_backend_dev_t device_;
-    ggml_type          type_;
->>>>>>> eae2b0b (wip)
 };
 
 // dflash_tune()'s JSON. Throws status_error.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from dflash_local import Engine, cli, costs, native, tuning
 from dflash_local.errors import RequestError
+from tests.engine.native_program import compile_program
 
 SMALL = {"m": 512, "k": 1024, "megabytes": 8, "ms": 5}
 
@@ -31,6 +34,8 @@ def own() -> Iterator[int]:
 def test_rows_are_set_and_given_back(own: int) -> None:
     assert [native.matrix_rows("CPU", "Q4_K", rows) for rows in (7, -1, 1, 10**9, 0, -1)] == [7, 7, 1, tuning.MOST_ROWS, own, own]
     assert native.matrix_rows("CPU", "iq1_s", 7) == 0
+    fresh = [sys.executable, "-c", "from dflash_local import native; print(native.matrix_rows('CPU', 'q4_K'))"]
+    assert int(subprocess.check_output(fresh)) == own
 
 
 @pytest.mark.parametrize(("device", "weights"), [("CUDA9", "q4_K"), ("CPU", "q8_1"), ("CPU", "f16"), ("CPU", "q4_K_m"), ("", "")])
@@ -50,7 +55,6 @@ def test_impossible_measurements_are_refused(own: int, change: dict[str, int]) -
 @pytest.mark.parametrize("weights", ["q4_K", "q8_0"])
 def test_both_kernels_are_timed_for_every_row(own: int, weights: str) -> None:
     seen: list[float] = []
-<<<<<<< HEAD
 
     def on_progress(done: float) -> bool:
         seen.append(done)
@@ -58,10 +62,6 @@ def test_both_kernels_are_timed_for_every_row(own: int, weights: str) -> None:
 
     native.matrix_rows("CPU", weights, 3)
     times = native.tune({"device": "CPU", "type": weights, **SMALL}, on_progress)
-=======
-    native.matrix_rows("CPU", weights, 3)
-    times = native.tune({"device": "CPU", "type": weights, **SMALL}, lambda done: seen.append(done) is None)
->>>>>>> eae2b0b (wip)
     assert (times["type"], times["rows"], times["rows_max"], times["buffer"]) == (weights, 3, tuning.MOST_ROWS, "CPU_PANELS")
     assert len(times["vector_ms"]) == len(times["matrix_ms"]) == len(seen) == 64 and seen[-1] == 1
     assert min(times["vector_ms"] + times["matrix_ms"]) > 0
@@ -80,6 +80,14 @@ def test_a_measurement_can_be_cancelled(own: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         tuning.measure("CPU", "q8_0", "512x1024", progress=interrupt)
     assert native.matrix_rows("CPU", "q4_K") == own
+
+
+def test_gpus(repo: Path, tmp_path: Path) -> None:
+    """Made-up ones: the kernels are timed apart though graphs are replayed, and what a device cannot do is an error."""
+    include = ["include", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/vendor"]
+    program = compile_program(repo, tmp_path, ["tests/test_tune.cpp"], include, ["dflash", "ggml", "ggml-base"], "-g", "-fsanitize=address")
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---- the choice ----
