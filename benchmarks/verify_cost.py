@@ -144,7 +144,8 @@ def markdown(found: Mapping[str, Any]) -> str:
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
         matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])}), {macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
-        lines.append(f"{kind.upper()}: {matrices}. Attention over {found['context']} cells, which the roofline leaves out, {share}.")
+        attention = f" Attention over {found['context']} cells, which the roofline leaves out, {share}." if found["context"] else ""
+        lines.append(f"{kind.upper()}: {matrices}.{attention}")
     return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
 
 
