@@ -78,9 +78,10 @@ class Engine:
             verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other text.
         lookup: let what followed earlier occurrences of the last tokens join the draft.
         kv_unified: one KV stream for all slots; False: one each.
-        bit_exact: refuse to run unless a token's logits are the same bits in every pass, whatever is drafted, so that drafted text is
-            plain text without an exception (a CPU and types with row-invariant kernels, docs/kernels.md); implies kv_unified=False.
-            `info["not_bit_exact"]` says why they are not, whether asked or not; empty: they are.
+        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other slots do, so that
+            drafted text is plain text without an exception (a CPU and types with row-invariant kernels, docs/kernels.md). None: where it
+            costs nothing; `info["not_bit_exact"]` says why they are not, empty: they are. True: refuse to run where they are not, and
+            give sliding windows a full-size cache (swa_full). False: promise nothing.
         cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure every time.
         chat_template: Jinja source instead of the target's own template.
         max_queue: requests that may wait for a slot.
@@ -118,7 +119,7 @@ class Engine:
         accept: Accept = "match",
         lookup: bool = True,
         kv_unified: bool = True,
-        bit_exact: bool = False,
+        bit_exact: bool | None = None,
         cost_cache: bool | str | os.PathLike[str] = True,
         swa_full: bool = False,
         mmap: bool = True,
@@ -131,6 +132,7 @@ class Engine:
         max_queue: int = 64,
         progress: Callable[[float], bool] | None = None,
     ) -> None:
+        swa_full = swa_full or bool(bit_exact)  # a smaller cache uses its cells again in another order
         cost_arguments = {name: value for name, value in locals().items() if name in costs.ARGUMENTS}
         flash_modes = {"auto": -1, "off": 0, "on": 1}
         if flash_attn not in flash_modes:
@@ -162,7 +164,7 @@ class Engine:
             "draft": draft_mode(draft),
             "accept": accept_rule(accept),
             "lookup": lookup,
-            "kv_unified": kv_unified and not bit_exact,
+            "kv_unified": kv_unified,
             "swa_full": swa_full,
             "use_mmap": mmap,
             "use_mlock": mlock,

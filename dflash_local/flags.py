@@ -177,10 +177,15 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     )  # fmt: skip
     context.add_argument("-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot")
     context.add_argument(
-        "--bit-exact", dest="bit_exact", action="store_true",
-        help="run only if drafted text is plain text bit for bit (CPU; one KV cache for each slot); else say why not",
+        "--bit-exact", dest="bit_exact", action="store_true", default=None,
+        help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which takes memory "
+        "(default: bit for bit where that costs nothing, on most CPUs)",
     )  # fmt: skip
-    add_flag(context, "--swa-full", env="LLAMA_ARG_SWA_FULL", action="store_true", help="full-size cache for sliding-window layers")
+    context.add_argument("--no-bit-exact", dest="bit_exact", action="store_false", help="promise no such thing")
+    add_flag(
+        context, "--swa-full", env="LLAMA_ARG_SWA_FULL", action="store_true",
+        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
+    )  # fmt: skip
 
     machine = parser.add_argument_group("machine")
     add_flag(

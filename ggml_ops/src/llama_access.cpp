@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <stdexcept>
+#include <typeinfo>
 
 namespace dflash {
 
@@ -34,6 +36,25 @@ void read_rope(const llama_hparams & h, drafter_weights & w) {
         w.attn_factor /= 1.0f + 0.1f * std::log(factor);  // ggml's rope multiplies by this again
     }
     w.attn_factor *= h.rope_attn_factor;
+}
+
+// The KV caches of a memory, none of one that derives data from cells (kinds of these classes too).
+std::vector<llama_kv_cache *> kv_caches(const llama_context * ctx) {
+    llama_memory_i * mem = llama_get_memory(ctx);
+    if (!mem) {
+        return {};
+    }
+    if (typeid(*mem) == typeid(llama_kv_cache)) {
+        return { static_cast<llama_kv_cache *>(mem) };
+    }
+    if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
+        const auto * iswa = static_cast<llama_kv_cache_iswa *>(mem);
+        return { iswa->get_base(), iswa->get_swa() };
+    }
+    if (typeid(*mem) == typeid(llama_memory_hybrid)) {
+        return { static_cast<llama_memory_hybrid *>(mem)->get_mem_attn() };
+    }
+    return {};
 }
 
 }  // namespace
@@ -158,17 +179,8 @@ bool access_has_tap(const llama_model * model, int32_t layer) {
 }
 
 std::vector<cell_table> access_cells(const llama_context * ctx) {
-    std::vector<const llama_kv_cache *> caches;
-    const llama_memory_i * mem = llama_get_memory(ctx);
-    if (const auto * kv = dynamic_cast<const llama_kv_cache *>(mem)) {
-        caches = { kv };
-    } else if (const auto * iswa = dynamic_cast<const llama_kv_cache_iswa *>(mem)) {
-        caches = { iswa->get_base(), iswa->get_swa() };
-    } else if (const auto * hybrid = dynamic_cast<const llama_memory_hybrid *>(mem)) {
-        caches = { hybrid->get_mem_attn() };
-    }
     std::vector<cell_table> tables;
-    for (const llama_kv_cache * kv : caches) {
+    for (const llama_kv_cache * kv : kv_caches(ctx)) {
         cell_table table = { (int32_t) kv->get_size(), {} };
         for (uint32_t s = 0; s < kv->get_n_stream(); ++s) {   // with several streams, sequence s has stream s
             const llama_kv_cells & cells = kv->get_cells((llama_seq_id) s);
@@ -191,6 +203,24 @@ std::vector<cell_table> access_cells(const llama_context * ctx) {
     return tables;
 }
 
+void access_order_cells(llama_context * ctx) {
+    const char * off = std::getenv("DFLASH_CELL_ORDER");   // 0: as upstream, for measurements
+    for (llama_kv_cache * kv : kv_caches(ctx)) {
+        // A sliding window's own, smaller cache must use the cells of positions that no token sees any more.
+        if (!(off && off[0] == '0') && kv->get_size() == kv_caches(ctx)[0]->get_size()) {
+            kv->set_ordered();
+        }
+    }
+}
+
+int64_t access_packs(const llama_context * ctx) {
+    int64_t n = 0;
+    for (const llama_kv_cache * kv : kv_caches(ctx)) {
+        n += kv->get_n_packed();
+    }
+    return n;
+}
+
 std::string access_row_variance(const llama_context * ctx) {
     const ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
     const auto is_invariant = cpu ? (bool (*)()) ggml_backend_reg_get_proc_address(cpu, "dflash_is_row_invariant") : nullptr;
@@ -198,20 +228,24 @@ std::string access_row_variance(const llama_context * ctx) {
         return "the kernels that promise it do not run on this CPU, or are switched off";
     }
     const llama_model & model   = ctx->get_model();
-    const auto *        hybrid  = dynamic_cast<const llama_memory_hybrid *>(llama_get_memory(ctx));
-    const auto *        kv      = hybrid && tape_store(model).possible() ? hybrid->get_mem_attn() : dynamic_cast<const llama_kv_cache *>(llama_get_memory(ctx));
+    const auto          caches  = kv_caches(ctx);
     const auto &        cparams = ctx->get_cparams();
-    if (!kv || model.hparams.swa_type != LLAMA_SWA_TYPE_NONE) {
+    if (caches.empty() || (llama_model_is_hybrid(&model) && !tape_store(model).possible())) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
     }
     if (!cparams.flash_attn) {
         return "flash attention is off";
     }
-    if (cparams.kv_unified && cparams.n_seq_max > 1) {
-        return "slots share one KV cache (--no-kv-unified gives each its own)";
+    for (const llama_kv_cache * kv : caches) {
+        if (!kv->is_ordered() && kv->get_size() != caches[0]->get_size()) {
+            return "sliding windows use their cells again in another order (--bit-exact or --swa-full gives them a cache of full size)";
+        }
+        if (!kv->is_ordered() && (caches.size() > 1 || (cparams.kv_unified && cparams.n_seq_max > 1))) {
+            return "slots share one KV cache, where they use cells in any order (--no-kv-unified gives each its own)";
+        }
     }
     for (const auto & [name, w] : model.tensors_by_name) {
-        if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w) || name.find("ssm_conv1d") != std::string::npos) {
+        if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w) || w == model.per_layer_tok_embd || name.find("ssm_conv1d") != std::string::npos) {
             continue;   // elementwise, looked up, or a convolution: row by row the same
         }
         const std::string type = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));

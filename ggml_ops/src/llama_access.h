@@ -84,6 +84,11 @@ struct cell_table {
     std::vector<std::vector<cell>> streams;   // cells in use
 };
 LLAMA_API std::vector<cell_table> access_cells(const llama_context * ctx);
+// Keep each sequence's cells in the order of its tokens, whatever else shares the cache, so that sums over cells run in one order: plain KV caches,
+// hybrids' and those of sliding windows that have the full size, where the host reaches them (patch 0009).
+LLAMA_API void    access_order_cells(llama_context * ctx);
+// How often a cache had to be packed for it.
+LLAMA_API int64_t access_packs(const llama_context * ctx);
 
 LLAMA_API std::vector<ggml_backend_dev_t> access_devices(const llama_model * model);
 // Whether a target with recurrent states can hold trees (llama_memory_set_tree_capacity).

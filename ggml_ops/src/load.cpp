@@ -208,6 +208,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
     if (!ctx_) {
         throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) + " tokens could be created: " + logged_error() + " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
+    access_order_cells(ctx_.get());
     batch_.reset(llama_batch_ext_init(ctx_.get()));
     if (tapes_ && has_drafter) {
         need_tapes(p.budget > 1 ? (int32_t) p.budget : TAPE_ROWS);
@@ -500,7 +501,7 @@ std::string engine::stats() const {
         { "graphs_reused_target", perf.n_reused }, { "graphs_built_target", std::max<int64_t>(0, n_passes_ - perf.n_reused) },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 }, { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
         { "cost_verify_ms", curve_json(verify_cost_) }, { "cost_draft_ms", curve_json(draft_cost_) }, { "cost_other_ms", other_ms_ }, { "cost_rebuild_ms", rebuild_ms_ }, { "cost_cell_ms", verify_cost_.per_cell() },
-        { "cost_source", cost_source_ },
+        { "cost_source", cost_source_ }, { "kv_packs", access_packs(ctx_.get()) },
         { "choices", { { "nodes", counts_json(chosen_nodes_) }, { "lengths", counts_json(chosen_lengths_) }, { "reasons", counts_json(chosen_reasons_) } } },
         { "lookup", { { "drafted", n_quoted_ }, { "accepted", n_quoted_accepted_ } } }, { "drafter_failure", last_failure_ },
         { "choice", { { "length", last_choice_.length }, { "rate", last_choice_.rate }, { "plain_rate", plain_rate(1) }, { "drafted_rate", switch_.rate() }, { "resting", switch_.resting() }, { "reason", reason_ } } },

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dflash_local.native import MAX_NODES
+from dflash_local import Engine
+from dflash_local.native import MAX_NODES, library_path
 
 from . import ledger, models
 from .forest import random_tree, words
@@ -22,6 +27,15 @@ Model = Callable[[str], Path]
 SLOTS, CONTEXT = 3, 400
 # Rows of a pass: so few that the caches of sliding windows, 256 cells, are used over and over.
 ROWS = 64
+
+
+def in_order(cells: ledger.Cells, name: str) -> bool:
+    """Whether every slot's cells are in the order of its positions, also in a cache that slots share; the smaller one of sliding windows is
+    not asked."""
+    caches = cells["caches"][: 1 if window(name) else None]
+    streams = [sorted(stream["cells"]) for cache in caches for stream in cache["streams"]]
+    held = [[pos for _, pos, slots in stream if slot in slots] for stream in streams for slot in range(SLOTS)]
+    return all(found == sorted(found) for found in held)
 
 
 def window(name: str) -> int | None:
@@ -63,6 +77,7 @@ def check_wandering(path: Path, name: str, kv_unified: bool, cache: str, trees: 
             nonlocal lost
             cells = twin.trees.cells()
             ledger.check(cells, lengths(), window(name))
+            assert in_order(cells, name)
             assert kv_unified or ledger.in_order(cells)
             lost += any(found[0] > 0 for held in ledger.positions(cells) for found in held.values())
 
@@ -94,6 +109,27 @@ def test_trees_leave_a_chain(model: Model, name: str, kv_unified: bool) -> None:
 @pytest.mark.parametrize("name", models.TREES)
 def test_a_thousand_trees_leave_a_chain(model: Model, name: str, cache: str, kv_unified: bool) -> None:
     check_wandering(file(model, name, cache), name, kv_unified, cache, 1000, f"thousand {name} {cache} {kv_unified}")
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gpt-oss"])
+def test_sequences_share_a_cache(model: Model, repo: Path, name: str) -> None:
+    """Grown, cut, shared, saved and restored, in a cache that is full again and again: the same bits as alone. Not so with upstream's."""
+    with Engine(model(name), warmup=False, swa_full=True) as engine:
+        if why := engine.info["not_bit_exact"]:
+            pytest.skip(why)
+
+    def look(places: str) -> dict[str, Any]:
+        run = subprocess.run(
+            [sys.executable, "-m", "tests.trees.order", str(model(name)), places],
+            cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr[-2000:]
+        return dict(json.loads(run.stdout))
+
+    ours, upstream = look("ordered"), look("any")
+    assert min(ours["done"].values()) >= 5 and ours["packed"] >= 10
+    assert ours["differ"] == 0 and ours["refused"] == ours["full"]
+    assert upstream["differ"] > 0 and upstream["packed"] == 0
 
 
 def unused(stream: dict[str, Any]) -> int:
