@@ -24,7 +24,7 @@ namespace dflash {
 namespace {
 
 constexpr int64_t CHUNK_ROWS  = 64;   // rows of a pass that are computed before the next panel is read
-constexpr int64_t MOST_PANELS = 16;   // that are handed out at once
+constexpr int64_t MOST_PANELS = 16;   // that are computed at once where results lie apart
 
 // Switches for measurements.
 bool is_on(const char * name) {
@@ -42,6 +42,23 @@ bool fits(const ggml_tensor * w) {
 }
 
 int64_t panels_of(const ggml_tensor * w) { return (w->ne[1] + PANEL - 1) / PANEL; }   // of one matrix; columns that lack in the last are zero
+
+// How panels are handed out: half of them in one piece for every thread, then half of the rest, and so on, so that threads read long stretches of memory
+// and yet end together. In fours where possible: one row takes four at once.
+struct pieces {
+    int64_t panels;
+    int     threads, levels = 1;
+
+    pieces(int64_t panels, int threads) : panels(panels), threads(threads) {
+        while (panels >> levels >= 4 * threads) { ++levels; }
+    }
+    int64_t count() const { return (int64_t) levels * threads; }
+    int64_t begin(int64_t piece) const {
+        const int64_t level = piece / threads, from = start(level);
+        return level == levels ? panels : from + (start(level + 1) - from) / 4 * (piece % threads) / threads * 4;
+    }
+    int64_t start(int64_t level) const { return level == levels ? panels : (panels - (panels >> level)) / 4 * 4; }
+};
 
 class traits : public ggml::cpu::tensor_traits {
     // Quantized rows; a mixture's are sorted by expert, and which they are follows.
@@ -77,8 +94,8 @@ class traits : public ggml::cpu::tensor_traits {
         for (int64_t i = params->ith; i < n; i += params->nth) {
             row_quantize(type, mixture ? experts::input(op, sorted.pairs[i]) : (const float *) row_of(x, i), rows + i * stride, k);
         }
-        // Panels are handed out in chunks as threads come for them; a result does not depend on who computes it.
-        const int64_t chunk = std::min(MOST_PANELS, std::max<int64_t>(4, panels / (8 * params->nth) / 4 * 4)), chunks = (panels + chunk - 1) / chunk;
+        // Threads come for pieces when they are ready; a result does not depend on who computes it.
+        const pieces all(panels, params->nth);
         if (params->ith == 0) {
             ggml_threadpool_chunk_set(params->threadpool, params->nth);
         }
@@ -86,8 +103,8 @@ class traits : public ggml::cpu::tensor_traits {
 
         const panel_kernel kernel = panel_find_kernel(type);
         const bool is_matrix = !mixture && op->ne[2] * op->ne[3] == 1;
-        for (int64_t c = params->ith; c < chunks * n_experts; c = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int64_t e = c / chunks, begin = c % chunks * chunk, end = std::min(panels, begin + chunk);
+        for (int64_t c = params->ith; c < all.count() * n_experts; c = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+            const int64_t e = c / all.count(), begin = all.begin(c % all.count()), end = all.begin(c % all.count() + 1);
             const int64_t first = mixture ? sorted.first[e] : 0, last = mixture ? sorted.first[e + 1] : n;
             const char *  data  = (const char *) w->data + e * expert_bytes;
             for (int64_t i = first; i < last; i += CHUNK_ROWS) {
@@ -97,12 +114,14 @@ class traits : public ggml::cpu::tensor_traits {
                     continue;
                 }
                 // rows that lie apart, or columns that do not exist: into a matrix of its own first
-                alignas(64) float out[CHUNK_ROWS * MOST_PANELS * PANEL];
-                const int64_t width = (end - begin) * PANEL;
-                kernel(data + begin * blocks * panel_block_bytes(type), blocks, 0, end - begin, rows + i * stride, stride, (int) take, out, width);
-                for (int64_t j = 0; j < take; ++j) {
-                    float * to = mixture ? experts::output(op, sorted.pairs[i + j]) : (float *) row_of(op, i + j);
-                    std::memcpy(to + begin * PANEL, out + j * width, std::min(width, w->ne[1] - begin * PANEL) * sizeof(float));
+                for (int64_t p = begin; p < end; p += MOST_PANELS) {
+                    alignas(64) float out[CHUNK_ROWS * MOST_PANELS * PANEL];
+                    const int64_t some = std::min(MOST_PANELS, end - p), width = some * PANEL;
+                    kernel(data + p * blocks * panel_block_bytes(type), blocks, 0, some, rows + i * stride, stride, (int) take, out, width);
+                    for (int64_t j = 0; j < take; ++j) {
+                        float * to = mixture ? experts::output(op, sorted.pairs[i + j]) : (float *) row_of(op, i + j);
+                        std::memcpy(to + p * PANEL, out + j * width, std::min(width, w->ne[1] - p * PANEL) * sizeof(float));
+                    }
                 }
             }
         }
