@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to")
     ap.add_argument("--types", type=Commas.types, default=Commas(TYPES), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}")
     ap.add_argument("--widths", type=Commas.numbers, default=Commas((1, 32)), metavar="N,M", help="rows of a pass, at most 64")
-    ap.add_argument("--threads", type=int, default=2, metavar="N")
+    ap.add_argument("--threads", type=int, default=1, metavar="N", help="one is faster for the pocket target")
     ap.add_argument("--letters", type=int, metavar="N", help="of the text (default: all of it)")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
     ap.add_argument("--json", type=Path, default=record.RESULTS / "perplexity.json", metavar="OUT", help="writes OUT and beside it a .md")
