@@ -46,7 +46,8 @@ def programs(repo: Path) -> Path:
             (home / "unpacked").rename(home / "tree")
         configure = ["cmake", "-G", "Ninja", "-S", str(repo / "ggml_ops" / "tests" / "arm"), "-B", str(home / "build")]
         configure += ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
-        configure += [f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DCMAKE_C_COMPILER={COMPILER.replace('g++', 'gcc')}", f"-DVENDOR={home / 'tree' / 'vendor' / 'llama.cpp'}"]
+        configure += [f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DCMAKE_C_COMPILER={COMPILER.replace('g++', 'gcc')}"]
+        configure += [f"-DVENDOR={home / 'tree' / 'vendor' / 'llama.cpp'}"]
         for command in (configure, ["cmake", "--build", str(home / "build")]):
             status, lines = log.run(command, env=environment)
             assert status == 0, log.excerpt(lines)
