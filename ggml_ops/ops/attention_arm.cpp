@@ -15,6 +15,7 @@ namespace dflash {
 namespace {
 namespace neon {
 #include "simd_neon.h"
+#include "attention_steps.h"
 #include "attention_tile.h"
 }
 }

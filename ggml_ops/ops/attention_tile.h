@@ -1,80 +1,4 @@
-// A tile of lanes over all cells of a KV head (attention.h). Included once per instruction set, behind its simd_<set>.h.
-
-constexpr int BLOCK = 2 * simd::W;   // cells
-
-// scores[r][c] = q[r] . k[c], cells side by side in a vector
-template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t dk, float * out, int64_t stride) {
-    simd::f a[R], b[R];
-    for (int r = 0; r < R; ++r) {
-        a[r] = b[r] = simd::set1(0.0f);
-    }
-    for (int64_t d = 0; d < dk; ++d) {
-        const simd::f k0 = simd::load(k + d * BLOCK), k1 = simd::load(k + d * BLOCK + simd::W);
-        for (int r = 0; r < R; ++r) {
-            const simd::f x = simd::set1(q[r * dk + d]);
-            a[r] = simd::fma(x, k0, a[r]);
-            b[r] = simd::fma(x, k1, b[r]);
-        }
-    }
-    for (int r = 0; r < R; ++r) {
-        simd::store(out + r * stride, a[r]);
-        simd::store(out + r * stride + simd::W, b[r]);
-    }
-}
-
-// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side
-template <int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const float * v, int64_t dv, float * out) {
-    simd::f sum[R][C];
-    for (int r = 0; r < R; ++r) {
-        for (int i = 0; i < C; ++i) {
-            sum[r][i] = simd::load(out + r * dv + i * simd::W);
-        }
-    }
-    for (int c = 0; c < BLOCK; ++c) {
-        simd::f x[C];
-        for (int i = 0; i < C; ++i) {
-            x[i] = simd::load(v + c * dv + i * simd::W);
-        }
-        for (int r = 0; r < R; ++r) {
-            const simd::f w = simd::set1(p[r * stride + c]);
-            for (int i = 0; i < C; ++i) {
-                sum[r][i] = simd::fma(w, x[i], sum[r][i]);
-            }
-        }
-    }
-    for (int r = 0; r < R; ++r) {
-        for (int i = 0; i < C; ++i) {
-            simd::store(out + r * dv + i * simd::W, sum[r][i]);
-        }
-    }
-}
-
-template <int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const float * v, int64_t dv, float * out) {
-    int64_t d = 0;
-    for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
-        mix<R, 4>(p, stride, v + d, dv, out + d);
-    }
-    for (; d < dv; d += simd::W) {
-        mix<R, 1>(p, stride, v + d, dv, out + d);
-    }
-}
-
-// Cells [0, n) of a block as floats, one after the other; zeros behind them.
-SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * out) {
-    const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
-    for (int64_t c = 0; c < n; ++c, cell += stride, out += d) {
-        if (type == GGML_TYPE_F16) {
-            for (int64_t i = 0; i < d; i += simd::W) {
-                simd::store(out + i, simd::half((const ggml_fp16_t *) cell + i));
-            }
-        } else if (type == GGML_TYPE_F32) {
-            std::memcpy(out, cell, d * sizeof(float));
-        } else {
-            to_float(cell, out, d);
-        }
-    }
-    std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
-}
+// A tile of lanes over all cells of a KV head (attention.h). Included once per instruction set, behind its simd_<set>.h and attention_steps.h.
 
 // Whether any of n cells is visible in a mask row.
 SIMD bool sees(const ggml_fp16_t * mask, int64_t n) {
@@ -115,7 +39,7 @@ template <int R> SIMD_INLINE void mix_lanes(int64_t lanes, uint64_t seers, const
     int64_t l = 0;
     for (; l + R <= lanes; l += R) {
         if (seers >> l & (((uint64_t) 1 << R) - 1)) {
-            mix_columns<R>(p + l * stride, stride, v, dv, out + l * dv);
+            mix_columns<R>(p + l * stride, stride, v, dv, dv, out + l * dv, dv);
         }
     }
     if constexpr (R > 1) {

@@ -18,6 +18,7 @@ namespace {
 
 namespace avx512 {
 #include "simd_avx512.h"
+#include "attention_steps.h"
 #include "attention_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
@@ -25,6 +26,7 @@ namespace avx512 {
 
 namespace avx2 {
 #include "simd_avx2.h"
+#include "attention_steps.h"
 #include "attention_tile.h"
 #undef SIMD
 #undef SIMD_INLINE

@@ -8,6 +8,7 @@
 #include "ggml-impl.h"
 #include "panel_layout.h"
 #include "traits.h"
+#include "unfused.h"
 
 #if defined(__linux__)
 #    include <sys/mman.h>
@@ -233,8 +234,10 @@ class extra : public ggml::cpu::extra_buffer_type {
             return (ggml::cpu::tensor_traits *) op->src[0]->extra;
         }
         static op_traits<attention_work_size, attention_compute> attention;
+        static op_traits<unfused_work_size, unfused_compute> unfused;
         static op_traits<dense_size, dense_compute> dense;
-        return attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? &dense : nullptr;
+        return attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? (ggml::cpu::tensor_traits *) &dense :
+            attention_on() && unfused_fits(op) ? &unfused : nullptr;
     }
 };
 

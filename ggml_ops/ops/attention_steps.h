@@ -1,0 +1,83 @@
+// Steps of attention, with and without flash attention: the same operations in the same order for every row. Included once per instruction set,
+// behind its simd_<set>.h.
+
+constexpr int BLOCK = 2 * simd::W;   // cells
+
+// scores[r][c] = q[r] . k[c], cells side by side in a vector
+template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t dk, float * out, int64_t stride) {
+    simd::f a[R], b[R];
+    for (int r = 0; r < R; ++r) {
+        a[r] = b[r] = simd::set1(0.0f);
+    }
+    for (int64_t d = 0; d < dk; ++d) {
+        const simd::f k0 = simd::load(k + d * BLOCK), k1 = simd::load(k + d * BLOCK + simd::W);
+        for (int r = 0; r < R; ++r) {
+            const simd::f x = simd::set1(q[r * dk + d]);
+            a[r] = simd::fma(x, k0, a[r]);
+            b[r] = simd::fma(x, k1, b[r]);
+        }
+    }
+    for (int r = 0; r < R; ++r) {
+        simd::store(out + r * stride, a[r]);
+        simd::store(out + r * stride + simd::W, b[r]);
+    }
+}
+
+// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side
+template <int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const float * v, int64_t v_stride, float * out, int64_t out_stride) {
+    simd::f sum[R][C];
+    for (int r = 0; r < R; ++r) {
+        for (int i = 0; i < C; ++i) {
+            sum[r][i] = simd::load(out + r * out_stride + i * simd::W);
+        }
+    }
+    for (int c = 0; c < BLOCK; ++c) {
+        simd::f x[C];
+        for (int i = 0; i < C; ++i) {
+            x[i] = simd::load(v + c * v_stride + i * simd::W);
+        }
+        for (int r = 0; r < R; ++r) {
+            const simd::f w = simd::set1(p[r * stride + c]);
+            for (int i = 0; i < C; ++i) {
+                sum[r][i] = simd::fma(w, x[i], sum[r][i]);
+            }
+        }
+    }
+    for (int r = 0; r < R; ++r) {
+        for (int i = 0; i < C; ++i) {
+            simd::store(out + r * out_stride + i * simd::W, sum[r][i]);
+        }
+    }
+}
+
+template <int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const float * v, int64_t v_stride, int64_t dv, float * out, int64_t out_stride) {
+    int64_t d = 0;
+    for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
+        mix<R, 4>(p, stride, v + d, v_stride, out + d, out_stride);
+    }
+    for (; d < dv; d += simd::W) {
+        mix<R, 1>(p, stride, v + d, v_stride, out + d, out_stride);
+    }
+}
+
+// Cells [0, n) of a block as floats, one after the other; zeros behind them. Cells of a head lie apart, which the hardware's prefetch does not
+// follow: the next block is asked for while this one is read.
+SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * out) {
+    const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
+    const size_t bytes = ggml_row_size(type, d);
+    for (int64_t c = 0; c < n; ++c, cell += stride, out += d) {
+        for (size_t i = 0; i < bytes; i += 64) {
+            __builtin_prefetch(cell + BLOCK * stride + i);
+        }
+        if (type == GGML_TYPE_F16) {
+            for (int64_t i = 0; i < d; i += simd::W) {
+                simd::store(out + i, simd::half((const ggml_fp16_t *) cell + i));
+            }
+        } else if (type == GGML_TYPE_F32) {
+            std::memcpy(out, cell, d * sizeof(float));
+        } else {
+            to_float(cell, out, d);
+        }
+    }
+    std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
+}
