@@ -29,7 +29,9 @@ def test_every_op(program: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("switch", "name"), [("DFLASH_DENSE", "MUL_MAT f16"), ("DFLASH_ATTENTION", "attention without flash attention f16")])
+@pytest.mark.parametrize(
+    ("switch", "name"), [("DFLASH_DENSE", "MUL_MAT f16"), ("DFLASH_ATTENTION", "attention without flash attention f16")]
+)
 def test_stock_kernels_fail(program: Path, switch: str, name: str) -> None:
     """The same program notices that stock kernels compute a row otherwise in other passes."""
     done = run(program, name, **{switch: "0"})

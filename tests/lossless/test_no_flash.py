@@ -23,7 +23,9 @@ def open_engine(target: Path, drafter: Path | None, **options: Any) -> Engine:
     return Engine(target, drafter, n_ctx=1024, warmup=False, flash_attn="off", **options)
 
 
-@pytest.mark.parametrize(("name", "cache"), [("llama", "f16"), ("qwen3", "f32"), ("qwen3-wide", "f16"), ("qwen3moe", "f16"), ("mpt", "f16")])
+@pytest.mark.parametrize(
+    ("name", "cache"), [("llama", "f16"), ("qwen3", "f32"), ("qwen3-wide", "f16"), ("qwen3moe", "f16"), ("mpt", "f16")]
+)
 def test_rows(name: str, cache: str, tmp_path: Path) -> None:
     """Logits of the same tokens in passes of 1 to 29 rows, with 1 and 3 threads."""
     path, rows = models.write(name, tmp_path / "model.gguf"), []
