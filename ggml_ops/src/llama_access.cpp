@@ -233,8 +233,13 @@ std::string access_row_variance(const llama_context * ctx) {
     if (caches.empty() || (llama_model_is_hybrid(&model) && !tape_store(model).possible())) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
     }
-    if (!cparams.flash_attn) {
-        return "flash attention is off";
+    if (!cparams.flash_attn) {   // ops/unfused.h
+        const llama_hparams & hparams = model.hparams;
+        for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
+            if (hparams.is_mla() || hparams.n_embd_head_k(il) % 16 != 0 || hparams.n_embd_head_v(il) % 16 != 0) {
+                return "attention of this shape has no row-invariant kernel without flash attention";
+            }
+        }
     }
     for (const llama_kv_cache * kv : caches) {
         if (!kv->is_ordered() && kv->get_size() != caches[0]->get_size()) {

@@ -188,7 +188,7 @@ static std::vector<float> by_kernels(problem p, const unfused_kernels & set, int
 }
 
 static void test_kernels() {
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 20; ++i) {
         problem p = make();
         p.streams = 1;
         p.q.resize(p.rows * p.heads() * p.dk);
@@ -268,7 +268,7 @@ static std::vector<float> by_graph(problem p, int threads, int64_t only_row = -1
 }
 
 static void test_graphs() {
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 20; ++i) {
         const problem p = make();
         const auto got = by_graph(p, 1);
         CHECK(worst(got, exact(p)) < 2e-5);

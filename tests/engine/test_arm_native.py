@@ -78,7 +78,7 @@ def test_panels_i8mm(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("processor", ["cortex-a72", pytest.param("max", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["attention", "products"])
+@pytest.mark.parametrize("name", ["attention", "products", "unfused"])
 def test_ops(programs: Path, name: str, processor: str) -> None:
-    """Through ggml's CPU backend: attention, products with float weights and with panels."""
+    """Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels."""
     run(programs / f"test_{name}", processor)

@@ -229,15 +229,17 @@ def write_drafter(path: Path) -> Path:
 # ---- the promise ----
 
 
-def test_what_cannot_be_promised(pocket: dict[str, Path], graph: Callable[[str], Path]) -> None:
-    with pytest.raises(RequestError, match="flash attention is off"):
-        Engine(pocket["target"], warmup=False, bit_exact=True, flash_attn="off")
+def test_what_cannot_be_promised(pocket: dict[str, Path], graph: Callable[[str], Path], tmp_path: Path) -> None:
+    quantize(pocket["target"], tmp_path / "target.gguf", "q4_1")
+    with pytest.raises(RequestError, match=r"no row-invariant kernel for .*q4_1"):
+        Engine(tmp_path / "target.gguf", warmup=False, bit_exact=True)
     with Engine(graph("gemma3"), warmup=False, n_ctx=1024) as engine:
         assert "--swa-full" in engine.info["not_bit_exact"]
 
 
 def test_promised_where_it_costs_nothing(pocket: dict[str, Path], graph: Callable[[str], Path]) -> None:
     open_engine(pocket["target"], None).close()
+    Engine(pocket["target"], warmup=False, bit_exact=True, flash_attn="off").close()
     with Engine(pocket["target"], warmup=False, n_slots=2) as engine:
         assert engine.info["kv_unified"] and engine.info["not_bit_exact"] == ""
     with open_engine(graph("gemma3"), None, n_slots=2) as full, Engine(graph("gemma3"), warmup=False, n_ctx=2048, n_slots=2) as engine:
