@@ -200,7 +200,7 @@ int main() {
         ggml_backend_buffer_free(w->buffer);
         ggml_free(ctx);
     }
-    for (int i = 0; i < 400; ++i) { fuzz(for_fuzz); }
+    for (int i = 0; i < 200; ++i) { fuzz(for_fuzz); }
     for (const int64_t n : { 1, 2, 5, 16, 37 }) {
         for (const ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16 }) {
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 0, 1);
