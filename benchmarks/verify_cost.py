@@ -83,7 +83,7 @@ def measure(
     both: kernels.Processes, path: Path, threads: int, widths: Sequence[int], context: int, repeats: int
 ) -> dict[int, dict[str, list[float]]]:
     """Milliseconds of passes by width and process; all widths are measured in every repeat."""
-    kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths)) // 256) * 256, cells=context)
+    kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths) + 1) // 256) * 256, cells=context)
     found: dict[int, dict[str, list[float]]] = {n: {name: [] for name in kernels.NAMES} for n in widths}
     for repeat in range(repeats):
         for i, n in enumerate(widths):

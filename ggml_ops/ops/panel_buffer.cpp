@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -164,18 +166,34 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor));
     const int64_t blocks = tensor->ne[0] / panel_block(tensor->type);
     const size_t  bytes  = (size_t) blocks * panel_block_bytes(tensor->type);
-    std::vector<char> edge(PANEL * tensor->nb[1]);
-    char * out = (char *) tensor->data;
-    for (int64_t e = 0; e < tensor->ne[2]; ++e) {
-        for (int64_t c = 0; c < tensor->ne[1]; c += PANEL, out += bytes) {
+    const int64_t of_one = panels_of(tensor), panels = of_one * tensor->ne[2];
+    const auto pack = [&](int64_t begin, int64_t end) {
+        std::vector<char> edge;
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t e = i / of_one, c = i % of_one * PANEL;
             const char * rows = (const char *) data + e * tensor->nb[2] + c * tensor->nb[1];
             if (c + PANEL > tensor->ne[1]) {   // zeros are a block of zeros in every type
-                std::fill(edge.begin(), edge.end(), 0);
+                edge.assign(PANEL * tensor->nb[1], 0);
                 std::memcpy(edge.data(), rows, (tensor->ne[1] - c) * tensor->nb[1]);
                 rows = edge.data();
             }
-            panel_pack(tensor->type, rows, tensor->nb[1], blocks, out);
+            panel_pack(tensor->type, rows, tensor->nb[1], blocks, (char *) tensor->data + i * bytes);
         }
+    };
+    // Most of the time that loading takes: by all cores, up to 8.
+    const int64_t threads = size < (1u << 20) ? 1 : std::min<int64_t>({ 8, panels, std::max<int64_t>(1, std::thread::hardware_concurrency()) });
+    std::vector<std::thread> others;
+    int64_t done = panels / threads;
+    try {
+        for (int64_t t = 1; t < threads; ++t, done = panels * t / threads) {
+            others.emplace_back(pack, done, panels * (t + 1) / threads);
+        }
+    } catch (const std::system_error &) {
+        pack(done, panels);   // no more threads to be had
+    }
+    pack(0, panels / threads);
+    for (std::thread & other : others) {
+        other.join();
     }
 }
 

@@ -30,6 +30,14 @@ size_t panel_block_bytes(ggml_type type) {
 
 namespace {
 
+uint32_t load_4(const void * from) {
+    uint32_t x;
+    std::memcpy(&x, from, 4);
+    return x;
+}
+
+void store_4(void * to, uint32_t x) { std::memcpy(to, &x, 4); }
+
 template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
     for (int i = 0; i < 4; ++i) {
         std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
@@ -53,8 +61,8 @@ void pack(const block_mxfp4 & b, int c, panel_mxfp4 & p) {
 
 void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
     p.d[c] = b.d;
-    for (int i = 0; i < 32; ++i) {
-        p.q[i / 4][4 * c + i % 4] = (uint8_t) (b.qs[i] + 128);
+    for (int i = 0; i < 8; ++i) {
+        store_4(&p.q[i][4 * c], load_4(b.qs + 4 * i) ^ 0x80808080);   // + 128
     }
 }
 
@@ -68,9 +76,9 @@ template <class Block, class Panel> void pack_with_minima(const Block & b, int c
         const uint8_t min   = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
         p.scale[s][c]         = scale;
         p.min[s / 2][c][s % 2] = min;
-        for (int i = 0; i < 16; ++i) {   // ggml keeps two sub-blocks in the nibbles of 32 bytes
-            const uint8_t lo = b.qs[32 * (s / 2) + i], hi = b.qs[32 * (s / 2) + 16 + i];
-            p.q[s][i / 4][4 * c + i % 4] = s % 2 == 0 ? (lo & 15) | (hi & 15) << 4 : lo >> 4 | (hi >> 4) << 4;
+        for (int i = 0; i < 4; ++i) {   // ggml keeps two sub-blocks in the nibbles of 32 bytes; four positions at once
+            const uint32_t low = 0x0f0f0f0f, x = load_4(b.qs + 32 * (s / 2) + 4 * i), y = load_4(b.qs + 32 * (s / 2) + 16 + 4 * i);
+            store_4(&p.q[s][i][4 * c], s % 2 == 0 ? (x & low) | (y & low) << 4 : (x >> 4 & low) | (y & ~low));
         }
     }
 }
