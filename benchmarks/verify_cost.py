@@ -160,7 +160,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument(
         "--rows", type=Commas.numbers, default=Commas((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512)), metavar="N,M", help="of a pass"
     )
-    ap.add_argument("--context", type=int, default=256, metavar="N", help="cells that every pass attends to, beside its own")
+    # 192 and up to 64 rows of its own: llama.cpp looks at cells by 256, so that one more would cost stock twice as much attention
+    ap.add_argument("--context", type=int, default=192, metavar="N", help="cells that every pass attends to, beside its own")
     ap.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of stock and of ours at every width")
     ap.add_argument("--json", type=Path, default=record.RESULTS / "verify_cost.json", metavar="OUT", help="writes OUT and beside it a .md")
     ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
