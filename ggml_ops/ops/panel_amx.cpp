@@ -19,12 +19,18 @@
 #include <cstdlib>
 #include <cstring>
 
-#define AMX __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma")))
+#define LANES_TARGET "amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma"
+#define LANES_VNNI   1
+#define AMX          __attribute__((target(LANES_TARGET)))
 #define AMX_INLINE AMX __attribute__((always_inline)) static inline
+#define LANES_INLINE        AMX_INLINE
+#define LANES_INLINE_MEMBER AMX __attribute__((always_inline)) inline
 
 namespace dflash {
 
 namespace {
+
+#include "lanes_avx512.h"
 
 constexpr int TILE = 16;   // rows of activations in a tile at most
 constexpr int PASS = 64;   // rows that one unpacked step of weights serves at most
@@ -46,7 +52,6 @@ struct alignas(64) tile_config {
 // gcc's intrinsics declare less memory than their instructions read or write: what was stored before must be there, what is read after is new
 AMX_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
 
-AMX_INLINE __m512 half16(const ggml_half * h) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) h)); }
 AMX_INLINE void   put(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
 
 // A step of the inner dimension of one panel in four parts, ready for tiles, and the sums of a step for the rows of a tile.
@@ -79,7 +84,7 @@ AMX_INLINE __m512 unpack_block(const panel_q4_0 & x, uint8_t * q) {
         put(q + 64 * i, _mm512_ternarylogic_epi32(_mm512_slli_epi16(v, 4), upper, eight, AND_XOR));
         put(q + 64 * i + 256, _mm512_ternarylogic_epi32(v, upper, eight, AND_XOR));
     }
-    return _mm512_mul_ps(half16(x.d), _mm512_set1_ps(1 / 16.0f));
+    return _mm512_mul_ps(lanes::half(x.d), _mm512_set1_ps(1 / 16.0f));
 }
 
 AMX_INLINE __m512 unpack_block(const panel_q8_0 & x, uint8_t * q) {
@@ -87,7 +92,7 @@ AMX_INLINE __m512 unpack_block(const panel_q8_0 & x, uint8_t * q) {
     for (int i = 0; i < 8; ++i) {
         put(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
     }
-    return half16(x.d);
+    return lanes::half(x.d);
 }
 
 // Nibbles that stand for values of a table.
@@ -106,13 +111,12 @@ struct panel_iq4_nl : panel_q4_0 {};
 
 AMX_INLINE __m512 unpack_block(const panel_iq4_nl & x, uint8_t * q) {
     unpack_table(x.q, table_of(VALUES_IQ4_NL), q);
-    return half16(x.d);
+    return lanes::half(x.d);
 }
 
 AMX_INLINE __m512 unpack_block(const panel_mxfp4 & x, uint8_t * q) {
     unpack_table(x.q, _mm512_sub_epi8(table_of(VALUES_MXFP4_12), _mm512_set1_epi8(12)), q);
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.e)), small = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);   // below 2: denormal
-    return _mm512_castsi512_ps(_mm512_mask_slli_epi32(small, _mm512_cmpge_epi32_mask(e, _mm512_set1_epi32(2)), _mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23));
+    return lanes::e8m0(x.e);
 }
 
 template <class Panel> struct by_32 {
@@ -216,9 +220,7 @@ template <int SHIFT> AMX_INLINE __m512i both(const step_sums & c, int r) {
 AMX_INLINE __m512i dot_sums(const __m512i * pairs, int n, const int16_t * sums) {
     __m512i dot = _mm512_setzero_si512();
     for (int s = 0; s < n; ++s) {
-        int32_t two;
-        std::memcpy(&two, sums + 2 * s, 4);
-        dot = _mm512_dpwssd_epi32(dot, pairs[s], _mm512_set1_epi32(two));
+        dot = lanes::dot2(dot, pairs[s], sums + 2 * s);
     }
     return dot;
 }
@@ -256,7 +258,7 @@ template <class Panel> struct with_minima {
     }
 
     AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
-        const __m512 d = half16(x.d), dmin = half16(x.dmin);
+        const __m512 d = lanes::half(x.d), dmin = lanes::half(x.dmin);
         __m512i m[4];
         for (int s = 0; s < 4; ++s) {
             m[s] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[s]));
@@ -302,7 +304,7 @@ struct q6_K {
     }
 
     AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
-        const __m512 d = half16(x.d);
+        const __m512 d = lanes::half(x.d);
         for (int r = r0; r < r1; ++r) {
             const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
             _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<8>(c, r)), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_load_ps(sums[r])));

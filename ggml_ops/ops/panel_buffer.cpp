@@ -283,10 +283,9 @@ void * dflash_proc_address(const char * name) {
     static bool (* const is_row_invariant)()              = [] { return dflash::attention_on() && dflash::dense_on(); };
     static int  (* const tile_rows)(ggml_type)            = dflash::panel_tiles_from;
     static void (* const set_tile_rows)(ggml_type, int)   = dflash::panel_set_tiles_from;
-    static const char * (* const panel_set)(ggml_type)    = dflash::panel_set;
     const std::pair<const char *, void *> ours[] = {
         { "dflash_is_row_invariant", (void *) is_row_invariant }, { "dflash_tile_rows", (void *) tile_rows },
-        { "dflash_set_tile_rows", (void *) set_tile_rows }, { "dflash_panel_set", (void *) panel_set },
+        { "dflash_set_tile_rows", (void *) set_tile_rows },
     };
     for (const auto & [key, address] : ours) {
         if (std::strcmp(name, key) == 0) {

@@ -11,5 +11,4 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void);
 //   bool dflash_is_row_invariant(void)             whether attention and float products are ours: with all other weights in panels, a row's result does not depend on the pass
 //   int  dflash_tile_rows(ggml_type)               from how many rows on tiles serve a type, 0 where there is no choice
 //   void dflash_set_tile_rows(ggml_type, int)      sets it
-//   const char * dflash_panel_set(ggml_type)       the instruction set that serves few rows, null without panels
 void * dflash_proc_address(const char * name);

@@ -17,7 +17,6 @@ int tiles_from_default(ggml_type type) {
 
 template <ggml_type T> struct choice {
     panel_kernel     few = nullptr, many = nullptr;
-    const char *     set = nullptr;   // of the first of them that there is
     std::atomic<int> tiles_from{ tiles_from_default(T) };
 
     choice() {
@@ -26,7 +25,6 @@ template <ggml_type T> struct choice {
             panel_kernel & which = std::strcmp(c.set, "amx") == 0 ? many : few;
             if (!which && (!only || std::strcmp(only, "1") == 0 || std::strcmp(only, c.set) == 0)) {
                 which = c.kernel;
-                set   = set ? set : c.set;
             }
         }
     }
@@ -64,8 +62,6 @@ panel_kernel panel_find_kernel(ggml_type type) { return panel_has_type(type) ? w
 int panel_tiles_from(ggml_type type) {
     return panel_has_type(type) ? with(type, [](auto & c) { return c.few && c.many ? c.tiles_from.load() : 0; }) : 0;
 }
-
-const char * panel_set(ggml_type type) { return panel_has_type(type) ? with(type, [](auto & c) { return c.set; }) : nullptr; }
 
 void panel_set_tiles_from(ggml_type type, int rows) {
     if (panel_has_type(type)) {

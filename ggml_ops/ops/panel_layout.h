@@ -103,6 +103,5 @@ panel_kernel panel_find_kernel(ggml_type type);
 // From how many rows on tiles serve. All kernels give the same bits, so that this is a matter of speed alone (docs/kernels.md).
 int  panel_tiles_from(ggml_type type);
 void panel_set_tiles_from(ggml_type type, int rows);
-const char * panel_set(ggml_type type);   // that serves few rows, null if there is no kernel
 
 }  // namespace dflash

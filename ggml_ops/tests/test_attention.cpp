@@ -2,6 +2,7 @@
 
 #include "attention.h"
 #include "check.h"
+#include "weights.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -29,18 +30,6 @@ struct problem {
 
     int64_t kv_heads() const { return heads / group; }
 };
-
-static std::vector<char> pack(ggml_type type, std::vector<float> & x, int64_t d) {
-    const int64_t rows = (int64_t) x.size() / d;
-    std::vector<char> out(rows * ggml_row_size(type, d));
-    ggml_quantize_chunk(type, x.data(), out.data(), 0, rows, d, nullptr);
-    if (type == GGML_TYPE_F32) {
-        std::memcpy(out.data(), x.data(), out.size());
-    } else {
-        ggml_get_type_traits(type)->to_float(out.data(), x.data(), (int64_t) x.size());
-    }
-    return out;
-}
 
 static problem make(ggml_type type, int64_t dk, int64_t dv, int64_t cells, int64_t rows, int64_t kv_heads, int64_t group) {
     problem p = { type, dk, dv, cells, rows, kv_heads * group, group, 1.0f / std::sqrt((float) dk), pick(0, 3) == 0 ? 30.0f : 0.0f, pick(0, 3) == 0 ? 8.0f : 0.0f, pick(0, 1) == 0, {}, {}, {}, {}, {}, {}, {} };

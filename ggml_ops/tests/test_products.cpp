@@ -2,6 +2,7 @@
 // same bits.
 
 #include "check.h"
+#include "weights.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -21,17 +22,6 @@ static std::vector<float> random_floats(int64_t n, float scale) {
         y = scale * normal(rng);
     }
     return x;
-}
-
-static ggml_backend_buffer_type_t panels() {
-    ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-    const auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(ggml_backend_cpu_reg(), "ggml_backend_dev_get_extra_bufts");
-    for (auto types = get(device); *types; ++types) {
-        if (std::string(ggml_backend_buft_name(*types)) == "CPU_PANELS") {
-            return *types;
-        }
-    }
-    return nullptr;
 }
 
 static std::vector<float> read(const ggml_tensor * t) {

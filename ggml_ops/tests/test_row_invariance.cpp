@@ -3,6 +3,7 @@
 //   test_row_invariance [NAME]     only the cases whose name begins with NAME
 
 #include "check.h"
+#include "weights.h"
 #include "gdn_tree.h"
 
 #include "ggml-backend.h"
@@ -81,17 +82,6 @@ static std::vector<char> slice(const std::vector<char> & all, const ggml_tensor 
     return out;
 }
 
-static ggml_backend_buffer_type_t panels() {
-    ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-    const auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(ggml_backend_cpu_reg(), "ggml_backend_dev_get_extra_bufts");
-    for (auto types = get(device); *types; ++types) {
-        if (std::string(ggml_backend_buft_name(*types)) == "CPU_PANELS") {
-            return *types;
-        }
-    }
-    return ggml_backend_cpu_buffer_type();
-}
-
 // The result for rows [first, first + n), once for each number of threads; empty if this CPU has no kernel for it.
 static std::vector<std::vector<char>> compute(ggml_backend_t cpu, const op_case & c, const std::vector<std::vector<char>> & data, int64_t first, int64_t n, int most_threads) {
     ggml_context * ctx = ggml_init({ 1 << 20, nullptr, true }), * apart = ggml_init({ 1 << 16, nullptr, true });
@@ -107,7 +97,7 @@ static std::vector<std::vector<char>> compute(ggml_backend_t cpu, const op_case 
     ggml_tensor * out = c.build(ctx, in);
     ggml_cgraph * graph = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, out);
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu), weights = ggml_backend_alloc_ctx_tensors_from_buft(apart, panels());
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu), weights = ggml_backend_alloc_ctx_tensors_from_buft(apart, panels() ? panels() : ggml_backend_cpu_buffer_type());
     std::vector<std::vector<char>> results;
     bool runs = true;
     for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {

@@ -1,6 +1,7 @@
 // Attention without flash attention: against float64, and row by row, gap by gap, thread by thread the same bits.
 
 #include "check.h"
+#include "weights.h"
 #include "unfused.h"
 
 #include "ggml-backend.h"
@@ -32,18 +33,6 @@ struct problem {
         return bias <= 0 ? 1.0f : h < n ? std::pow(2.0f, -bias / n * (h + 1)) : std::pow(2.0f, -bias / 2 / n * (2 * (h - n) + 1));
     }
 };
-
-static std::vector<char> pack(ggml_type type, std::vector<float> & x, int64_t d) {
-    const int64_t rows = (int64_t) x.size() / d;
-    std::vector<char> out(rows * ggml_row_size(type, d));
-    ggml_quantize_chunk(type, x.data(), out.data(), 0, rows, d, nullptr);
-    if (type == GGML_TYPE_F32) {
-        std::memcpy(out.data(), x.data(), out.size());
-    } else {
-        ggml_get_type_traits(type)->to_float(out.data(), x.data(), (int64_t) x.size());
-    }
-    return out;
-}
 
 static problem make() {
     static const ggml_type k_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 }, v_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16 };
