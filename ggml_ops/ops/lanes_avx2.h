@@ -37,6 +37,7 @@ struct lanes {
     LANES_INLINE i less_32(i x, i y) { return _mm256_sub_epi32(x, _mm256_slli_epi32(y, 5)); }
     LANES_INLINE i zero() { return _mm256_setzero_si256(); }
     LANES_INLINE f to_float(i x) { return _mm256_cvtepi32_ps(x); }
+    LANES_INLINE f as_float(i x) { return _mm256_castsi256_ps(x); }
     LANES_INLINE f mul(f x, f y) { return _mm256_mul_ps(x, y); }
     LANES_INLINE f set1(float x) { return _mm256_set1_ps(x); }
     LANES_INLINE f fma(f x, f y, f z) { return _mm256_fmadd_ps(x, y, z); }

@@ -40,6 +40,7 @@ struct lanes {
     LANES_INLINE i less_32(i x, i y) { return _mm512_sub_epi32(x, _mm512_slli_epi32(y, 5)); }
     LANES_INLINE i zero() { return _mm512_setzero_si512(); }
     LANES_INLINE f to_float(i x) { return _mm512_cvtepi32_ps(x); }
+    LANES_INLINE f as_float(i x) { return _mm512_castsi512_ps(x); }
     LANES_INLINE f mul(f x, f y) { return _mm512_mul_ps(x, y); }
     LANES_INLINE f set1(float x) { return _mm512_set1_ps(x); }
     LANES_INLINE f fma(f x, f y, f z) { return _mm512_fmadd_ps(x, y, z); }

@@ -41,6 +41,7 @@ struct lanes {
     LANES_INLINE i less_32(i x, i y) { return vsubq_s32(x, vshlq_n_s32(y, 5)); }
     LANES_INLINE i zero() { return vdupq_n_s32(0); }
     LANES_INLINE f to_float(i x) { return vcvtq_f32_s32(x); }
+    LANES_INLINE f as_float(i x) { return vreinterpretq_f32_s32(x); }
     LANES_INLINE f mul(f x, f y) { return vmulq_f32(x, y); }
     LANES_INLINE f set1(float x) { return vdupq_n_f32(x); }
     LANES_INLINE f fma(f x, f y, f z) { return vfmaq_f32(z, x, y); }

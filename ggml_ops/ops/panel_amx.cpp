@@ -156,7 +156,7 @@ template <class Panel> struct by_32 {
             const scale_q8_0 * s = (const scale_q8_0 *) (scales + r * stride) + at;
             __m512 sum = _mm512_load_ps(sums[r]);
             for (int b = 0; b < N; ++b) {
-                sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c.tile[at + b][r])), _mm512_mul_ps(d[b], _mm512_set1_ps(s[b].d)), sum);
+                sum = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c.tile[at + b][r])), d[b]), _mm512_set1_ps(s[b].d), sum);
             }
             _mm512_store_ps(sums[r], sum);
         }

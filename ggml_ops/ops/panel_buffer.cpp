@@ -2,11 +2,11 @@
 
 #include "attention.h"
 #include "dense.h"
-#include "experts.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
 #include "panel_layout.h"
+#include "panel_product.h"
 #include "traits.h"
 #include "unfused.h"
 
@@ -26,9 +26,6 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t CHUNK_ROWS  = 64;   // rows of a pass that are computed before the next panel is read
-constexpr int64_t MOST_PANELS = 16;   // that are computed at once where results lie apart
-
 // Switches for measurements.
 bool is_on(const char * name) {
     const char * s = std::getenv(name);
@@ -38,95 +35,19 @@ bool is_on(const char * name) {
 bool attention_on() { static const bool on = is_on("DFLASH_ATTENTION") && *attention_tiles(); return on; }
 bool dense_on()     { static const bool on = is_on("DFLASH_DENSE") && *dense_kernels();       return on; }
 
-// A weight that panels can hold.
-bool fits(const ggml_tensor * w) {
-    static const bool on = is_on("DFLASH_PANELS");
-    return on && panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0;
-}
-
-int64_t panels_of(const ggml_tensor * w) { return (w->ne[1] + PANEL - 1) / PANEL; }   // of one matrix; columns that lack in the last are zero
-
-// How panels are handed out: half of them in one piece for every thread, then half of the rest, and so on, so that threads read long stretches of memory
-// and yet end together. In fours where possible: one row takes four at once.
-struct pieces {
-    int64_t panels;
-    int     threads, levels = 1;
-
-    pieces(int64_t panels, int threads) : panels(panels), threads(threads) {
-        while (panels >> levels >= 4 * threads) { ++levels; }
-    }
-    int64_t count() const { return (int64_t) levels * threads; }
-    int64_t begin(int64_t piece) const {
-        const int64_t level = piece / threads, from = start(level);
-        return level == levels ? panels : from + (start(level + 1) - from) / 4 * (piece % threads) / threads * 4;
-    }
-    int64_t start(int64_t level) const { return level == levels ? panels : (panels - (panels >> level)) / 4 * 4; }
-};
-
 class traits : public ggml::cpu::tensor_traits {
-    // Quantized rows; a mixture's are sorted by expert, and which they are follows.
-    static size_t rows_size(const ggml_tensor * op) {
-        const ggml_tensor * w = op->src[0], * x = op->src[1];
-        return (size_t) (op->op == GGML_OP_MUL_MAT_ID ? ggml_nelements(op->src[2]) : ggml_nrows(x)) * row_bytes(w->type, w->ne[0]);
-    }
-
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = 64 + (rows_size(op) + 7) / 8 * 8 + (op->op == GGML_OP_MUL_MAT_ID ? experts::bytes(op) : 0);
-        return op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
+        size = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID ? product_work_size(op) : 0;
+        return size != 0;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        if (op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) {
+        if (op->op == GGML_OP_MUL_MAT) {
+            product_compute(params, &op, 1);
+        } else if (op->op == GGML_OP_MUL_MAT_ID) {
+            product_compute_mixture(params, op);
+        } else {
             return false;
-        }
-        const ggml_tensor * w = op->src[0], * x = op->src[1];
-        const ggml_type type = w->type;
-        const bool      mixture = op->op == GGML_OP_MUL_MAT_ID;
-        const int64_t   k = w->ne[0], blocks = k / panel_block(type), panels = panels_of(w), n_experts = mixture ? w->ne[2] : 1;
-        const size_t    stride = row_bytes(type, k), expert_bytes = (size_t) panels * blocks * panel_block_bytes(type);
-        char * rows = (char *) params->wdata + (64 - (uintptr_t) params->wdata % 64);   // where a cache line begins
-        experts sorted(op, rows + (rows_size(op) + 7) / 8 * 8);
-
-        if (mixture) {
-            if (params->ith == 0) {
-                sorted.sort(op);
-            }
-            ggml_barrier(params->threadpool);
-        }
-        const int64_t n = mixture ? sorted.first[n_experts] : ggml_nrows(x);
-        for (int64_t i = params->ith; i < n; i += params->nth) {
-            row_quantize(type, mixture ? experts::input(op, sorted.pairs[i]) : (const float *) row_of(x, i), rows + i * stride, k);
-        }
-        // Threads come for pieces when they are ready; a result does not depend on who computes it.
-        const pieces all(panels, params->nth);
-        if (params->ith == 0) {
-            ggml_threadpool_chunk_set(params->threadpool, params->nth);
-        }
-        ggml_barrier(params->threadpool);
-
-        const panel_kernel kernel = panel_find_kernel(type);
-        const bool is_matrix = !mixture && op->ne[2] * op->ne[3] == 1;
-        for (int64_t c = params->ith; c < all.count() * n_experts; c = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int64_t e = c / all.count(), begin = all.begin(c % all.count()), end = all.begin(c % all.count() + 1);
-            const int64_t first = mixture ? sorted.first[e] : 0, last = mixture ? sorted.first[e + 1] : n;
-            const char *  data  = (const char *) w->data + e * expert_bytes;
-            for (int64_t i = first; i < last; i += CHUNK_ROWS) {
-                const int64_t take = std::min(CHUNK_ROWS, last - i);
-                if (is_matrix && end * PANEL <= w->ne[1]) {
-                    kernel(data, blocks, begin, end, rows + i * stride, stride, (int) take, (float *) row_of(op, i), op->nb[1] / sizeof(float));
-                    continue;
-                }
-                // rows that lie apart, or columns that do not exist: into a matrix of its own first
-                for (int64_t p = begin; p < end; p += MOST_PANELS) {
-                    alignas(64) float out[CHUNK_ROWS * MOST_PANELS * PANEL];
-                    const int64_t some = std::min(MOST_PANELS, end - p), width = some * PANEL;
-                    kernel(data + p * blocks * panel_block_bytes(type), blocks, 0, some, rows + i * stride, stride, (int) take, out, width);
-                    for (int64_t j = 0; j < take; ++j) {
-                        float * to = mixture ? experts::output(op, sorted.pairs[i + j]) : (float *) row_of(op, i + j);
-                        std::memcpy(to + p * PANEL, out + j * width, std::min(width, w->ne[1] - p * PANEL) * sizeof(float));
-                    }
-                }
-            }
         }
         return true;
     }
@@ -233,7 +154,7 @@ ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
 size_t alignment(ggml_backend_buffer_type_t) { return 64; }
 
 size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
-    return fits(tensor) ? (size_t) (panels_of(tensor) * tensor->ne[2]) * (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type) : ggml_nbytes(tensor);
+    return panel_fits(tensor) ? (size_t) (panels_of(tensor) * tensor->ne[2]) * (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type) : ggml_nbytes(tensor);
 }
 
 class extra : public ggml::cpu::extra_buffer_type {
@@ -243,7 +164,7 @@ class extra : public ggml::cpu::extra_buffer_type {
 
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
         const ggml_tensor * w = op->src[0], * x = op->src[1];
-        return is_ours(op) && (op->op == GGML_OP_MUL_MAT_ID ? x->ne[3] == 1 : w->ne[2] == 1) && ggml_is_contiguous(w) && fits(w) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) &&
+        return is_ours(op) && (op->op == GGML_OP_MUL_MAT_ID ? x->ne[3] == 1 : w->ne[2] == 1) && ggml_is_contiguous(w) && panel_fits(w) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) &&
             op->type == GGML_TYPE_F32 && (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
     }
 

@@ -72,8 +72,12 @@ void   panel_pack(ggml_type type, const void * rows, size_t stride, int64_t bloc
 // multiples of 64 bytes, so that no load of 64 values crosses a cache line.
 struct scale_q8_0 {         // of 32 values
     float   d;
-    int32_t offset;         // minus what weights with an offset add: the offset times the sum of the values
+    int32_t offset;         // where a sum of products starts: minus what weights with an offset add (the offset times the sum of the values), plus row_start()
 };
+
+// The bits of 1.5 * 2^23 as a float. A sum that starts there is a float too, without conversion: 1.5 * 2^23 more than the sum, which stays below 2^22.
+constexpr int32_t ONE_AND_A_HALF = 0x4b400000;
+constexpr int32_t row_start(ggml_type type) { return type == GGML_TYPE_MXFP4 ? 0 : ONE_AND_A_HALF; }   // (scales of MXFP4 can be too large for that)
 
 struct scale_q8_K {         // of 256
     float   d;
@@ -82,9 +86,12 @@ struct scale_q8_K {         // of 256
 };
 
 size_t row_bytes(ggml_type type, int64_t k);
-void   row_quantize(ggml_type type, const float * x, void * row, int64_t k);
+int    row_kind(ggml_type type);             // types of one kind take the same rows
+// x: the row's k values, of which [from, to) are quantized, whole blocks.
+void   row_quantize(ggml_type type, const float * x, void * row, int64_t k, int64_t from, int64_t to);
+inline void row_quantize(ggml_type type, const float * x, void * row, int64_t k) { row_quantize(type, x, row, k, 0, k); }
 // The same by this CPU's own code; false where there is none. zero: the weight that stands for 0.
-bool   row_quantize_here(ggml_type type, int zero, const float * x, void * row, int64_t k);
+bool   row_quantize_here(ggml_type type, int zero, const float * x, void * row, int64_t k, int64_t from, int64_t to);
 
 // out[r][16 * p + c] for panels [p0, p1) and rows [0, n): `rows` are row_bytes() apart, out's rows out_stride floats.
 // A result is a function of its row and its column alone: whatever else is computed beside it, its operations are the same.

@@ -149,17 +149,17 @@ size_t row_bytes(ggml_type type, int64_t k) {
 
 namespace {
 
-void unpack(const block_q8_0 & b, int zero, int8_t * q, scale_q8_0 & s) {
+void unpack(const block_q8_0 & b, int zero, int32_t start, int8_t * q, scale_q8_0 & s) {
     int sum = 0;
     for (int i = 0; i < 32; ++i) {
         sum += b.qs[i];
     }
     s.d      = ggml_fp16_to_fp32(b.d);
-    s.offset = -zero * sum;
+    s.offset = start - zero * sum;
     std::memcpy(q, b.qs, 32);
 }
 
-void unpack(const block_q8_K & b, int, int8_t * q, scale_q8_K & s) {
+void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
     s.d = b.d;
     std::memcpy(s.sums, b.bsums, sizeof(s.sums));
     for (int i = 0; i < 8; ++i) {
@@ -168,33 +168,36 @@ void unpack(const block_q8_K & b, int, int8_t * q, scale_q8_K & s) {
     std::memcpy(q, b.qs, QK_K);
 }
 
-// zero: the weight that stands for 0.
-template <class Block, class Scale> void quantize(ggml_type type, int block, int zero, const float * x, void * row, int64_t k) {
+// The weight that stands for 0 in types with a scale per 32 positions.
+int zero_of(ggml_type type) { return type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128; }
+
+template <class Block, class Scale> void quantize(ggml_type type, int block, int zero, int32_t start, const float * x, void * row, int64_t k, int64_t from, int64_t to) {
     constexpr int64_t PART = 8;   // blocks at once, on the stack
     Block part[PART];
     const auto from_float = ggml_get_type_traits_cpu(type)->from_float;
     int8_t * q = (int8_t *) row;
     Scale  * s = (Scale *) (q + k);
-    for (int64_t b = 0; b < k / block; b += PART) {
-        const int64_t n = std::min(PART, k / block - b);
+    for (int64_t b = from / block; b < to / block; b += PART) {
+        const int64_t n = std::min(PART, to / block - b);
         from_float(x + block * b, part, block * n);
         for (int64_t i = 0; i < n; ++i) {
-            unpack(part[i], zero, q + block * (b + i), s[b + i]);
+            unpack(part[i], zero, start, q + block * (b + i), s[b + i]);
         }
     }
 }
 
 }  // namespace
 
-void row_quantize(ggml_type type, const float * x, void * row, int64_t k) {
-    const int zero = type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128;
-    if (row_quantize_here(type, zero, x, row, k)) {
+int row_kind(ggml_type type) { return panel_block(type) == QK_K ? QK_K : zero_of(type); }
+
+void row_quantize(ggml_type type, const float * x, void * row, int64_t k, int64_t from, int64_t to) {
+    if (row_quantize_here(type, zero_of(type), x, row, k, from, to)) {
         return;
     }
     if (panel_block(type) == QK_K) {
-        quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, x, row, k);
+        quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, 0, x, row, k, from, to);
     } else {
-        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, zero, x, row, k);
+        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, zero_of(type), row_start(type), x, row, k, from, to);
     }
 }
 

@@ -26,6 +26,7 @@ LANES_INLINE const scale_q8_K & of_256(const int8_t * a, int64_t blocks, int64_t
 struct q4_0 {
     using panel = panel_q4_0;
     static constexpr bool WHOLE = false;   // bytes beyond 127
+    static constexpr int32_t START = row_start(GGML_TYPE_Q4_0);
     LANES_INLINE typename lanes::b value(typename lanes::b nibble) { return nibble; }
     LANES_INLINE typename lanes::f scale(const panel & x, int c) { return lanes::half(x.d + c); }
 };
@@ -33,6 +34,7 @@ struct q4_0 {
 struct iq4_nl {
     using panel = panel_q4_0;
     static constexpr bool WHOLE = true;
+    static constexpr int32_t START = row_start(GGML_TYPE_IQ4_NL);
     LANES_INLINE typename lanes::b value(typename lanes::b nibble) { return lanes::table(lanes::SIGNED ? VALUES_IQ4_NL : VALUES_IQ4_NL_128, nibble); }
     LANES_INLINE typename lanes::f scale(const panel & x, int c) { return lanes::half(x.d + c); }
 };
@@ -40,6 +42,7 @@ struct iq4_nl {
 struct mxfp4 {
     using panel = panel_mxfp4;
     static constexpr bool WHOLE = false;
+    static constexpr int32_t START = row_start(GGML_TYPE_MXFP4);
     LANES_INLINE typename lanes::b value(typename lanes::b nibble) { return lanes::table(VALUES_MXFP4_12, nibble); }
     LANES_INLINE typename lanes::f scale(const panel & x, int c) { return lanes::e8m0(x.e + c); }
 };
@@ -57,6 +60,7 @@ template <class T> struct nibbles : T {
 struct q8_0 {
     using panel = panel_q8_0;
     static constexpr bool WHOLE = true;
+    static constexpr int32_t START = row_start(GGML_TYPE_Q8_0);
     LANES_INLINE typename lanes::f scale(const panel & x, int c) { return lanes::half(x.d + c); }
     LANES_INLINE typename lanes::b value(const uint8_t * q) { return lanes::SIGNED ? lanes::flip(lanes::load(q)) : lanes::load(q); }
     template <int R> LANES_INLINE void add(const panel & x, int c, const int8_t * const * a, int64_t at, products<R> & sum) {
@@ -71,12 +75,14 @@ template <class T> struct by_32 {
     template <int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, typename lanes::f (&out)[R]) {
         products<R> sum;
         for (int r = 0; r < R; ++r) {
-            sum.start(r, T::WHOLE && lanes::SIGNED ? 0 : of_32(a[r], blocks, b).offset);
+            sum.start(r, T::WHOLE && lanes::SIGNED ? T::START : of_32(a[r], blocks, b).offset);
         }
         T::template add<R>(x, c, a, 32 * b, sum);
-        const typename lanes::f d = T::scale(x, c);
+        // sum * d, rounded once: where the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, as d comes from a half) is taken off within the rounding
+        const typename lanes::f d = T::scale(x, c), back = lanes::mul(d, lanes::set1(-0x1.8p23f));
         for (int r = 0; r < R; ++r) {
-            out[r] = lanes::fma(lanes::to_float(sum.row(r)), lanes::mul(d, lanes::set1(of_32(a[r], blocks, b).d)), out[r]);
+            const typename lanes::f scaled = T::START ? lanes::fma(lanes::as_float(sum.row(r)), d, back) : lanes::mul(lanes::to_float(sum.row(r)), d);
+            out[r] = lanes::fma(scaled, lanes::set1(of_32(a[r], blocks, b).d), out[r]);
         }
     }
 };

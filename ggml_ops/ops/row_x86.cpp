@@ -46,7 +46,7 @@ AVX2_INLINE void sums_of_16(__m256i q, int32_t & low, int32_t & high) {
     high = _mm256_extract_epi32(one, 4);
 }
 
-AVX2 void quantize_32(const float * x, int zero, int8_t * q, scale_q8_0 * s, int64_t blocks) {
+AVX2 void quantize_32(const float * x, int zero, int32_t start, int8_t * q, scale_q8_0 * s, int64_t blocks) {
     for (int64_t b = 0; b < blocks; ++b, x += 32, q += 32) {
         const float max = greatest(_mm256_max_ps(_mm256_max_ps(absolute(x), absolute(x + 8)), _mm256_max_ps(absolute(x + 16), absolute(x + 24))));
         const __m256i v = integers(x, max != 0 ? 127 / max : 0);
@@ -54,7 +54,7 @@ AVX2 void quantize_32(const float * x, int zero, int8_t * q, scale_q8_0 * s, int
         sums_of_16(v, low, high);
         _mm256_storeu_si256((__m256i *) q, v);
         s[b].d      = _cvtsh_ss(_cvtss_sh(max / 127, 0));
-        s[b].offset = -zero * (low + high);
+        s[b].offset = start - zero * (low + high);
     }
 }
 
@@ -93,15 +93,15 @@ AVX2 void quantize_256(const float * x, int8_t * q, scale_q8_K * s, int64_t bloc
 
 }  // namespace
 
-bool row_quantize_here(ggml_type type, int zero, const float * x, void * row, int64_t k) {
+bool row_quantize_here(ggml_type type, int zero, const float * x, void * row, int64_t k, int64_t from, int64_t to) {
     if (!has_avx2()) {
         return false;
     }
     int8_t * q = (int8_t *) row;
     if (panel_block(type) == 256) {
-        quantize_256(x, q, (scale_q8_K *) (q + k), k / 256);
+        quantize_256(x + from, q + from, (scale_q8_K *) (q + k) + from / 256, (to - from) / 256);
     } else {
-        quantize_32(x, zero, q, (scale_q8_0 *) (q + k), k / 32);
+        quantize_32(x + from, zero, row_start(type), q + from, (scale_q8_0 *) (q + k) + from / 32, (to - from) / 32);
     }
     return true;
 }
@@ -111,7 +111,7 @@ bool row_quantize_here(ggml_type type, int zero, const float * x, void * row, in
 #else
 
 namespace dflash {
-bool row_quantize_here(ggml_type, int, const float *, void *, int64_t) { return false; }
+bool row_quantize_here(ggml_type, int, const float *, void *, int64_t, int64_t, int64_t) { return false; }
 }
 
 #endif

@@ -51,7 +51,7 @@ static void test_rows() {
         for (int64_t b = 0; b < k / 32; ++b) {
             int sum = 0;
             for (int i = 0; i < 32; ++i) { sum += small[b].qs[i]; }
-            CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) && s[b].offset == -8 * sum);
+            CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) && s[b].offset == row_start(GGML_TYPE_Q4_0) - 8 * sum);
         }
         row_quantize(GGML_TYPE_Q4_K, x.data(), row.data(), k);
         const scale_q8_K * l = (const scale_q8_K *) (row.data() + k);

@@ -1,0 +1,26 @@
+// Ops of a pass that are computed as one: fewer times to wait for the other threads, and rows quantized once. A step is
+//   [ADD] [RMS_NORM MUL] or [SWIGLU]   row by row: every thread does all of it for its rows, or for its part of a SWIGLU's
+//   [MUL_MAT ...]                      products of what that gave (or of any one input) with matrices in panels
+// Every tensor of these is written as its op alone would, with the same bits whatever is computed together; but an RMS norm's sum is made in
+// another order than ggml's.
+
+#pragma once
+
+#include "ggml.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ggml_cgraph;
+struct ggml_compute_params;
+
+// Called by every thread for nodes[at] (patches/0011). How many nodes behind it were computed along with it; 0: none, and not this one either.
+int dflash_fused_compute(const struct ggml_compute_params * params, const struct ggml_cgraph * graph, int at);
+
+// Before memory is given to a graph's tensors: products of one input are moved together (Q, K and V).
+void dflash_fused_order(struct ggml_cgraph * graph);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,29 @@
+// Row steps for NEON.
+
+#if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
+
+#include "ggml.h"
+#include "row_steps.h"
+#include "simd.h"
+
+#include <arm_neon.h>
+
+#include <cmath>
+
+namespace dflash {
+
+namespace {
+namespace neon {
+#include "simd_neon.h"
+#include "row_steps_tile.h"
+}
+}
+
+const row_steps * row_steps_here() {
+    static const row_steps steps = { neon::add, neon::norm };
+    return &steps;
+}
+
+}  // namespace dflash
+
+#endif
