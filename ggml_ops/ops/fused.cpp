@@ -3,13 +3,16 @@
 #include "experts.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
+#include "ops.h"
 #include "panel_product.h"
 #include "row_steps.h"
 #include "vec.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace dflash {
 
@@ -26,12 +29,20 @@ bool is_on() {
 
 bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
 
-struct step {
-    ggml_tensor * add = nullptr, * norm = nullptr, * mul = nullptr, * glu = nullptr, * products[MOST];
-    int n_products = 0, last = 0;   // last: index of its last node
+struct norm_chain {   // null: not part of it
+    ggml_tensor * add = nullptr, * norm = nullptr, * mul = nullptr, * rope = nullptr;
 
     const ggml_tensor * weight() const { return mul->src[mul->src[0] == norm ? 1 : 0]; }
-    ggml_tensor * made() const { return mul ? mul : glu; }
+    std::array<const ggml_tensor *, 3> inputs() const { return { add ? add->src[0] : nullptr, add ? add->src[1] : nullptr, norm ? norm->src[0] : nullptr }; }
+    std::array<const ggml_tensor *, 3> outputs() const { return { add, mul, rope }; }
+};
+
+struct step {
+    norm_chain    chain;
+    ggml_tensor * glu = nullptr, * products[MOST], * copies[2] = {};
+    int           n_products = 0, last = 0;   // last: index of its last node
+
+    const ggml_tensor * made() const { return chain.mul ? chain.mul : glu; }   // what the products take
 };
 
 // The next node that computes something.
@@ -40,54 +51,95 @@ int next(const ggml_cgraph * graph, int at) {
     return at;
 }
 
-bool is_norm(const ggml_cgraph * graph, int at) {
-    if (at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM || !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
+// RMS_NORM and MUL by one weight at a node.
+bool find_norm(const ggml_cgraph * graph, int at, norm_chain & c) {
+    if (!row_steps_here() || at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM || !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
         return false;
     }
-    step s;
-    s.norm = graph->nodes[at];
-    s.mul  = graph->nodes[at + 1];
-    return is_plain(s.norm->src[0]) && is_plain(s.mul) && is_plain(s.weight()) && ggml_nrows(s.weight()) == 1 && s.weight()->ne[0] == s.norm->ne[0];
+    norm_chain found;
+    found.norm = graph->nodes[at];
+    found.mul  = graph->nodes[at + 1];
+    if (!is_plain(found.norm->src[0]) || !is_plain(found.mul) || !is_plain(found.weight()) || ggml_nrows(found.weight()) != 1 || found.weight()->ne[0] != found.norm->ne[0]) {
+        return false;
+    }
+    c.norm = found.norm;
+    c.mul  = found.mul;
+    return true;
 }
+
+bool is_rope(const ggml_tensor * t, const ggml_tensor * of) { return t->op == GGML_OP_ROPE && t->src[0] == of && is_plain(t); }
 
 bool is_swiglu(const ggml_tensor * t) {
     return t->op == GGML_OP_GLU && ggml_get_glu_op(t) == GGML_GLU_OP_SWIGLU && t->src[1] && is_plain(t) && is_plain(t->src[0]) && is_plain(t->src[1]);
 }
 
-// Whether a thread that writes some of `out` could write over what another one has yet to read of `in`. In place, row on row, it can't.
-bool clash(const ggml_tensor * in, const ggml_tensor * out) {
-    const char * a = (const char *) in->data, * b = (const char *) out->data;
-    return a < b + ggml_nbytes(out) && b < a + ggml_nbytes(in) && !(a == b && ggml_are_same_shape(in, out) && std::equal(in->nb, in->nb + GGML_MAX_DIMS, out->nb));
+bool overlap(const ggml_tensor * a, const ggml_tensor * b) {
+    return (const char *) a->data < (const char *) b->data + ggml_nbytes(b) && (const char *) b->data < (const char *) a->data + ggml_nbytes(a);
 }
 
-// The step that begins at a node. Whether it is one at all follows from the graph alone; whether an addition joins, which changes no bits, from memory too.
+// Whether a thread that writes its rows of `out` could write over what another one has yet to read of `in`. In place, row on row, it can't.
+bool clash(const ggml_tensor * in, const ggml_tensor * out) {
+    return in && out && overlap(in, out) && !(in->data == out->data && ggml_are_same_shape(in, out) && std::equal(in->nb, in->nb + GGML_MAX_DIMS, out->nb));
+}
+
+bool clash(const norm_chain & c) {
+    for (const ggml_tensor * out : c.outputs()) {
+        for (const ggml_tensor * in : c.inputs()) {
+            if (clash(in, out)) { return true; }
+        }
+        if (clash(c.mul, out)) { return true; }
+    }
+    return false;
+}
+
+// The step that begins at a node. That a norm is ours follows from the graph alone; whether others join, which changes no bits, from memory too.
 bool find(const ggml_cgraph * graph, int at, step & s) {
     ggml_tensor * node = graph->nodes[at];
+    norm_chain &  c = s.chain;
     int i = at;
-    if (node->op == GGML_OP_ADD) {
+    if (node->op == GGML_OP_SET_ROWS) {
         i = next(graph, at);
-        if (!row_steps_here() || !is_norm(graph, i) || graph->nodes[i]->src[0] != node || !is_plain(node) || !is_plain(node->src[0]) || !is_plain(node->src[1]) ||
-            !ggml_are_same_shape(node->src[0], node->src[1])) {
+        if (i >= graph->n_nodes || graph->nodes[i]->op != GGML_OP_SET_ROWS) {
             return false;
         }
-        s.add = node;
+        ggml_tensor * other = graph->nodes[i];
+        s.copies[0] = node;
+        s.copies[1] = other;
+        s.last = i;
+        return !overlap(node, other) && !overlap(node, other->src[0]) && !overlap(other, node->src[0]);
     }
-    if (row_steps_here() && is_norm(graph, i)) {
-        s.norm = graph->nodes[i];
-        s.mul  = graph->nodes[++i];
+    if (node->op == GGML_OP_ADD) {
+        i = next(graph, at);
+        if (!find_norm(graph, i, c) || c.norm->src[0] != node || !is_plain(node) || !is_plain(node->src[0]) || !is_plain(node->src[1]) || !ggml_are_same_shape(node->src[0], node->src[1])) {
+            return false;
+        }
+        c.add = node;
+        if (clash(c)) {
+            return false;
+        }
+        ++i;
+    } else if (find_norm(graph, i, c)) {
+        ++i;
     } else if (is_swiglu(node)) {
+        if (clash(node->src[0], node) || clash(node->src[1], node)) {
+            return false;
+        }
         s.glu = node;
     } else if (!product_is_ours(node)) {
         return false;
     }
-    for (const ggml_tensor * in : { s.add ? s.add->src[0] : nullptr, s.add ? s.add->src[1] : nullptr, s.norm ? s.norm->src[0] : nullptr, s.glu ? s.glu->src[0] : nullptr, s.glu ? s.glu->src[1] : nullptr }) {
-        for (const ggml_tensor * out : { s.add, s.made() }) {
-            if (in && out && clash(in, out)) {
-                return false;
+    s.last = i;
+    if (c.mul && !c.add) {
+        const int j = next(graph, i);
+        if (j < graph->n_nodes && is_rope(graph->nodes[j], c.mul)) {
+            c.rope = graph->nodes[j];
+            if (!clash(c)) {
+                s.last = j;
+                return true;
             }
+            c.rope = nullptr;
         }
     }
-    s.last = i;
     for (int j = s.made() ? next(graph, i) : i; j < graph->n_nodes && s.n_products < MOST; j = next(graph, j)) {
         ggml_tensor * op = graph->nodes[j];
         if (!product_is_ours(op) || (s.made() && op->src[1] != s.made()) || (s.n_products > 0 && !products_share_rows(s.products[0], op))) {
@@ -96,36 +148,43 @@ bool find(const ggml_cgraph * graph, int at, step & s) {
         s.products[s.n_products++] = op;
         s.last = j;
     }
-    return s.mul || s.n_products + (s.glu != nullptr) > 1;   // one op alone is as well off with ggml
+    return c.mul || s.n_products + (s.glu != nullptr) > 1;   // one op alone is as well off with ggml
 }
 
-void compute_rows(const ggml_compute_params * params, const step & s) {
-    const ggml_tensor * made = s.made();
-    const ggml_tensor * product = s.n_products > 0 ? s.products[0] : nullptr;
-    const int64_t n = ggml_nrows(made), k = made->ne[0];
-    if (s.glu) {
-        const int64_t segment = k % SEGMENT == 0 ? SEGMENT : k, of_row = k / segment, all = n * of_row;
-        for (int64_t u = all * params->ith / params->nth; u < all * (params->ith + 1) / params->nth; ++u) {
-            const int64_t i = u / of_row, from = u % of_row * segment;
-            float * out = (float *) row_of(made, i);
-            ggml_vec_swiglu_f32((int) segment, out + from, (const float *) row_of(made->src[0], i) + from, (const float *) row_of(made->src[1], i) + from);
-            if (product) {
-                product_quantize(params, product, i, out, from, from + segment);
-            }
-        }
-        return;
-    }
+// Rows [begin, end) of this thread, as ggml divides those of ROPE.
+std::pair<int64_t, int64_t> my_rows(const ggml_compute_params * params, int64_t n) {
+    const int64_t each = (n + params->nth - 1) / params->nth;
+    return { std::min(n, each * params->ith), std::min(n, each * (params->ith + 1)) };
+}
+
+void compute_norm(const ggml_compute_params * params, const norm_chain & c, const ggml_tensor * product) {
+    const int64_t k = c.mul->ne[0];
     float eps;
-    std::memcpy(&eps, s.norm->op_params, sizeof(eps));
-    for (int64_t i = n * params->ith / params->nth; i < n * (params->ith + 1) / params->nth; ++i) {
-        if (s.add) {
-            row_steps_here()->add((const float *) row_of(s.add->src[0], i), (const float *) row_of(s.add->src[1], i), (float *) row_of(s.add, i), k);
+    std::memcpy(&eps, c.norm->op_params, sizeof(eps));
+    const auto [begin, end] = my_rows(params, ggml_nrows(c.mul));
+    for (int64_t i = begin; i < end; ++i) {
+        if (c.add) {
+            row_steps_here()->add((const float *) row_of(c.add->src[0], i), (const float *) row_of(c.add->src[1], i), (float *) row_of(c.add, i), k);
         }
-        float * out = (float *) row_of(made, i);
-        row_steps_here()->norm((const float *) row_of(s.norm->src[0], i), (const float *) s.weight()->data, out, k, eps);
+        float * out = (float *) row_of(c.mul, i);
+        row_steps_here()->norm((const float *) row_of(c.norm->src[0], i), (const float *) c.weight()->data, out, k, eps);
         if (product) {
             product_quantize(params, product, i, out, 0, k);
         }
+    }
+    if (c.rope) {
+        ggml_compute_forward_rope(params, c.rope);
+    }
+}
+
+void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * glu, const ggml_tensor * product) {
+    const int64_t k = glu->ne[0], segment = k % SEGMENT == 0 ? SEGMENT : k, of_row = k / segment;
+    const auto [begin, end] = my_rows(params, ggml_nrows(glu) * of_row);
+    for (int64_t u = begin; u < end; ++u) {
+        const int64_t i = u / of_row, from = u % of_row * segment;
+        float * out = (float *) row_of(glu, i);
+        ggml_vec_swiglu_f32((int) segment, out + from, (const float *) row_of(glu->src[0], i) + from, (const float *) row_of(glu->src[1], i) + from);
+        product_quantize(params, product, i, out, from, from + segment);
     }
 }
 
@@ -140,13 +199,21 @@ int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph *
     if (!is_on() || !find(graph, at, s)) {
         return 0;
     }
-    if (!s.made()) {
-        product_compute(params, s.products, s.n_products);
-    } else {
-        compute_rows(params, s);
-        if (s.n_products > 0) {
-            product_multiply(params, s.products, s.n_products);
+    const ggml_tensor * product = s.n_products > 0 ? s.products[0] : nullptr;
+    if (s.copies[0]) {
+        for (ggml_tensor * copy : s.copies) {
+            ggml_compute_forward_set_rows(params, copy);
         }
+    } else if (s.glu) {
+        compute_swiglu(params, s.glu, product);
+    } else if (s.chain.mul) {
+        compute_norm(params, s.chain, product);
+    } else {
+        product_compute(params, s.products, s.n_products);
+        return s.last - at;
+    }
+    if (product) {
+        product_multiply(params, s.products, s.n_products);
     }
     return s.last - at;
 }

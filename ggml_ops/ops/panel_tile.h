@@ -11,9 +11,10 @@
 //   start(r, value), add<WHOLE>(w0, w1, a, at): 8 inner positions in two lines of weights against a[r] + at; row(r)
 // All sets give the same bits: integers are exact, and the float operations on them and their order are written here.
 
-LANES_INLINE void prefetch(const void * from, size_t bytes) {
+// LEVEL: of the caches, 3 the first, 2 the second.
+template <int LEVEL> LANES_INLINE void prefetch(const void * from, size_t bytes) {
     for (size_t n = 0; n < bytes; n += 64) {
-        __builtin_prefetch((const char *) from + PANEL_AHEAD + n);
+        __builtin_prefetch((const char *) from + n, 0, LEVEL);
     }
 }
 
@@ -203,10 +204,15 @@ template <class T, int R, int P> LANES void run(const void * panels, int64_t blo
     for (int r = 0; r < R; ++r) {
         a[r] = (const int8_t *) rows + r * row_stride;
     }
+    // What is read PANEL_AHEAD bytes later: the same panels' blocks, behind their last those of the panels that come next.
+    constexpr int TOGETHER = P / C > 1 ? P / C : 1, BLOCKS = PANEL_AHEAD / sizeof(typename T::panel) / TOGETHER;
+    constexpr int64_t AHEAD = BLOCKS > 1 ? BLOCKS : 1;
+    const int64_t behind = (TOGETHER - 1) * blocks;
+    constexpr int LEVEL = sizeof(typename T::panel) > 512 && R > 2 ? 2 : 3;   // several rows of activations and large blocks are too much for the first (measured: 3 to 6 %)
     for (int64_t b = 0; b < blocks; ++b) {
         for (int p = 0; p < P; ++p) {
             if (C == 1 || c[p] == 0) {
-                prefetch(&w[p][b], sizeof(typename T::panel));
+                prefetch<LEVEL>(w[p] + (b + AHEAD < blocks ? b + AHEAD : b + AHEAD + behind), sizeof(typename T::panel));
             }
             T::template block<R>(w[p][b], c[p], a, blocks, b, sums[p]);
         }
