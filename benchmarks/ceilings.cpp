@@ -1,7 +1,7 @@
 // What this machine can do at most: reading memory, and multiply-adds in registers. benchmarks/ceilings.py compiles it for the CPU that
 // it runs on, so the compiler's own macros say which instructions there are.
 //
-// Arguments: threads, then sizes in bytes. Prints one JSON object: for each size the GB/s at which all threads together read so many bytes
+// Arguments: threads, how often to measure (the fastest counts), then sizes in bytes. Prints one JSON object: for each size the GB/s at which all threads together read so many bytes
 // again and again, each its own part; int8, f32 and tile: 10^9 multiply-adds per second (tile: 0 without AMX); instruction: of int8.
 
 #include <algorithm>
@@ -71,7 +71,7 @@ template <int STREAMS, bool AHEAD> static void read_part(const line * from, size
     for (const line & s : sum) { asm volatile("" : : "m"(s)); }
 }
 
-static double bandwidth(int threads, size_t bytes) {
+static double bandwidth(int threads, int times, size_t bytes) {
     constexpr size_t PAGE = 2 << 20;
     const size_t part = bytes / threads / 64;
     char * all = (char *) std::aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
@@ -82,10 +82,10 @@ static double bandwidth(int threads, size_t bytes) {
     madvise(all, bytes, MADV_HUGEPAGE);
 #endif
     std::fill(all, all + bytes, 1);
-    const int times = std::max(3, (int) (3e9 / bytes));
+    const int rounds = std::max(2, (int) (6e8 * times / bytes));
     double best = 1e30;
     for (const auto read : { read_part<1, false>, read_part<1, true>, read_part<4, false>, read_part<4, true> }) {
-        best = std::min(best, fastest(threads, times, [&](int t) { read((const line *) all + t * part, part); }));
+        best = std::min(best, fastest(threads, rounds, [&](int t) { read((const line *) all + t * part, part); }));
     }
     std::free(all);
     return part * 64 * threads / best / 1e9;
@@ -230,11 +230,11 @@ static void tile_work(int) {}
 #endif
 
 int main(int argc, char ** argv) {
-    const int threads = argc > 1 ? std::atoi(argv[1]) : 1, times = 5;
+    const int threads = argc > 1 ? std::atoi(argv[1]) : 1, times = argc > 2 ? std::atoi(argv[2]) : 5;
     const double rounds = (double) threads * ROUNDS;
     std::printf("{\"threads\": %d, \"read\": {", threads);
-    for (int i = 2; i < argc; ++i) {
-        std::printf("%s\"%s\": %.2f", i > 2 ? ", " : "", argv[i], bandwidth(threads, std::strtoull(argv[i], nullptr, 10)));
+    for (int i = 3; i < argc; ++i) {
+        std::printf("%s\"%s\": %.2f", i > 3 ? ", " : "", argv[i], bandwidth(threads, times, std::strtoull(argv[i], nullptr, 10)));
     }
     std::printf("}, \"int8\": %.1f, \"f32\": %.1f", rounds * INT8_CHAINS * INT8_MACS / fastest(threads, times, int8_work) / 1e9, rounds * F32_CHAINS * F32_MACS / fastest(threads, times, f32_work) / 1e9);
     std::printf(", \"tile\": %.1f, \"instruction\": \"%s\"}\n", has_tiles() ? rounds / 8 * TILE_MACS / fastest(threads, times, tile_work) / 1e9 : 0.0, INT8_NAME);

@@ -22,7 +22,7 @@ STOCK, OURS = "stock", "ours"
 NAMES = (STOCK, OURS)
 # Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment says: DFLASH_PANELS=avx2
 # measures the kernels of that instruction set alone.
-SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE")
+SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE", "DFLASH_FUSED")
 
 _open: list[Engine] = []  # in a child: the engine, if there is one
 

@@ -7,7 +7,8 @@ Stock and ours are the same library and the same file in two processes, and take
 llama.cpp does between being handed a batch and its logits lying in memory, over --context cells of K and V: up to 64 rows as a verify
 pass, with logits for all of them; more as a chunk of a prompt, with logits for the last. The engine's own work around it is not in it.
 
-The roofline of a pass is the larger of two times. Reading: the bytes of all its weight matrices, as the file stores them, at the speed
+The roofline of a pass is the larger of two times, for what the machine can do just then: other guests of a shared machine come and go,
+so both limits are measured anew before every turn. Reading: the bytes of all its weight matrices, as the file stores them, at the speed
 at which the same threads read so much memory again and again. Computing: a multiply-add per weight and row, at the rate of int8
 multiply-adds in registers (of f32 for float weights). Attention, norms and the activations' quantization are not in it.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
@@ -80,17 +82,19 @@ def cell(kind: str, threads: int, rows: int, times: Mapping[str, Sequence[float]
 
 
 def measure(
-    both: kernels.Processes, path: Path, threads: int, widths: Sequence[int], context: int, repeats: int
-) -> dict[int, dict[str, list[float]]]:
-    """Milliseconds of passes by width and process; all widths are measured in every repeat."""
+    both: kernels.Processes, path: Path, threads: int, widths: Sequence[int], context: int, repeats: int, limits: Callable[[], Ceilings]
+) -> tuple[dict[int, dict[str, list[float]]], dict[int, list[Ceilings]]]:
+    """Milliseconds of passes by width and process, and what the machine could do, by width; all widths are measured in every repeat."""
     kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths) + 1) // 256) * 256, cells=context)
     found: dict[int, dict[str, list[float]]] = {n: {name: [] for name in kernels.NAMES} for n in widths}
+    ceilings: dict[int, list[Ceilings]] = {n: [] for n in widths}
     for repeat in range(repeats):
         for i, n in enumerate(widths):
+            ceilings[n].append(limits())
             for name in systems.order(kernels.NAMES, repeat + i):
                 found[n][name] += both[name].submit(kernels.pass_times, n, SECONDS).result()
     kernels.close_all(both)
-    return found
+    return found, ceilings
 
 
 def ms(value: float) -> str:
@@ -177,7 +181,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     found |= {"machine_name": str(this_machine()), "context": args.context, "ceilings": {}, "models": {}, "rows": []}
     files = {kind: targets.make(args.work, args.shape, kind) for kind in args.types}
     weights = {kind: Matrices.of(path) for kind, path in files.items()}
-    sizes = {sum(matrices.n_bytes.values()) for matrices in weights.values()}
     for kind, matrices in weights.items():
         found["models"][kind] = {
             "bytes": matrices.n_bytes,
@@ -187,22 +190,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as folder, kernels.processes() as both:
         meter = Meter(Path(folder))
         for threads in args.threads:
-            measured = [meter.measure(threads, sizes)]
-            cells: dict[str, dict[int, dict[str, list[float]]]] = {}
+            measured: list[Ceilings] = []
             for kind, path in files.items():
-                cells[kind] = measure(both, path, threads, args.rows, args.context, args.repeats)
-                measured.append(meter.measure(threads, sizes))
-                ceilings = Ceilings.middle(measured)
-                found["ceilings"][str(threads)] = ceilings.to_json()
-                found["rows"] = [row for row in found["rows"] if row["threads"] != threads] + [
-                    cell(kind, threads, n, times, roofline(weights[kind], ceilings, n))
-                    for kind, widths in cells.items()
-                    for n, times in widths.items()
-                ]
+                size = sum(weights[kind].n_bytes.values())
+                measured.append(meter.measure(threads, [size]))
+                limits = partial(meter.measure, threads, [size], quick=True)
+                times, at = measure(both, path, threads, args.rows, args.context, args.repeats, limits)
+                measured += [one for turns in at.values() for one in turns]
+                found["ceilings"][str(threads)] = Ceilings.middle(measured).to_json()
+                for n in args.rows:
+                    bounds = [roofline(weights[kind], one, n) for one in at[n]]
+                    found["rows"].append(cell(kind, threads, n, times[n], (median(b[0] for b in bounds), median(b[1] for b in bounds))))
                 record.save(args.json, found, markdown(found))
                 record.say(
                     f"{kind}, {threads} threads: "
-                    + ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in cells[kind].items())
+                    + ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in times.items())
                 )
     print(markdown(found))
     return 0

@@ -1,4 +1,5 @@
-"""Every op of a target's pass gives a row the same bits in every pass, and attention without flash attention is right (ggml_ops/tests)."""
+"""Every op of a target's pass gives a row the same bits in every pass and together with others, and attention without flash attention is right
+(ggml_ops/tests)."""
 
 from __future__ import annotations
 
@@ -43,3 +44,11 @@ def test_unfused_attention(repo: Path, tmp_path: Path) -> None:
     sources = ["tests/test_unfused.cpp", "ops/unfused_x86.cpp"]
     done = run(compile_program(repo, tmp_path, sources, ["ops", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ops_in_one_step(repo: Path, tmp_path: Path) -> None:
+    """And the program notices where products of one input are not moved together."""
+    program = compile_program(repo, tmp_path, ["tests/test_fused.cpp"], ["tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE)
+    done = run(program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run(program, DFLASH_FUSED="0").returncode != 0

@@ -1,0 +1,200 @@
+// Steps of several ops (fused.h) give the bits of the ops alone, in memory that is used again and again, for any number of rows and threads; and a
+// norm is right.
+
+#include "check.h"
+#include "weights.h"
+
+#include "ggml-backend.h"
+#include "ggml-cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+static constexpr int64_t WIDTH = 512, HIDDEN = 768, HEAD = 64, HEADS = 8, KV_HEADS = 2, CELLS = 96;
+
+static std::mt19937 rng(1);
+
+static std::vector<float> random_floats(int64_t n) {
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n);
+    for (float & v : x) { v = normal(rng); }
+    return x;
+}
+
+struct layer {
+    ggml_context * ctx, * fixed, * apart;   // computed; given; given in panels
+    ggml_cgraph *  graph;
+    ggml_tensor *  a, * b, * places, * positions, * norm, * head_norm, * k_cache, * v_cache, * q, * k, * v;
+    std::vector<ggml_tensor *> matrices, results;
+    ggml_backend_buffer_t memory[2] = {};
+
+    // Types of Q, K and V, of the others, and rows of the pass.
+    layer(ggml_type kind, ggml_type kind_v, int64_t n, int rope_mode) {
+        ctx   = ggml_init({ 1 << 20, nullptr, true });
+        fixed = ggml_init({ 1 << 20, nullptr, true });
+        apart = ggml_init({ 1 << 20, nullptr, true });
+        a = ggml_new_tensor_2d(fixed, GGML_TYPE_F32, WIDTH, n);
+        b = ggml_new_tensor_2d(fixed, GGML_TYPE_F32, WIDTH, n);
+        places    = ggml_new_tensor_1d(fixed, GGML_TYPE_I64, n);
+        positions = ggml_new_tensor_1d(fixed, GGML_TYPE_I32, n);
+        norm      = ggml_new_tensor_1d(fixed, GGML_TYPE_F32, WIDTH);
+        head_norm = ggml_new_tensor_1d(fixed, GGML_TYPE_F32, HEAD);
+        k_cache = ggml_new_tensor_2d(fixed, GGML_TYPE_F16, HEAD * KV_HEADS, CELLS);
+        v_cache = ggml_new_tensor_2d(fixed, GGML_TYPE_F16, HEAD * KV_HEADS, CELLS);
+        const auto product = [&](ggml_type type, int64_t to, ggml_tensor * x) {
+            matrices.push_back(ggml_new_tensor_2d(apart, type, x->ne[0], to));
+            return ggml_mul_mat(ctx, matrices.back(), x);
+        };
+        const auto heads = [&](ggml_tensor * x, int64_t count) {
+            x = ggml_mul(ctx, ggml_rms_norm(ctx, ggml_reshape_3d(ctx, x, HEAD, count, n), 1e-6f), head_norm);
+            return ggml_rope_ext(ctx, x, positions, nullptr, HEAD, rope_mode, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+        };
+        ggml_tensor * sum = ggml_add(ctx, a, b), * x = ggml_mul(ctx, ggml_rms_norm(ctx, sum, 1e-6f), norm);
+        q = product(kind, HEAD * HEADS, x);
+        k = product(kind, HEAD * KV_HEADS, x);
+        v = product(kind_v, HEAD * KV_HEADS, x);
+        ggml_tensor * q_turned = heads(q, HEADS), * k_turned = heads(k, KV_HEADS);
+        results = { q_turned, ggml_set_rows(ctx, k_cache, ggml_reshape_2d(ctx, k_turned, HEAD * KV_HEADS, n), places), ggml_set_rows(ctx, v_cache, v, places) };
+        ggml_tensor * mixed = ggml_add(ctx, sum, product(kind, WIDTH, ggml_reshape_2d(ctx, q_turned, HEAD * HEADS, n)));
+        ggml_tensor * y = ggml_mul(ctx, ggml_rms_norm(ctx, mixed, 1e-6f), norm);
+        ggml_tensor * gate = product(kind, HIDDEN, y), * up = product(kind, HIDDEN, y);
+        results.push_back(ggml_add(ctx, mixed, product(kind_v, WIDTH, ggml_swiglu_split(ctx, gate, up))));
+        results.push_back(ggml_mul(ctx, ggml_rms_norm(ctx, results.back(), 1e-6f), norm));   // a norm without products
+        graph = ggml_new_graph(ctx);
+        for (ggml_tensor * result : results) {
+            ggml_set_output(result);
+            ggml_build_forward_expand(graph, result);
+        }
+    }
+    ~layer() {
+        for (ggml_backend_buffer_t buffer : memory) { ggml_backend_buffer_free(buffer); }
+        ggml_free(ctx);
+        ggml_free(fixed);
+        ggml_free(apart);
+    }
+    layer(const layer &) = delete;
+
+    void allocate(ggml_backend_t cpu, ggml_backend_buffer_type_t matrices_in) {
+        memory[0] = ggml_backend_alloc_ctx_tensors(fixed, cpu);
+        memory[1] = ggml_backend_alloc_ctx_tensors_from_buft(apart, matrices_in);
+        CHECK(memory[0] && memory[1]);
+    }
+
+    void fill() {
+        rng.seed(7);
+        for (ggml_tensor * t : { a, b, norm, head_norm }) {
+            const std::vector<float> x = random_floats(ggml_nelements(t));
+            ggml_backend_tensor_set(t, x.data(), 0, ggml_nbytes(t));
+        }
+        for (ggml_tensor * m : matrices) {
+            std::vector<float> x = random_floats(ggml_nelements(m));
+            for (float & f : x) { f *= 0.1f; }
+            const std::vector<char> bytes = pack(m->type, x, m->ne[0]);
+            ggml_backend_tensor_set(m, bytes.data(), 0, bytes.size());
+        }
+        for (int64_t i = 0; i < places->ne[0]; ++i) {
+            const int64_t place = i * 37 % CELLS;
+            const int32_t position = (int32_t) (i * 13);
+            ggml_backend_tensor_set(places, &place, i * sizeof(place), sizeof(place));
+            ggml_backend_tensor_set(positions, &position, i * sizeof(position), sizeof(position));
+        }
+    }
+
+    void clear() {
+        for (ggml_tensor * t : { k_cache, v_cache, results[0], results[3], results[4] }) {
+            if (t->data) { ggml_backend_tensor_memset(t, 0, 0, ggml_nbytes(t)); }
+        }
+    }
+
+    std::vector<std::vector<char>> read() const {
+        std::vector<std::vector<char>> out;
+        for (const ggml_tensor * t : { k_cache, v_cache, (ggml_tensor *) results[0], (ggml_tensor *) results[3], (ggml_tensor *) results[4] }) {
+            out.emplace_back(ggml_nbytes(t));
+            ggml_backend_tensor_get(t, out.back().data(), 0, out.back().size());
+        }
+        return out;
+    }
+
+    int place_of(const ggml_tensor * node) {
+        for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+            if (ggml_graph_node(graph, i) == node) { return i; }
+        }
+        return -1;
+    }
+};
+
+// Every op for itself, each tensor in memory of its own; a norm and its weight together, as they are always.
+static std::vector<std::vector<char>> compute_alone(ggml_backend_t cpu, layer & l) {
+    ggml_backend_buffer_t memory = ggml_backend_alloc_ctx_tensors(l.ctx, cpu);
+    l.clear();
+    const int n = ggml_graph_n_nodes(l.graph);
+    std::vector<int32_t> flags(n);
+    for (int i = 0; i < n; ++i) {
+        flags[i] = ggml_graph_node(l.graph, i)->flags;
+        ggml_graph_node(l.graph, i)->flags &= ~GGML_TENSOR_FLAG_COMPUTE;
+    }
+    for (int i = 0; i < n; ++i) {
+        const int last = ggml_graph_node(l.graph, i)->op == GGML_OP_RMS_NORM ? i + 1 : i;
+        for (int j = i; j <= last; ++j) { ggml_graph_node(l.graph, j)->flags = flags[j]; }
+        CHECK(ggml_backend_graph_compute(cpu, l.graph) == GGML_STATUS_SUCCESS);
+        for (int j = i; j <= last; ++j) { ggml_graph_node(l.graph, j)->flags &= ~GGML_TENSOR_FLAG_COMPUTE; }
+        i = last;
+    }
+    auto out = l.read();
+    ggml_backend_buffer_free(memory);
+    return out;
+}
+
+static void check_norm(const layer & l, const std::vector<std::vector<char>> & out) {
+    const float * x = (const float *) out[3].data(), * y = (const float *) out[4].data();
+    std::vector<float> weight(WIDTH);
+    ggml_backend_tensor_get(l.norm, weight.data(), 0, WIDTH * sizeof(float));
+    for (size_t row = 0; row < out[3].size() / sizeof(float); row += WIDTH) {
+        double sum = 0;
+        for (int64_t i = 0; i < WIDTH; ++i) { sum += (double) x[row + i] * x[row + i]; }
+        for (int64_t i = 0; i < WIDTH; ++i) {
+            const double right = x[row + i] / std::sqrt(sum / WIDTH + 1e-6) * weight[i];
+            CHECK(std::fabs(y[row + i] - right) <= 4e-7 * std::fabs(right));
+        }
+    }
+}
+
+int main() {
+    ggml_backend_t cpu = ggml_backend_cpu_init();
+    CHECK(panels());
+    const ggml_type kinds[][2] = { { GGML_TYPE_Q4_0, GGML_TYPE_Q4_0 }, { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 }, { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 } };
+    int steps = 0;
+    for (const auto & kind : kinds) {
+        for (const int64_t n : { 1, 2, 3, 5, 16, 33, 70 }) {
+            layer alone(kind[0], kind[1], n, GGML_ROPE_TYPE_NEOX), together(kind[0], kind[1], n, GGML_ROPE_TYPE_NEOX);
+            for (layer * l : { &alone, &together }) {
+                l->allocate(cpu, kind[1] == GGML_TYPE_F16 ? ggml_backend_cpu_buffer_type() : panels());
+                l->fill();
+            }
+            ggml_backend_cpu_set_n_threads(cpu, 1);
+            const auto expected = compute_alone(cpu, alone);
+            // as llama.cpp does: memory is planned, and used again
+            ggml_backend_buffer_type_t type = ggml_backend_cpu_buffer_type();
+            ggml_backend_sched_t sched = ggml_backend_sched_new(&cpu, &type, 1, 256, false, false);
+            for (const int threads : { 1, 2, 3, 4, 8 }) {
+                ggml_backend_cpu_set_n_threads(cpu, threads);
+                together.clear();
+                CHECK(ggml_backend_sched_graph_compute(sched, together.graph) == GGML_STATUS_SUCCESS);
+                CHECK(together.read() == expected);
+            }
+            ggml_backend_sched_free(sched);
+            check_norm(alone, expected);
+            if (kind[1] != GGML_TYPE_F16) {   // products of one input and one kind of rows lie side by side now
+                const int q = together.place_of(together.q), k = together.place_of(together.k), v = together.place_of(together.v);
+                const bool same = kind[0] == kind[1] || kind[0] == GGML_TYPE_Q4_K;
+                CHECK(k == q + 1 && (v == q + 2) == same);
+                ++steps;
+            }
+        }
+    }
+    std::printf("%d layers\nok\n", steps);
+    ggml_backend_free(cpu);
+    return 0;
+}
