@@ -54,10 +54,10 @@ def programs(repo: Path) -> Path:
     return home / "build"
 
 
-def run(program: Path, processor: str) -> str:
+def run(program: Path, processor: str, *arguments: str) -> str:
     emulator = find_emulator()
     assert emulator
-    done = subprocess.run([emulator, "-cpu", processor, str(program)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([emulator, "-cpu", processor, str(program), *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -82,3 +82,8 @@ def test_panels_i8mm(programs: Path) -> None:
 def test_ops(programs: Path, name: str, processor: str) -> None:
     """Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels."""
     run(programs / f"test_{name}", processor)
+
+
+@pytest.mark.parametrize("processor", ["cortex-a76", pytest.param("cortex-a72", marks=pytest.mark.slow)])
+def test_ops_in_one_step(programs: Path, processor: str) -> None:
+    run(programs / "test_fused", processor, "1")
