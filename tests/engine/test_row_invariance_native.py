@@ -1,5 +1,5 @@
-"""Every op of a target's pass gives a row the same bits in every pass and together with others, and attention without flash attention is right
-(ggml_ops/tests)."""
+"""Every op of a target's pass gives a row the same bits in every pass, alone and in a step with other ops, and attention without flash
+attention is right (ggml_ops/tests)."""
 
 from __future__ import annotations
 
