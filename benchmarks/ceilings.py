@@ -61,8 +61,8 @@ class Meter:
             raise DFlashError(f"{SOURCE.name} does not compile: {done.stderr.strip()[:500]}")
 
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
-        """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, once each, and MEMORY is not read."""
-        argv = [str(self._program), str(threads), "1" if quick else "5", *map(str, sorted({*sizes} if quick else {MEMORY, *sizes}))]
+        """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not read."""
+        argv = [str(self._program), str(threads), "2" if quick else "5", *map(str, sorted({*sizes} if quick else {MEMORY, *sizes}))]
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
             raise DFlashError(f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}")

@@ -111,6 +111,7 @@ LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("roofline", lambda row: ms(row["roofline_ms"])),
     ("stock of roofline", lambda row: percent(row["roofline_ms"], row["stock_ms"])),
     ("ours of roofline", lambda row: percent(row["roofline_ms"], row["our_ms"])),
+    ("its fastest quarter", lambda row: percent(row["roofline_ms"], row["our_spread"][0])),
     ("stock / ours", lambda row: f"{row['stock_ms'] / row['our_ms']:.2f}"),
 )
 
