@@ -100,8 +100,15 @@ def run(args: argparse.Namespace) -> int:
     with listen(args.host, args.port) as sock:
         scheme = "https" if args.ssl_cert_file else "http"
         host = f"[{args.host}]" if ":" in args.host else args.host
-        logging.getLogger(__name__).info("listening on %s://%s:%d, loading %s", scheme, host, sock.getsockname()[1], args.model)
-        serve(app, sock, drain_timeout=args.drain_timeout, ssl_key=args.ssl_key_file, ssl_cert=args.ssl_cert_file)
+        url = f"{scheme}://{host}:{sock.getsockname()[1]}"
+        serve(
+            app,
+            sock,
+            drain_timeout=args.drain_timeout,
+            ssl_key=args.ssl_key_file,
+            ssl_cert=args.ssl_cert_file,
+            on_ready=lambda: logging.getLogger(__name__).info("listening on %s, loading %s", url, args.model),
+        )
     return 0
 
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -112,8 +112,16 @@ def make_server(app: FastAPI, *, drain_timeout: float, ssl_key: str | None = Non
     return Server(config, app.state.service, drain_timeout)
 
 
-def serve(app: FastAPI, sock: socket.socket, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None) -> None:
-    """Serve until a signal comes and what runs has finished.
+def serve(
+    app: FastAPI,
+    sock: socket.socket,
+    *,
+    drain_timeout: float,
+    ssl_key: str | None = None,
+    ssl_cert: str | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until a signal comes and what runs has finished. `on_ready` is called once signals are obeyed, before the first request.
 
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
@@ -121,7 +129,10 @@ def serve(app: FastAPI, sock: socket.socket, *, drain_timeout: float, ssl_key: s
     server = make_server(app, drain_timeout=drain_timeout, ssl_key=ssl_key, ssl_cert=ssl_cert)
     # The engine thread comes back from a step every few milliseconds and must not wait its turn for five.
     sys.setswitchinterval(0.0005)
-    asyncio.run(server.serve(sockets=[sock]))
+    # Around the loop, not only inside of it, where uvicorn captures them: Ctrl-C while asyncio makes its loop would tear that in two.
+    with server.capture_signals():
+        on_ready()
+        asyncio.run(server.serve(sockets=[sock]))
     failure = app.state.service.failure
     if failure is not None:
         raise failure

@@ -6,11 +6,11 @@
 #include "ops.h"
 #include "panel_product.h"
 #include "row_steps.h"
+#include "switches.h"
 #include "vec.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -22,10 +22,7 @@ constexpr int     MOST    = 8;     // products of a step
 constexpr int     NEAR    = 24;    // nodes that products of one input lie apart at most
 constexpr int64_t SEGMENT = 256;   // positions of a SWIGLU that are one piece of work: whole blocks of every type
 
-bool is_on() {
-    static const bool on = [] { const char * s = std::getenv("DFLASH_FUSED"); return !(s && std::strcmp(s, "0") == 0); }();   // for measurements
-    return on;
-}
+bool fused_on() { static const bool on = is_on("DFLASH_FUSED"); return on; }
 
 bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
 
@@ -196,7 +193,7 @@ using namespace dflash;
 
 int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph * graph, int at) {
     step s;
-    if (!is_on() || !find(graph, at, s)) {
+    if (!fused_on() || !find(graph, at, s)) {
         return 0;
     }
     const ggml_tensor * product = s.n_products > 0 ? s.products[0] : nullptr;
@@ -219,7 +216,7 @@ int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph *
 }
 
 void dflash_fused_order(ggml_cgraph * graph) {
-    if (!is_on()) {
+    if (!fused_on()) {
         return;
     }
     for (int i = 0; i < graph->n_nodes; ++i) {

@@ -5,6 +5,7 @@
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 
 #include "cpu_x86.h"
+#include "switches.h"
 
 #include <cpuid.h>
 #if defined(__GNUC__) && !defined(__clang__)
@@ -418,9 +419,8 @@ bool has_amx() {
         }
         unsigned low, high;
         __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-        const char * s = std::getenv("DFLASH_AMX");
         constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
-        return has_vnni() && (low >> 17 & 3) == 3 && !(s && std::strcmp(s, "0") == 0) && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+        return has_vnni() && (low >> 17 & 3) == 3 && is_on("DFLASH_AMX") && syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
     }();
     return yes;
 }

@@ -7,6 +7,7 @@
 #include "ggml-impl.h"
 #include "panel_layout.h"
 #include "panel_product.h"
+#include "switches.h"
 #include "traits.h"
 #include "unfused.h"
 
@@ -25,12 +26,6 @@
 namespace dflash {
 
 namespace {
-
-// Switches for measurements.
-bool is_on(const char * name) {
-    const char * s = std::getenv(name);
-    return !(s && std::strcmp(s, "0") == 0);
-}
 
 bool attention_on() { static const bool on = is_on("DFLASH_ATTENTION") && *attention_tiles(); return on; }
 bool dense_on()     { static const bool on = is_on("DFLASH_DENSE") && *dense_kernels();       return on; }

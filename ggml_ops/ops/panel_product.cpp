@@ -6,9 +6,9 @@
 #include "ggml-impl.h"
 #include "panel_buffer.h"
 #include "panel_layout.h"
+#include "switches.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 namespace dflash {
@@ -74,7 +74,7 @@ template <class F> void multiply_apart(const ggml_tensor * w, const char * data,
 }  // namespace
 
 bool panel_fits(const ggml_tensor * w) {
-    static const bool on = [] { const char * s = std::getenv("DFLASH_PANELS"); return !(s && std::strcmp(s, "0") == 0); }();   // for measurements
+    static const bool on = is_on("DFLASH_PANELS");
     return on && panel_has_type(w->type) && panel_find_kernel(w->type) && w->ne[3] == 1 && w->ne[0] % panel_block(w->type) == 0;
 }
 

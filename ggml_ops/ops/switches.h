@@ -1,0 +1,15 @@
+// Switches for measurements: environment variables that turn a part of ours off (docs/kernels.md).
+
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+
+namespace dflash {
+
+inline bool is_on(const char * name) {
+    const char * s = std::getenv(name);
+    return !(s && std::strcmp(s, "0") == 0);
+}
+
+}  // namespace dflash
