@@ -3,6 +3,8 @@
 //
 // Arguments: threads, how often to measure (the fastest counts), then sizes in bytes. Prints one JSON object: for each size the GB/s at which all threads together read so many bytes
 // again and again, each its own part; int8, f32 and tile: 10^9 multiply-adds per second (tile: 0 without AMX); instruction: of int8.
+// With 0 for how often it prints instructions per clock instead, of the thread with the fewest: what a core can begin. Where another guest computes on the same core's other
+// hardware thread, that is about half, while multiply-adds in registers are almost as fast as before.
 
 #include <algorithm>
 #include <atomic>
@@ -229,8 +231,40 @@ static bool has_tiles() { return false; }
 static void tile_work(int) {}
 #endif
 
+// ---- instructions ----
+
+static double instructions_per_clock(int threads) {
+    constexpr int TURNS = 20000, EACH = 32;   // 40 us and 200 us
+    std::vector<std::vector<double>> found(threads);
+    fastest(threads, 5, [&](int t) {
+        const auto begin = clock_type::now();
+        for (int i = 0; i < TURNS; ++i) {
+            asm volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
+        }
+        const auto middle = clock_type::now();
+        long x = 1;
+        for (int i = 0; i < TURNS; ++i) {   // each addition waits for the one before: one per clock, whoever else is there
+            for (int n = 0; n < EACH; ++n) {
+                x += x;
+                asm volatile("" : "+r"(x));
+            }
+        }
+        found[t].push_back(std::chrono::duration<double>(clock_type::now() - middle).count() / std::chrono::duration<double>(middle - begin).count());
+    });
+    double fewest = 1e30;
+    for (std::vector<double> & times : found) {
+        std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+        fewest = std::min(fewest, times[times.size() / 2]);
+    }
+    return fewest;
+}
+
 int main(int argc, char ** argv) {
     const int threads = argc > 1 ? std::atoi(argv[1]) : 1, times = argc > 2 ? std::atoi(argv[2]) : 5;
+    if (times == 0) {
+        std::printf("%.3f\n", instructions_per_clock(threads));
+        return 0;
+    }
     const double rounds = (double) threads * ROUNDS;
     std::printf("{\"threads\": %d, \"read\": {", threads);
     for (int i = 3; i < argc; ++i) {

@@ -7,7 +7,8 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,6 +18,8 @@ from dflash_local.errors import DFlashError
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 MEMORY = 1 << 30  # bytes that no cache holds
+ALONE = 0.85  # of the most instructions per clock that were seen
+WAITS, WAIT = 50, 0.1  # how often to look, seconds between
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,41 @@ class Meter:
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
         """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not read."""
         argv = [str(self._program), str(threads), "2" if quick else "5", *map(str, sorted({*sizes} if quick else {MEMORY, *sizes}))]
+        found = json.loads(self._run(argv))
+        read = {int(size): speed for size, speed in found["read"].items()}
+        return Ceilings(read, found["int8"], found["f32"], found["tile"], found["instruction"])
+
+    def instructions_per_clock(self, threads: int) -> float:
+        """What a core can begin in a clock, of the thread with the fewest. A few milliseconds."""
+        return float(self._run([str(self._program), str(threads), "0"]))
+
+    @staticmethod
+    def _run(argv: list[str]) -> str:
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
             raise DFlashError(f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}")
-        found = json.loads(done.stdout)
-        read = {int(size): speed for size, speed in found["read"].items()}
-        return Ceilings(read, found["int8"], found["f32"], found["tile"], found["instruction"])
+        return done.stdout
+
+
+class Cores:
+    """Whether the cores are ours alone. On a shared machine another guest may compute on a core's other hardware thread for seconds:
+    what a core can begin in a clock is then about half, and whatever does more than dot products in registers takes up to twice as long.
+    """
+
+    def __init__(self, look: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> None:
+        self._look, self._sleep = look, sleep
+        self._best = max(look() for _ in range(20))
+
+    def alone(self) -> bool:
+        """Now."""
+        now = self._look()
+        self._best = max(self._best, now)
+        return now >= ALONE * self._best
+
+    def wait(self) -> bool:
+        """Until they are, at most some seconds; whether they are."""
+        for _ in range(WAITS):
+            if self.alone():
+                return True
+            self._sleep(WAIT)
+        return False

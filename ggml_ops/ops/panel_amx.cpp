@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #define LANES_TARGET "amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma"
 #define LANES_VNNI   1
@@ -61,16 +62,27 @@ struct alignas(64) step_weights {
 };
 
 struct alignas(64) step_scales {
-    float d[4][PANEL];
+    float d[4][PANEL], back[4][PANEL];
 };
 
 struct alignas(64) step_sums {
     int32_t tile[4][TILE][PANEL];
 };
 
+// Where the rows of a tile lie behind its first. Rows are scaled in fours; what is scaled beyond the last is the last one's.
+struct tile_rows {
+    int64_t at[TILE];
+
+    tile_rows(int n, size_t stride) {
+        for (int r = 0; r < TILE; ++r) {
+            at[r] = (int64_t) stride * std::min(r, n - 1);
+        }
+    }
+};
+
 AMX_INLINE void prefetch(const void * from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) {
-        _mm_prefetch((const char *) from + PANEL_AHEAD + i, _MM_HINT_T0);
+        _mm_prefetch((const char *) from + PANEL_AHEAD + i, _MM_HINT_T1);   // (the first cache is full of rows and sums)
     }
 }
 
@@ -124,20 +136,24 @@ template <class Panel> struct by_32 {
     using panel = Panel;
     using scale_type = scale_q8_0;
     static constexpr int BLOCK = 32, STEP = 4, WIDTH = 32;
+    static constexpr int START = std::is_same<Panel, panel_mxfp4>::value ? 0 : ONE_AND_A_HALF;   // (scales of MXFP4 can be too large for that)
 
     AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales & d) {
         prefetch(&x[part], sizeof(panel));
-        _mm512_store_ps(d.d[part], unpack_block(x[part], w.q[part]));
+        const __m512 scale = unpack_block(x[part], w.q[part]);
+        _mm512_store_ps(d.d[part], scale);
+        if (START) {
+            _mm512_store_ps(d.back[part], _mm512_mul_ps(scale, _mm512_set1_ps(-0x1.8p23f)));
+        }
     }
 
-    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part, step_sums & c) {
+    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part) {
 #define DFLASH_BLOCK(I, A, B)                       \
         case I:                                     \
             _tile_zero(I);                          \
             _tile_loadd(A, a + 32 * I, stride);     \
             _tile_loadd(B, w.q[I], 64);             \
             _tile_dpbssd(I, A, B);                  \
-            _tile_stored(I, c.tile[I], 64);         \
             break;
         switch (part) {
             DFLASH_BLOCK(0, 4, 6)
@@ -148,27 +164,41 @@ template <class Panel> struct by_32 {
 #undef DFLASH_BLOCK
     }
 
-    template <int N> AMX_INLINE void scale_blocks(const step_sums & c, const step_scales & w, int at, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
-        __m512 d[N];
+    // A part later than they are multiplied: a store that waits for its product holds up all stores behind it.
+    AMX_INLINE void store(int part, int parts, step_sums & c) {
+        if (part == 1 && parts > 0) { _tile_stored(0, c.tile[0], 64); }
+        if (part == 2 && parts > 1) { _tile_stored(1, c.tile[1], 64); }
+        if (part == 3 && parts > 2) { _tile_stored(2, c.tile[2], 64); }
+        if (part == 3 && parts > 3) { _tile_stored(3, c.tile[3], 64); }
+    }
+
+    template <int N, int Q> AMX_INLINE void scale_blocks(const step_sums & c, const step_scales & w, int at, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
+        __m512 d[N], back[N];
         for (int b = 0; b < N; ++b) {
             d[b] = _mm512_load_ps(w.d[at + b]);
+            back[b] = START ? _mm512_load_ps(w.back[at + b]) : _mm512_setzero_ps();
         }
-        for (int r = r0; r < r1; ++r) {
-            const scale_q8_0 * s = (const scale_q8_0 *) (scales + r * stride) + at;
-            __m512 sum = _mm512_load_ps(sums[r]);
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_0 * s = (const scale_q8_0 *) (scales + rows.at[r]) + at;
+            __m512 sum = _mm512_maskz_load_ps(have, sums[r]);
+#pragma GCC unroll 4
             for (int b = 0; b < N; ++b) {
-                sum = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(c.tile[at + b][r])), d[b]), _mm512_set1_ps(s[b].d), sum);
+                const __m512i n = _mm512_load_si512(c.tile[at + b][r]);
+                // without a conversion, as panel_tile.h has it: while tiles work, operations on floats have one of the two ports, additions of integers both
+                const __m512 scaled = START ? _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(START))), d[b], back[b]) : _mm512_mul_ps(_mm512_cvtepi32_ps(n), d[b]);
+                sum = _mm512_fmadd_ps(scaled, _mm512_set1_ps(s[b].d), sum);
             }
             _mm512_store_ps(sums[r], sum);
         }
     }
 
-    AMX_INLINE void scale(const step_sums & c, const step_scales & w, const panel *, int count, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+    template <int Q> AMX_INLINE void scale(const step_sums & c, const step_scales & w, const panel *, int count, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
         if (count == STEP) {
-            scale_blocks<STEP>(c, w, 0, scales, stride, r0, r1, sums);
+            scale_blocks<STEP, Q>(c, w, 0, rows, scales, part, have, sums);
         } else {
             for (int b = 0; b < count; ++b) {
-                scale_blocks<1>(c, w, b, scales, stride, r0, r1, sums);
+                scale_blocks<1, Q>(c, w, b, rows, scales, part, b ? (__mmask16) 0xffff : have, sums);
             }
         }
     }
@@ -187,7 +217,7 @@ template <class Type> struct by_256 {
         Type::unpack(*x, part, w.q[part], w.q[part + 4]);
     }
 
-    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part, step_sums & c) {
+    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part) {
         if (part == 0) {
             _tile_zero(0);
             _tile_zero(1);
@@ -201,14 +231,17 @@ template <class Type> struct by_256 {
         } else {
             _tile_dpbsud(1, 4, 7);
         }
-        if (part == 3) {
+    }
+
+    AMX_INLINE void store(int part, int parts, step_sums & c) {
+        if (part == 3 && parts > 0) {
             _tile_stored(0, c.tile[0], 64);
             _tile_stored(1, c.tile[1], 64);
         }
     }
 
-    AMX_INLINE void scale(const step_sums & c, const step_scales &, const panel * x, int, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
-        Type::scale(c, *x, scales, stride, r0, r1, sums);
+    template <int Q> AMX_INLINE void scale(const step_sums & c, const step_scales &, const panel * x, int, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
+        Type::template scale<Q>(c, *x, rows, scales, part, have, sums);
     }
 };
 
@@ -258,16 +291,17 @@ template <class Panel> struct with_minima {
         }
     }
 
-    AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+    template <int Q> AMX_INLINE void scale(const step_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
         const __m512 d = lanes::half(x.d), dmin = lanes::half(x.dmin);
         __m512i m[4];
         for (int s = 0; s < 4; ++s) {
             m[s] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[s]));
         }
-        for (int r = r0; r < r1; ++r) {
-            const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_K & a = *(const scale_q8_K *) (scales + rows.at[r]);
             const __m512 da = _mm512_set1_ps(a.d);
-            __m512 out = _mm512_load_ps(sums[r]);
+            __m512 out = _mm512_maskz_load_ps(have, sums[r]);
             out = _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<3>(c, r)), _mm512_mul_ps(d, da), out);
             out = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot_sums(m, 4, a.pairs)), _mm512_mul_ps(dmin, da), out);
             _mm512_store_ps(sums[r], out);
@@ -304,16 +338,25 @@ struct q6_K {
         }
     }
 
-    AMX_INLINE void scale(const step_sums & c, const panel & x, const char * scales, size_t stride, int r0, int r1, float (*sums)[PANEL]) {
+    template <int Q> AMX_INLINE void scale(const step_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
         const __m512 d = lanes::half(x.d);
-        for (int r = r0; r < r1; ++r) {
-            const scale_q8_K & a = *(const scale_q8_K *) (scales + r * stride);
-            _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<8>(c, r)), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_load_ps(sums[r])));
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_K & a = *(const scale_q8_K *) (scales + rows.at[r]);
+            _mm512_store_ps(sums[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(both<8>(c, r)), _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_maskz_load_ps(have, sums[r])));
         }
     }
 };
 
 // ---- driver ----
+
+// A group of rows: where its values, scales, results and totals begin.
+struct row_group {
+    const int8_t * a;
+    const char *   scales;
+    float *        out;
+    float       (* total)[PANEL];
+};
 
 // What a group of rows does with a step of a panel.
 template <class T> struct turn {
@@ -325,14 +368,41 @@ template <class T> struct turn {
     float                  (* total)[PANEL];
     float *                   out;      // null before the last step
     int                       parts;    // 4, in a last step maybe less
-    bool                      first;
+    __mmask16                 have;     // none in a first step: then there are no totals yet
 };
 
-// Up to 64 rows in even groups, the last one moved back to be full (what is computed twice is the same). Part by part, while the tiles of one turn work, the sums
-// of the turn before are scaled and the weights of the next step unpacked.
-template <class T> AMX void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
+// Part by part: while the tiles of this turn work, the sums of the turn before are scaled and, in the last turn of a step (LAST), the weights of the next step unpacked.
+// A part scales Q rows. WHOLE: all parts of everything, which is code without branches.
+template <class T, int Q, bool WHOLE, bool LAST> AMX_INLINE void work(const turn<T> & now, const turn<T> & before, size_t stride, const tile_rows & rows, step_weights & weights,
+        const typename T::panel * next, int parts_next, step_scales & d_next) {
+#pragma GCC unroll 4
+    for (int part = 0; part < 4; ++part) {
+        barrier(&weights);
+        if (WHOLE || part < now.parts) {
+            T::multiply(now.a, stride, weights, part);
+        }
+        barrier(&weights);
+        if (WHOLE || before.parts) {
+            T::template scale<Q>(*before.sums, *before.d, before.x, WHOLE ? T::STEP : before.parts * T::STEP / 4, rows, before.scales, part, before.have, before.total);
+        }
+        barrier(now.sums);
+        T::store(part, WHOLE ? 4 : now.parts, *now.sums);
+        if (LAST && (WHOLE || part < parts_next)) {
+            T::unpack(next, part, weights, d_next);
+        }
+    }
+}
+
+template <class T, int Q> AMX __attribute__((noinline)) void work_edge(const turn<T> & now, const turn<T> & before, size_t stride, const tile_rows & rows, step_weights & weights,
+        const typename T::panel * next, int parts_next, step_scales & d_next) {
+    work<T, Q, false, true>(now, before, stride, rows, weights, next, parts_next, d_next);
+}
+
+// Up to 64 rows in even groups, the last one moved back to be full (what is computed twice is the same).
+template <class T, int Q> AMX void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
     const int     groups = (n + TILE - 1) / TILE, take = (n + groups - 1) / groups;
-    const int64_t steps = (blocks + T::STEP - 1) / T::STEP, k = blocks * T::BLOCK;
+    const int64_t k = blocks * T::BLOCK;
+    const tile_rows tile(take, stride);
     const typename T::panel * x = (const typename T::panel *) panels + p0 * blocks, * end = (const typename T::panel *) panels + p1 * blocks;
 
     step_weights weights;     // of this step; a part gives way to the next step's as soon as its last tile is loaded
@@ -340,54 +410,62 @@ template <class T> AMX void run(const void * panels, int64_t blocks, int64_t p0,
     step_sums    sums[2];     // of this turn and the one before
     alignas(64) float total[PASS][PANEL];
 
-    turn<T> now = {}, before = {};
-    int done = 0, at = 0;   // turns, steps
-    int parts = (int) std::min<int64_t>(T::STEP, blocks) * 4 / T::STEP;
+    row_group group[PASS / TILE];
+    for (int g = 0; g < groups; ++g) {
+        const int64_t row = std::min(g * take, n - take);
+        group[g] = { (const int8_t *) rows + row * stride, rows + row * stride + k, out + row * out_stride, total + g * TILE };
+    }
+    const auto parts_of = [](int64_t left) { return (int) std::min<int64_t>(T::STEP, left) * 4 / T::STEP; };
+
+    for (step_sums & s : sums) {   // what is scaled beyond the last row
+        for (auto & tile_sums : s.tile) {
+            std::fill((int32_t *) tile_sums + take * PANEL, (int32_t *) tile_sums + 4 * Q * PANEL, 0);
+        }
+    }
+
+    turn<T> turns[2] = {};    // (not copied from one to the other: a copy reads in one piece what was written in many, and waits for all stores before it)
+    int at = 0, flip = 0, parts_before = 0, parts = parts_of(blocks);
     for (int part = 0; part < parts; ++part) {
         T::unpack(x, part, weights, d[0]);
     }
     for (int64_t p = p0; p <= p1; ++p) {
-        for (int64_t step = 0; step < (p < p1 ? steps : 1); ++step) {
-            const typename T::panel * next = x + std::min<int64_t>(T::STEP, blocks - step * T::STEP);
-            const int64_t left = step == steps - 1 ? blocks : blocks - (step + 1) * T::STEP;
-            const int parts_next = next < end ? (int) std::min<int64_t>(T::STEP, left) * 4 / T::STEP : 0;
-            for (int group = 0; group < (p < p1 ? groups : 1); ++group, ++done) {
-                const int row = std::min(group * take, n - take);
+        for (int64_t step = 0, left = blocks; left > 0; ++step, left -= T::STEP) {
+            const bool ends = left <= T::STEP;
+            const typename T::panel * next = x + (ends ? left : T::STEP);
+            const int  parts_next = next < end ? parts_of(ends ? blocks : left - T::STEP) : 0;
+            const bool whole = parts_before == 4 && parts == 4 && parts_next == 4;
+            for (int g = 0; g < groups; ++g, flip ^= 1) {
+                turn<T> & now = turns[flip], & before = turns[flip ^ 1];
                 now.x = x;
-                now.d = &d[at & 3];
-                now.a = (const int8_t *) rows + row * stride + step * (T::STEP * T::BLOCK);
-                now.scales = rows + row * stride + k + step * (T::STEP * sizeof(typename T::scale_type));
-                now.sums = &sums[done & 1];
-                now.total = total + group * take;
-                now.out = step == steps - 1 ? out + row * out_stride + PANEL * p : nullptr;
-                now.parts = p < p1 ? parts : 0;
-                now.first = step == 0;
-                if (before.first) {
-                    std::memset(before.total, 0, sizeof(*before.total) * take);
-                }
-#pragma GCC unroll 4
-                for (int part = 0; part < 4; ++part) {
-                    barrier(&weights);
-                    if (part < now.parts) {
-                        T::multiply(now.a, stride, weights, part, *now.sums);
-                    }
-                    barrier(&weights);
-                    if (done) {
-                        T::scale(*before.sums, *before.d, before.x, before.parts, before.scales, stride, take * part / 4, take * (part + 1) / 4, before.total);
-                    }
-                    if (group == groups - 1 && part < parts_next) {
-                        T::unpack(next, part, weights, d[(at + 1) & 3]);
-                    }
+                now.d = &d[at];
+                now.a = group[g].a + step * (T::STEP * T::BLOCK);
+                now.scales = group[g].scales + step * (T::STEP * sizeof(typename T::scale_type));
+                now.sums = &sums[flip];
+                now.total = group[g].total;
+                now.out = ends ? group[g].out + PANEL * p : nullptr;
+                now.parts = parts;
+                now.have = step == 0 ? 0 : 0xffff;
+                const bool last = g == groups - 1;
+                step_scales & d_next = d[(at + 1) & 3];
+                if (whole && last) {
+                    work<T, Q, true, true>(now, before, stride, tile, weights, next, 4, d_next);
+                } else if (whole) {
+                    work<T, Q, true, false>(now, before, stride, tile, weights, next, 0, d_next);
+                } else {
+                    work_edge<T, Q>(now, before, stride, tile, weights, next, last ? parts_next : 0, d_next);
                 }
                 if (before.out) {
                     for (int r = 0; r < take; ++r) {
                         _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.total[r]));
                     }
                 }
-                before = now;
+                if (!parts) {
+                    return;   // behind the last panel, when its last sums are scaled
+                }
             }
             x = next;
-            ++at;
+            at = (at + 1) & 3;
+            parts_before = parts;
             parts = parts_next;
         }
     }
@@ -403,7 +481,8 @@ template <class T> AMX void kernel(const void * panels, int64_t blocks, int64_t 
         const tile_config config((take + groups - 1) / groups, T::WIDTH);
         barrier(&config);
         _tile_loadconfig(&config);
-        run<T>(panels, blocks, p0, p1, (const char *) rows + r * stride, stride, take, out + r * out_stride, out_stride);
+        constexpr void (*runs[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = { run<T, 1>, run<T, 2>, run<T, 3>, run<T, 4> };
+        runs[(config.rows[0] - 1) / 4](panels, blocks, p0, p1, (const char *) rows + r * stride, stride, take, out + r * out_stride, out_stride);
     }
     _tile_release();
     if (theirs[0]) {

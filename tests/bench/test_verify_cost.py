@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import verify_cost
-from benchmarks.ceilings import MEMORY, Ceilings
+from benchmarks.ceilings import MEMORY, Ceilings, Cores
 from benchmarks.targets import Matrices, make
 from dflash_local.demo.pocket import bundled_pair
 
@@ -36,12 +36,31 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     for row in found["rows"]:
         assert 0 < row["roofline_ms"] < min(row["stock_ms"], row["our_ms"]) < 1000
         assert row["our_spread"][0] <= row["our_ms"] <= row["our_spread"][1]
+    (turns,) = found["turns"].values()
+    assert turns["n"] == 3 and f"{turns['n']} turns; {turns['again']} were done again" in shown
     (ceilings,) = found["ceilings"].values()
     assert 1 < ceilings["read"][str(MEMORY)] < 1000  # GB/s
     assert ceilings["int8"] >= ceilings["f32"] > 1 and (ceilings["tile"] == 0 or ceilings["tile"] > ceilings["int8"])
     assert "| Q4_0 | stock |" in shown and "milliseconds by rows of the pass" in shown
     assert verify_cost.main(["--md", "--json", str(out)]) == 0
     assert capsys.readouterr().out == shown
+
+
+def test_a_turn_counts_when_the_cores_are_ours_alone() -> None:
+    looks = [3.0] * 19 + [6.0]  # of these the best; then turn by turn
+    turns = verify_cost.Turns(Cores(lambda: looks.pop(0), sleep=lambda _: None))
+    tries = iter("abcdefg")
+
+    def turn() -> dict[str, list[float]]:
+        return {next(tries): []}
+
+    looks[:] = [6.0, 5.9]
+    assert list(turns.take(turn)) == ["a"]
+    looks[:] = [3.2, 5.9, 3.2, 6.0, 5.2]  # waits, is disturbed, is done again
+    assert list(turns.take(turn)) == ["c"]
+    looks[:] = [6.0, 3.0] * verify_cost.TRIES
+    assert list(turns.take(turn)) == ["f"]
+    assert (turns.n_turns, turns.n_again, turns.n_disturbed) == (3, 1 + verify_cost.TRIES - 1, 1)
 
 
 def test_roofline_is_the_larger_of_reading_and_computing() -> None:
