@@ -19,7 +19,7 @@ from dflash_local.errors import DFlashError
 SOURCE = Path(__file__).with_suffix(".cpp")
 MEMORY = 1 << 30  # bytes that no cache holds
 ALONE = 0.85  # of the most instructions per clock that were seen
-WAITS, WAIT = 50, 0.1  # how often to look, seconds between
+WAITS, WAIT = 20, 0.1  # how often to look, seconds between
 
 
 @dataclass(frozen=True)
