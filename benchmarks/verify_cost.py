@@ -12,7 +12,7 @@ so both limits are measured anew before every turn. Reading: the bytes of all it
 at which the same threads read so much memory again and again. Computing: a multiply-add per weight and row, at the rate of int8
 multiply-adds in registers (of f32 for float weights). Attention, norms and the activations' quantization are not in it.
 
-A turn begins when the cores are ours alone, and is done again, up to three times, where they no longer are at its end: another guest
+A turn begins when the cores are ours alone, and is done again, up to twice, where they no longer are at its end: another guest
 on a core's other hardware thread halves what a core begins in a clock (see ceilings.cpp), and dot products in registers, which are the
 roofline, hardly feel it. How many turns were disturbed all the same stands below the table.
 """
