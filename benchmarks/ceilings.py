@@ -97,10 +97,9 @@ class Cores:
         self._best = max(self._best, now)
         return now >= ALONE * self._best
 
-    def wait(self) -> bool:
-        """Until they are, at most some seconds; whether they are."""
+    def wait(self) -> None:
+        """Until they are, at most some seconds."""
         for _ in range(WAITS):
             if self.alone():
-                return True
+                return
             self._sleep(WAIT)
-        return False

@@ -97,13 +97,12 @@ class Turns:
     def take(self, turn: Callable[[], Times]) -> Times:
         """What `turn` returns: of the first try that nobody disturbed, else of the last."""
         self.n_turns += 1
-        for _ in range(TRIES):
+        for tried in range(TRIES):
+            self.n_again += tried > 0
             self._cores.wait()
             found = turn()
             if self._cores.alone():
                 return found
-            self.n_again += 1
-        self.n_again -= 1
         self.n_disturbed += 1
         return found
 

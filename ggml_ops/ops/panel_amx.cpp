@@ -17,9 +17,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
-#include <type_traits>
 
 #define LANES_TARGET "amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma"
 #define LANES_VNNI   1
@@ -132,11 +129,11 @@ AMX_INLINE __m512 unpack_block(const panel_mxfp4 & x, uint8_t * q) {
     return lanes::e8m0(x.e);
 }
 
-template <class Panel> struct by_32 {
+template <class Panel, ggml_type TYPE> struct by_32 {
     using panel = Panel;
     using scale_type = scale_q8_0;
     static constexpr int BLOCK = 32, STEP = 4, WIDTH = 32;
-    static constexpr int START = std::is_same<Panel, panel_mxfp4>::value ? 0 : ONE_AND_A_HALF;   // (scales of MXFP4 can be too large for that)
+    static constexpr int32_t START = row_start(TYPE);
 
     AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales & d) {
         prefetch(&x[part], sizeof(panel));
@@ -511,10 +508,10 @@ panel_kernel panel_find_amx(ggml_type type) {
         return nullptr;
     }
     switch (type) {
-        case GGML_TYPE_Q4_0: return kernel<by_32<panel_q4_0>>;
-        case GGML_TYPE_Q8_0: return kernel<by_32<panel_q8_0>>;
-        case GGML_TYPE_IQ4_NL: return kernel<by_32<panel_iq4_nl>>;
-        case GGML_TYPE_MXFP4: return kernel<by_32<panel_mxfp4>>;
+        case GGML_TYPE_Q4_0: return kernel<by_32<panel_q4_0, GGML_TYPE_Q4_0>>;
+        case GGML_TYPE_Q8_0: return kernel<by_32<panel_q8_0, GGML_TYPE_Q8_0>>;
+        case GGML_TYPE_IQ4_NL: return kernel<by_32<panel_iq4_nl, GGML_TYPE_IQ4_NL>>;
+        case GGML_TYPE_MXFP4: return kernel<by_32<panel_mxfp4, GGML_TYPE_MXFP4>>;
         case GGML_TYPE_Q4_K: return kernel<by_256<with_minima<panel_q4_K>>>;
         case GGML_TYPE_Q5_K: return kernel<by_256<with_minima<panel_q5_K>>>;
         case GGML_TYPE_Q6_K: return kernel<by_256<q6_K>>;

@@ -16,7 +16,6 @@
 #endif
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 #include <thread>
