@@ -19,7 +19,7 @@ function(dflash_add_ops vendor)
             target_sources(${target} PRIVATE ${DFLASH_DIR}/ops/gdn_tree_cpu.cpp)
         endif()
     endforeach()
-    foreach(target ggml-base llama ggml-cuda ggml-hip ggml-metal)
+    foreach(target llama ggml-cuda ggml-hip ggml-metal)
         if(TARGET ${target})
             target_include_directories(${target} PRIVATE ${DFLASH_DIR}/ops)
         endif()
@@ -64,6 +64,10 @@ function(dflash_add_targets)
             target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
         endif()
     endforeach()
+
+    # Buffers of all CPU backends come from ggml-base (patches/0012).
+    target_include_directories(ggml-base PRIVATE ${DFLASH_DIR}/ops)
+    target_compile_definitions(ggml-base PRIVATE GGML_USE_CPU_DFLASH)
 
     # Ops of our own are made in ggml-base and have a kernel in each backend that we know. Without patches/0006 there is no op to make.
     file(STRINGS ${vendor}/ggml/include/ggml.h has_ops REGEX GGML_OP_GDN_TREE)

@@ -3,6 +3,14 @@
 
 constexpr int BLOCK = 2 * simd::W;   // cells
 
+// Cells of a head lie apart: the hardware does not read ahead, and they share few sets of the first cache. So a block is asked into the second
+// while the one before it is worked on.
+SIMD_INLINE void ask(const void * from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch((const char *) from + i, 0, 2);
+    }
+}
+
 // scores[r][c] = q[r] . k[c], cells side by side in a vector
 template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t dk, float * out, int64_t stride) {
     simd::f a[R], b[R];
@@ -23,8 +31,19 @@ template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t 
     }
 }
 
-// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side
-template <int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const float * v, int64_t v_stride, float * out, int64_t out_stride) {
+// How a vector of W values of V is read.
+struct floats {
+    using type = float;
+    SIMD_INLINE simd::f load(const float * x) { return simd::load(x); }
+};
+struct halves {
+    using type = ggml_fp16_t;
+    SIMD_INLINE simd::f load(const ggml_fp16_t * x) { return simd::half(x); }
+};
+
+// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side; strides in values. The cells `ahead` values further on are
+// asked for where it is not 0.
+template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t ahead, float * out, int64_t out_stride) {
     simd::f sum[R][C];
     for (int r = 0; r < R; ++r) {
         for (int i = 0; i < C; ++i) {
@@ -34,7 +53,10 @@ template <int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, co
     for (int c = 0; c < BLOCK; ++c) {
         simd::f x[C];
         for (int i = 0; i < C; ++i) {
-            x[i] = simd::load(v + c * v_stride + i * simd::W);
+            x[i] = T::load(v + c * v_stride + i * simd::W);
+        }
+        if (ahead) {
+            ask(v + c * v_stride + ahead, C * simd::W * sizeof(typename T::type));
         }
         for (int r = 0; r < R; ++r) {
             const simd::f w = simd::set1(p[r * stride + c]);
@@ -50,25 +72,22 @@ template <int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, co
     }
 }
 
-template <int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const float * v, int64_t v_stride, int64_t dv, float * out, int64_t out_stride) {
+template <class T, int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, int64_t ahead, float * out, int64_t out_stride) {
     int64_t d = 0;
     for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
-        mix<R, 4>(p, stride, v + d, v_stride, out + d, out_stride);
+        mix<T, R, 4>(p, stride, v + d, v_stride, ahead, out + d, out_stride);
     }
     for (; d < dv; d += simd::W) {
-        mix<R, 1>(p, stride, v + d, v_stride, out + d, out_stride);
+        mix<T, R, 1>(p, stride, v + d, v_stride, ahead, out + d, out_stride);
     }
 }
 
-// Cells [0, n) of a block as floats, one after the other; zeros behind them. Cells of a head lie apart, which the hardware's prefetch does not
-// follow: the next block is asked for while this one is read.
+// Cells [0, n) of a block as floats, one after the other; zeros behind them.
 SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * out) {
     const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
     const size_t bytes = ggml_row_size(type, d);
     for (int64_t c = 0; c < n; ++c, cell += stride, out += d) {
-        for (size_t i = 0; i < bytes; i += 64) {
-            __builtin_prefetch(cell + BLOCK * stride + i);
-        }
+        ask(cell + BLOCK * stride, bytes);
         if (type == GGML_TYPE_F16) {
             for (int64_t i = 0; i < d; i += simd::W) {
                 simd::store(out + i, simd::half((const ggml_fp16_t *) cell + i));
@@ -80,4 +99,26 @@ SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n
         }
     }
     std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
+}
+
+// The same turned: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
+SIMD void read_turned(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * scratch, float * turned) {
+    if (type == GGML_TYPE_F16 && n == BLOCK) {
+        ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // cells that lie apart share few sets of the first cache
+        for (int64_t c = 0; c < BLOCK; ++c) {
+            std::memcpy(copy + c * d, cell + c * stride, d * sizeof(ggml_fp16_t));
+        }
+        for (int64_t i = 0; i < d; i += 8) {
+            simd::turn_halves(copy + i, d, turned + i * BLOCK);
+            for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d; ++c) {   // spread over the time that this block takes
+                ask(cell + c * stride, d * sizeof(ggml_fp16_t));
+            }
+        }
+        return;
+    }
+    read_cells(type, cell, stride, n, d, scratch);
+    for (int64_t i = 0; i < d; i += simd::W) {
+        simd::transpose(scratch + i, d, turned + i * BLOCK, BLOCK);
+        simd::transpose(scratch + simd::W * d + i, d, turned + i * BLOCK + simd::W, BLOCK);
+    }
 }

@@ -35,15 +35,15 @@ template <int R> SIMD_INLINE void dot_lanes(int64_t lanes, const bool * seen, co
     }
 }
 
-template <int R> SIMD_INLINE void mix_lanes(int64_t lanes, uint64_t seers, const float * p, int64_t stride, const float * v, int64_t dv, float * out) {
+template <class T, int R> SIMD_INLINE void mix_lanes(int64_t lanes, uint64_t seers, const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, int64_t ahead, float * out) {
     int64_t l = 0;
     for (; l + R <= lanes; l += R) {
         if (seers >> l & (((uint64_t) 1 << R) - 1)) {
-            mix_columns<R>(p + l * stride, stride, v, dv, dv, out + l * dv, dv);
+            mix_columns<T, R>(p + l * stride, stride, v, v_stride, dv, ahead, out + l * dv, dv);
         }
     }
     if constexpr (R > 1) {
-        mix_lanes<R / 2>(lanes - l, l < 64 ? seers >> l : 0, p + l * stride, stride, v, dv, out + l * dv);
+        mix_lanes<T, R / 2>(lanes - l, l < 64 ? seers >> l : 0, p + l * stride, stride, v, v_stride, dv, ahead, out + l * dv);
     }
 }
 
@@ -81,11 +81,7 @@ SIMD void run(const attention_job & job, int64_t stream, int64_t kv_head, int64_
         if (!any) {
             continue;
         }
-        read_cells(job.k_type, job.k + first * job.k_cell + kv_head * job.k_head + k_stream * job.k_stream, job.k_cell, n, dk, cells);
-        for (int64_t d = 0; d < dk; d += simd::W) {
-            simd::transpose(cells + d, dk, turned + d * BLOCK, BLOCK);
-            simd::transpose(cells + simd::W * dk + d, dk, turned + d * BLOCK + simd::W, BLOCK);
-        }
+        read_turned(job.k_type, job.k + first * job.k_cell + kv_head * job.k_head + k_stream * job.k_stream, job.k_cell, n, dk, cells, turned);
         float * const s = scores + n_used * BLOCK;
         dot_lanes<simd::ROWS>(lanes, seen, q, turned, dk, s, stride);
         uint64_t seers = 0;
@@ -150,8 +146,13 @@ SIMD void run(const attention_job & job, int64_t stream, int64_t kv_head, int64_
 
     for (int64_t u = 0; u < n_used; ++u) {
         const int64_t first = (int64_t) used[u] * BLOCK, n = job.cells - first < BLOCK ? job.cells - first : BLOCK;
-        read_cells(job.v_type, job.v + first * job.v_cell + kv_head * job.v_head + k_stream * job.v_stream, job.v_cell, n, dv, cells);
-        mix_lanes<simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, cells, dv, sum);
+        const char * const v = job.v + first * job.v_cell + kv_head * job.v_head + k_stream * job.v_stream;
+        if (lanes <= simd::ROWS / 2 && n == BLOCK && job.v_type == GGML_TYPE_F16) {
+            mix_lanes<halves, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, (const ggml_fp16_t *) v, job.v_cell / 2, dv, BLOCK * job.v_cell / 2, sum);
+        } else {
+            read_cells(job.v_type, v, job.v_cell, n, dv, cells);
+            mix_lanes<floats, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, cells, dv, dv, 0, sum);
+        }
     }
 
     for (int64_t l = 0; l < lanes; ++l) {

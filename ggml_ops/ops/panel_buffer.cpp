@@ -5,15 +5,12 @@
 #include "ggml-backend-impl.h"
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
+#include "huge_pages.h"
 #include "panel_layout.h"
 #include "panel_product.h"
 #include "switches.h"
 #include "traits.h"
 #include "unfused.h"
-
-#if defined(__linux__)
-#    include <sys/mman.h>
-#endif
 
 #include <algorithm>
 #include <cstring>
@@ -134,14 +131,7 @@ const char * name(ggml_backend_buffer_type_t) { return "CPU_PANELS"; }
 
 ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
     void * data = ggml_aligned_malloc(size);
-#if defined(__linux__)
-    // A pass reads all weights: with huge pages memory gives a tenth to a fifth more. Asked for, not needed.
-    constexpr uintptr_t PAGE = 4096;
-    const uintptr_t begin = ((uintptr_t) data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t) data + size) / PAGE * PAGE;
-    if (data && begin < end) {
-        madvise((void *) begin, end - begin, MADV_HUGEPAGE);
-    }
-#endif
+    ask_for_huge_pages(data, size);   // a tenth to a fifth more bandwidth
     return data ? ggml_backend_buffer_init(type, interface, data, size) : nullptr;
 }
 

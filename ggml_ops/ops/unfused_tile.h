@@ -2,11 +2,7 @@
 
 SIMD void turn(ggml_type type, const char * k, size_t cell, int64_t n, int64_t dk, float * scratch, float * turned) {
     for (int64_t first = 0; first < n; first += BLOCK, turned += BLOCK * dk) {
-        read_cells(type, k + first * cell, cell, n - first < BLOCK ? n - first : BLOCK, dk, scratch);
-        for (int64_t d = 0; d < dk; d += simd::W) {
-            simd::transpose(scratch + d, dk, turned + d * BLOCK, BLOCK);
-            simd::transpose(scratch + simd::W * dk + d, dk, turned + d * BLOCK + simd::W, BLOCK);
-        }
+        read_turned(type, k + first * cell, cell, n - first < BLOCK ? n - first : BLOCK, dk, scratch, turned);
     }
 }
 
@@ -114,7 +110,7 @@ template <int R> SIMD_INLINE void value_lanes(int64_t lanes, const bool * seen, 
             any |= seen[l + r];
         }
         if (any) {
-            mix_columns<R>(p + l * stride, stride, v, dv, dv, out + l * out_stride, out_stride);
+            mix_columns<floats, R>(p + l * stride, stride, v, dv, dv, 0, out + l * out_stride, out_stride);
         }
     }
     if constexpr (R > 1) {
