@@ -3,6 +3,8 @@
 # Included at the package's project() call (CMAKE_PROJECT_llama_cpp_INCLUDE), before any of its targets exist; the
 # deferred call runs at the end of the top directory, when they all do.
 
+include(CheckCXXCompilerFlag)
+
 set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops")
 
 # Metal compiles its kernels from single files in its own folder, on the user's machine: one of ours joins them (patches/0006).
@@ -62,6 +64,15 @@ function(dflash_add_targets)
             target_sources(${target} PRIVATE ${ops})
             target_include_directories(${target} PRIVATE ${DFLASH_DIR}/ops ${vendor}/ggml/src ${vendor}/ggml/src/ggml-cpu)
             target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
+        endif()
+    endforeach()
+
+    # What ggml has for AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors. No CPU variant of ggml's own uses it,
+    # only a native build.
+    check_cxx_compiler_flag(-mno-avx512fp16 DFLASH_HAS_NO_AVX512FP16)
+    foreach(target ${all})
+        if(target MATCHES "^ggml-cpu" AND DFLASH_HAS_NO_AVX512FP16)
+            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
         endif()
     endforeach()
 
