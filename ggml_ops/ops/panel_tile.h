@@ -11,10 +11,14 @@
 //   start(r, value), add<WHOLE>(w0, w1, a, at): 8 inner positions in two lines of weights against a[r] + at; row(r)
 // All sets give the same bits: integers are exact, and the float operations on them and their order are written here.
 
-// LEVEL: of the caches, 3 the first, 2 the second.
-template <int LEVEL> LANES_INLINE void prefetch(const void * from, size_t bytes) {
-    for (size_t n = 0; n < bytes; n += 64) {
-        __builtin_prefetch((const char *) from + n, 0, LEVEL);
+// Asks for part `part` of PARTS of a panel's block; null: for nothing. LEVEL: of the caches, 3 the first, 2 the second. Kernels compute between the
+// parts: more lines at once than a core can wait for would hold up its loads (types with 256 positions: a fifth to a third of the speed of narrow passes).
+template <int LEVEL, class Panel, int PARTS> LANES_INLINE void prefetch(const void * from, int part) {
+    constexpr int LINES = (sizeof(Panel) + 64 * PARTS - 1) / (64 * PARTS);
+    if (from) {
+        for (int n = 0; n < LINES; ++n) {
+            __builtin_prefetch((const char *) from + 64 * (part * LINES + n), 0, LEVEL);
+        }
     }
 }
 
@@ -73,12 +77,15 @@ struct q8_0 {
 
 template <class T> struct by_32 {
     using panel = typename T::panel;
-    template <int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, typename lanes::f (&out)[R]) {
+    static constexpr int PARTS = 2;
+    template <int LEVEL, int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, const void * next, typename lanes::f (&out)[R]) {
+        prefetch<LEVEL, panel, PARTS>(next, 0);
         products<R> sum;
         for (int r = 0; r < R; ++r) {
             sum.start(r, T::WHOLE && lanes::SIGNED ? T::START : of_32(a[r], blocks, b).offset);
         }
         T::template add<R>(x, c, a, 32 * b, sum);
+        prefetch<LEVEL, panel, PARTS>(next, 1);
         // sum * d, rounded once: where the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, as d comes from a half) is taken off within the rounding
         const typename lanes::f d = T::scale(x, c), back = lanes::mul(d, lanes::set1(-0x1.8p23f));
         for (int r = 0; r < R; ++r) {
@@ -122,12 +129,14 @@ struct q5_K {
 // With minima: 8 sub-blocks of 32.
 template <class T> struct by_256 {
     using panel = typename T::panel;
-    template <int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, typename lanes::f (&out)[R]) {
+    static constexpr int PARTS = 8;
+    template <int LEVEL, int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, const void * next, typename lanes::f (&out)[R]) {
         typename lanes::i sum[R], min[R];
         for (int r = 0; r < R; ++r) {
             sum[r] = min[r] = lanes::zero();
         }
         for (int s = 0; s < 8; ++s) {
+            prefetch<LEVEL, panel, PARTS>(next, s);
             products<R> part;
             for (int r = 0; r < R; ++r) {
                 part.start(r, 0);
@@ -156,12 +165,16 @@ template <class T> struct by_256 {
 // 16 sub-blocks of 16, weights 32 too large.
 struct q6_K {
     using panel = panel_q6_K;
-    template <int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, typename lanes::f (&out)[R]) {
+    static constexpr int PARTS = 8;
+    template <int LEVEL, int R> LANES_INLINE void block(const panel & x, int c, const int8_t * const * a, int64_t blocks, int64_t b, const void * next, typename lanes::f (&out)[R]) {
         typename lanes::i sum[R], all[R];   // all: what the offset of 32 multiplies
         for (int r = 0; r < R; ++r) {
             sum[r] = all[r] = lanes::zero();
         }
         for (int s = 0; s < 16; ++s) {
+            if (s % 2 == 0) {
+                prefetch<LEVEL, panel, PARTS>(next, s / 2);
+            }
             products<R> part;
             for (int r = 0; r < R; ++r) {
                 part.start(r, 0);
@@ -208,13 +221,11 @@ template <class T, int R, int P> LANES void run(const void * panels, int64_t blo
     constexpr int TOGETHER = P / C > 1 ? P / C : 1, BLOCKS = PANEL_AHEAD / sizeof(typename T::panel) / TOGETHER;
     constexpr int64_t AHEAD = BLOCKS > 1 ? BLOCKS : 1;
     const int64_t behind = (TOGETHER - 1) * blocks;
-    constexpr int LEVEL = sizeof(typename T::panel) > 512 && R > 2 ? 2 : 3;   // several rows of activations and large blocks are too much for the first (measured: 3 to 6 %)
+    constexpr int LEVEL = T::PARTS == 2 && sizeof(typename T::panel) > 512 && R > 2 ? 2 : 3;   // for Q8_0 the first is too full then (measured: 3 to 6 %)
     for (int64_t b = 0; b < blocks; ++b) {
         for (int p = 0; p < P; ++p) {
-            if (C == 1 || c[p] == 0) {
-                prefetch<LEVEL>(w[p] + (b + AHEAD < blocks ? b + AHEAD : b + AHEAD + behind), sizeof(typename T::panel));
-            }
-            T::template block<R>(w[p][b], c[p], a, blocks, b, sums[p]);
+            const void * const next = C == 1 || c[p] == 0 ? w[p] + (b + AHEAD < blocks ? b + AHEAD : b + AHEAD + behind) : nullptr;
+            T::template block<LEVEL, R>(w[p][b], c[p], a, blocks, b, next, sums[p]);
         }
     }
     for (int r = 0; r < R; ++r) {

@@ -31,6 +31,22 @@ def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [("16", "8", "64"), ("32", "8", "128")])
+def test_speed(repo: Path, tmp_path: Path, shape: tuple[str, ...]) -> None:
+    """Prints the tables of docs/kernels.md (-s): stock's times, then ours. Nowhere may ours be slower by more than noise."""
+    program = compile_program(repo, tmp_path, ["tests/time_attention.cpp"], ["llama.cpp/ggml/include"], ["ggml", "ggml-cpu", "ggml-base"])
+
+    def times(ours: str) -> np.ndarray:
+        environment = {**os.environ, "DFLASH_ATTENTION": ours}
+        done = subprocess.run([str(program), "2", *shape], capture_output=True, text=True, env=environment, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        print(done.stdout)
+        return np.array([[float(cell) for cell in line.strip("| ").split("|")] for line in done.stdout.splitlines()[1:]])[:, 1:]
+
+    assert (times("0") > 0.9 * times("1")).all()
+
+
 def test_products(repo: Path, tmp_path: Path) -> None:
     include = ["tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     libraries = ["ggml-cpu", "ggml-base"]
