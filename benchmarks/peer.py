@@ -43,8 +43,8 @@ static inline void load_tile_config(const void * config) { __asm__ volatile("ldt
 #define _tile_loadconfig load_tile_config
 #endif
 """
-# A native build on a CPU with AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors (plain decoding a tenth to a sixth slower,
-# drafted a quarter to a third). No CPU variant that upstream releases has that code; ours has not either.
+# A native build on a CPU with AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors: plain decoding was a
+# tenth to a sixth slower, drafted a quarter to a third. No CPU variant that upstream releases has that code; ours has not either.
 CMAKE = """\
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mno-avx512fp16 HAS_NO_AVX512FP16)
