@@ -7,6 +7,7 @@
 //   greatest, sum    of one vector; sum always adds in the same order
 //   integers, zero, fixed (adds p * 2^40, rounded), total
 //   transpose        W rows of W floats into W columns; strides in floats
+//   turn_halves      2 W rows of 8 halves into 8 columns of 2 W floats, one after the other; the stride of the rows in halves
 
 #pragma once
 
