@@ -20,7 +20,7 @@ from dflash_local.native import BUILD_HINT, MAX_NODES
 Processes = dict[str, ProcessPoolExecutor]
 STOCK, OURS = "stock", "ours"
 NAMES = (STOCK, OURS)
-PASS_ROWS = 512  # of an engine's pass at most
+PASS_ROWS = 512  # at most
 # Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment says: DFLASH_PANELS=avx2
 # measures the kernels of that instruction set alone.
 SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE", "DFLASH_FUSED")
@@ -75,7 +75,7 @@ def _unload() -> None:
 
 def _load(path: Path, threads: int, n_ctx: int, cells: int) -> None:
     _unload()
-    _open.append(Engine(path, n_ctx=n_ctx, n_threads=threads, warmup=False, cost_cache=False))
+    _open.append(Engine(path, n_ctx=n_ctx, n_ubatch=PASS_ROWS, n_threads=threads, warmup=False, cost_cache=False))
     for first in range(0, cells, PASS_ROWS):
         _open[0].tree_pass([_chain(min(PASS_ROWS, cells - first), keep=True, want_logits=False)])
 

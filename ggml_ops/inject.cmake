@@ -55,7 +55,9 @@ function(dflash_add_targets)
     set_source_files_properties(${inside} TARGET_DIRECTORY llama PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     target_include_directories(llama PRIVATE ${DFLASH_DIR}/src)
 
-    # Our kernels are part of ggml's CPU backend, of every variant of it that is built (patches/0005 calls them).
+    # Our kernels are part of ggml's CPU backend, of every variant of it that is built (patches/0005 calls them). What ggml has for AVX512-FP16 adds up
+    # in half precision and leaves heads of 64 to code without vectors; none of its own variants uses it, only a native build.
+    check_cxx_compiler_flag(-mno-avx512fp16 DFLASH_HAS_NO_AVX512FP16)
     get_property(all DIRECTORY ${vendor}/ggml/src PROPERTY BUILDSYSTEM_TARGETS)
     file(GLOB ops CONFIGURE_DEPENDS ${DFLASH_DIR}/ops/*.cpp ${DFLASH_DIR}/ops/*.h)
     list(FILTER ops EXCLUDE REGEX "/gdn_")
@@ -64,15 +66,9 @@ function(dflash_add_targets)
             target_sources(${target} PRIVATE ${ops})
             target_include_directories(${target} PRIVATE ${DFLASH_DIR}/ops ${vendor}/ggml/src ${vendor}/ggml/src/ggml-cpu)
             target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
-        endif()
-    endforeach()
-
-    # What ggml has for AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors. No CPU variant of ggml's own uses it,
-    # only a native build.
-    check_cxx_compiler_flag(-mno-avx512fp16 DFLASH_HAS_NO_AVX512FP16)
-    foreach(target ${all})
-        if(target MATCHES "^ggml-cpu" AND DFLASH_HAS_NO_AVX512FP16)
-            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
+            if(DFLASH_HAS_NO_AVX512FP16)
+                target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
+            endif()
         endif()
     endforeach()
 

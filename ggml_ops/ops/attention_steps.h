@@ -31,19 +31,20 @@ template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t 
     }
 }
 
-// How a vector of W values of V is read.
-struct floats {
+// A block of V: copied as floats, or halves in the cache, whose next block is asked for.
+struct copied {
     using type = float;
+    static constexpr bool ASKS = false;
     SIMD_INLINE simd::f load(const float * x) { return simd::load(x); }
 };
-struct halves {
+struct in_place {
     using type = ggml_fp16_t;
+    static constexpr bool ASKS = true;
     SIMD_INLINE simd::f load(const ggml_fp16_t * x) { return simd::half(x); }
 };
 
-// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side; strides in values. The cells `ahead` values further on are
-// asked for where it is not 0.
-template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t ahead, float * out, int64_t out_stride) {
+// out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side; strides in values
+template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, float * out, int64_t out_stride) {
     simd::f sum[R][C];
     for (int r = 0; r < R; ++r) {
         for (int i = 0; i < C; ++i) {
@@ -55,8 +56,8 @@ template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t s
         for (int i = 0; i < C; ++i) {
             x[i] = T::load(v + c * v_stride + i * simd::W);
         }
-        if (ahead) {
-            ask(v + c * v_stride + ahead, C * simd::W * sizeof(typename T::type));
+        if (T::ASKS) {
+            ask(v + (c + BLOCK) * v_stride, C * simd::W * sizeof(typename T::type));
         }
         for (int r = 0; r < R; ++r) {
             const simd::f w = simd::set1(p[r * stride + c]);
@@ -72,13 +73,13 @@ template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t s
     }
 }
 
-template <class T, int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, int64_t ahead, float * out, int64_t out_stride) {
+template <class T, int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, float * out, int64_t out_stride) {
     int64_t d = 0;
     for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
-        mix<T, R, 4>(p, stride, v + d, v_stride, ahead, out + d, out_stride);
+        mix<T, R, 4>(p, stride, v + d, v_stride, out + d, out_stride);
     }
     for (; d < dv; d += simd::W) {
-        mix<T, R, 1>(p, stride, v + d, v_stride, ahead, out + d, out_stride);
+        mix<T, R, 1>(p, stride, v + d, v_stride, out + d, out_stride);
     }
 }
 
@@ -101,7 +102,34 @@ SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n
     std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
 }
 
-// The same turned: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
+// BLOCK rows of 8 halves into 8 columns of BLOCK floats, one after the other.
+SIMD_INLINE void turn_halves(const ggml_fp16_t * in, int64_t stride, float * out) {
+    simd::h a[8], b[8];
+    for (int i = 0; i < 8; ++i) {
+        a[i] = simd::rows(in + i * stride, stride);
+    }
+    for (int i = 0; i < 4; ++i) {   // b[i], b[4 + i]: columns 0 to 3 and 4 to 7 of rows 2 i and 2 i + 1
+        b[i]     = simd::low_16(a[2 * i], a[2 * i + 1]);
+        b[4 + i] = simd::high_16(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {   // a[i + 2 j + k]: columns i + 2 j and i + 2 j + 1 of rows 4 k to 4 k + 3
+        for (int k = 0; k < 2; ++k) {
+            a[i + k]     = simd::low_32(b[i + 2 * k], b[i + 2 * k + 1]);
+            a[i + 2 + k] = simd::high_32(b[i + 2 * k], b[i + 2 * k + 1]);
+        }
+    }
+    alignas(64) ggml_fp16_t column[8][BLOCK];   // out of memory halves become floats without a shuffle
+    for (int i = 0; i < 8; i += 2) {
+        simd::store_halves(column[i], simd::low_64(a[i], a[i + 1]));
+        simd::store_halves(column[i + 1], simd::high_64(a[i], a[i + 1]));
+    }
+    for (int i = 0; i < 8; ++i) {
+        simd::store(out + BLOCK * i, simd::half(column[i]));
+        simd::store(out + BLOCK * i + simd::W, simd::half(column[i] + simd::W));
+    }
+}
+
+// The same as read_cells, turned: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
 SIMD void read_turned(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * scratch, float * turned) {
     if (type == GGML_TYPE_F16 && n == BLOCK) {
         ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // cells that lie apart share few sets of the first cache
@@ -109,7 +137,7 @@ SIMD void read_turned(ggml_type type, const char * cell, size_t stride, int64_t 
             std::memcpy(copy + c * d, cell + c * stride, d * sizeof(ggml_fp16_t));
         }
         for (int64_t i = 0; i < d; i += 8) {
-            simd::turn_halves(copy + i, d, turned + i * BLOCK);
+            turn_halves(copy + i, d, turned + i * BLOCK);
             for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d; ++c) {   // spread over the time that this block takes
                 ask(cell + c * stride, d * sizeof(ggml_fp16_t));
             }

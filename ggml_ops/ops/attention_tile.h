@@ -35,15 +35,15 @@ template <int R> SIMD_INLINE void dot_lanes(int64_t lanes, const bool * seen, co
     }
 }
 
-template <class T, int R> SIMD_INLINE void mix_lanes(int64_t lanes, uint64_t seers, const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, int64_t ahead, float * out) {
+template <class T, int R> SIMD_INLINE void mix_lanes(int64_t lanes, uint64_t seers, const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, float * out) {
     int64_t l = 0;
     for (; l + R <= lanes; l += R) {
         if (seers >> l & (((uint64_t) 1 << R) - 1)) {
-            mix_columns<T, R>(p + l * stride, stride, v, v_stride, dv, ahead, out + l * dv, dv);
+            mix_columns<T, R>(p + l * stride, stride, v, v_stride, dv, out + l * dv, dv);
         }
     }
     if constexpr (R > 1) {
-        mix_lanes<T, R / 2>(lanes - l, l < 64 ? seers >> l : 0, p + l * stride, stride, v, v_stride, dv, ahead, out + l * dv);
+        mix_lanes<T, R / 2>(lanes - l, l < 64 ? seers >> l : 0, p + l * stride, stride, v, v_stride, dv, out + l * dv);
     }
 }
 
@@ -148,10 +148,10 @@ SIMD void run(const attention_job & job, int64_t stream, int64_t kv_head, int64_
         const int64_t first = (int64_t) used[u] * BLOCK, n = job.cells - first < BLOCK ? job.cells - first : BLOCK;
         const char * const v = job.v + first * job.v_cell + kv_head * job.v_head + k_stream * job.v_stream;
         if (lanes <= simd::ROWS / 2 && n == BLOCK && job.v_type == GGML_TYPE_F16) {
-            mix_lanes<halves, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, (const ggml_fp16_t *) v, job.v_cell / 2, dv, BLOCK * job.v_cell / 2, sum);
+            mix_lanes<in_place, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, (const ggml_fp16_t *) v, job.v_cell / 2, dv, sum);
         } else {
             read_cells(job.v_type, v, job.v_cell, n, dv, cells);
-            mix_lanes<floats, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, cells, dv, dv, 0, sum);
+            mix_lanes<copied, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, cells, dv, dv, sum);
         }
     }
 

@@ -7,7 +7,9 @@
 //   greatest, sum    of one vector; sum always adds in the same order
 //   integers, zero, fixed (adds p * 2^40, rounded), total
 //   transpose        W rows of W floats into W columns; strides in floats
-//   turn_halves      2 W rows of 8 halves into 8 columns of 2 W floats, one after the other; the stride of the rows in halves
+//   h                a vector of 2 W halves, in lanes of 8
+//   rows             rows 0, 8, 16, ... of 8 halves, one a lane; the stride in halves
+//   low_N, high_N    within a lane, the N-bit values of the low or high halves of two vectors in turns; store_halves
 
 #pragma once
 

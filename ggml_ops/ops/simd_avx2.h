@@ -6,6 +6,7 @@
 struct simd {
     using f = __m256;
     using integers = __m256i;
+    using h = __m256i;
     static constexpr int W = 8, ROWS = 4;
 
     SIMD_INLINE f load(const float * x) { return _mm256_loadu_ps(x); }
@@ -63,29 +64,12 @@ struct simd {
             store(out + (j + 4) * out_stride, _mm256_permute2f128_ps(a[j], a[4 + j], 0x31));
         }
     }
-    SIMD_INLINE void turn_halves(const ggml_fp16_t * in, int64_t in_stride, float * out) {
-        __m256i a[8], b[8];
-        for (int i = 0; i < 8; ++i) {   // lanes: rows i, i + 8
-            a[i] = _mm256_loadu2_m128i((const __m128i *) (in + (i + 8) * in_stride), (const __m128i *) (in + i * in_stride));
-        }
-        for (int i = 0; i < 4; ++i) {   // b[i], b[4 + i]: columns 0 to 3 and 4 to 7 of rows 2 i and 2 i + 1
-            b[i]     = _mm256_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
-            b[4 + i] = _mm256_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
-        }
-        for (int i = 0; i < 8; i += 4) {   // a[i + 2 j + k]: columns i + 2 j and i + 2 j + 1 of rows 4 k to 4 k + 3
-            for (int k = 0; k < 2; ++k) {
-                a[i + k]     = _mm256_unpacklo_epi32(b[i + 2 * k], b[i + 2 * k + 1]);
-                a[i + 2 + k] = _mm256_unpackhi_epi32(b[i + 2 * k], b[i + 2 * k + 1]);
-            }
-        }
-        alignas(32) ggml_fp16_t column[8][16];   // out of memory halves become floats without a shuffle
-        for (int i = 0; i < 8; i += 2) {
-            _mm256_store_si256((__m256i *) column[i], _mm256_unpacklo_epi64(a[i], a[i + 1]));
-            _mm256_store_si256((__m256i *) column[i + 1], _mm256_unpackhi_epi64(a[i], a[i + 1]));
-        }
-        for (int i = 0; i < 8; ++i) {
-            store(out + 16 * i, half(column[i]));
-            store(out + 16 * i + 8, half(column[i] + 8));
-        }
-    }
+    SIMD_INLINE h rows(const ggml_fp16_t * in, int64_t stride) { return _mm256_loadu2_m128i((const __m128i *) (in + 8 * stride), (const __m128i *) in); }
+    SIMD_INLINE h low_16(h a, h b)  { return _mm256_unpacklo_epi16(a, b); }
+    SIMD_INLINE h high_16(h a, h b) { return _mm256_unpackhi_epi16(a, b); }
+    SIMD_INLINE h low_32(h a, h b)  { return _mm256_unpacklo_epi32(a, b); }
+    SIMD_INLINE h high_32(h a, h b) { return _mm256_unpackhi_epi32(a, b); }
+    SIMD_INLINE h low_64(h a, h b)  { return _mm256_unpacklo_epi64(a, b); }
+    SIMD_INLINE h high_64(h a, h b) { return _mm256_unpackhi_epi64(a, b); }
+    SIMD_INLINE void store_halves(ggml_fp16_t * x, h y) { _mm256_storeu_si256((__m256i *) x, y); }
 };

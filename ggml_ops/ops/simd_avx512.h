@@ -6,6 +6,7 @@
 struct simd {
     using f = __m512;
     using integers = __m512i;
+    using h = __m512i;
     static constexpr int W = 16, ROWS = 8;
 
     SIMD_INLINE f load(const float * x) { return _mm512_loadu_ps(x); }
@@ -55,30 +56,15 @@ struct simd {
             store(out + (j + 12) * out_stride, _mm512_shuffle_f32x4(odd0, odd1, 0xdd));
         }
     }
-    SIMD_INLINE void turn_halves(const ggml_fp16_t * in, int64_t in_stride, float * out) {
-        const auto eight = [&](int row) { return _mm_loadu_si128((const __m128i *) (in + row * in_stride)); };
-        __m512i a[8], b[8];
-        for (int i = 0; i < 8; ++i) {   // lanes: rows i, i + 8, i + 16, i + 24
-            a[i] = _mm512_inserti32x4(_mm512_inserti32x4(_mm512_inserti32x4(_mm512_castsi128_si512(eight(i)), eight(i + 8), 1), eight(i + 16), 2), eight(i + 24), 3);
-        }
-        for (int i = 0; i < 4; ++i) {   // b[i], b[4 + i]: columns 0 to 3 and 4 to 7 of rows 2 i and 2 i + 1
-            b[i]     = _mm512_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
-            b[4 + i] = _mm512_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
-        }
-        for (int i = 0; i < 8; i += 4) {   // a[i + 2 j + k]: columns i + 2 j and i + 2 j + 1 of rows 4 k to 4 k + 3
-            for (int k = 0; k < 2; ++k) {
-                a[i + k]     = _mm512_unpacklo_epi32(b[i + 2 * k], b[i + 2 * k + 1]);
-                a[i + 2 + k] = _mm512_unpackhi_epi32(b[i + 2 * k], b[i + 2 * k + 1]);
-            }
-        }
-        alignas(64) ggml_fp16_t column[8][32];   // out of memory halves become floats without a shuffle
-        for (int i = 0; i < 8; i += 2) {
-            _mm512_store_si512(column[i], _mm512_unpacklo_epi64(a[i], a[i + 1]));
-            _mm512_store_si512(column[i + 1], _mm512_unpackhi_epi64(a[i], a[i + 1]));
-        }
-        for (int i = 0; i < 8; ++i) {
-            store(out + 32 * i, half(column[i]));
-            store(out + 32 * i + 16, half(column[i] + 16));
-        }
+    SIMD_INLINE h rows(const ggml_fp16_t * in, int64_t stride) {
+        const auto eight = [&](int row) { return _mm_loadu_si128((const __m128i *) (in + row * stride)); };
+        return _mm512_inserti32x4(_mm512_inserti32x4(_mm512_inserti32x4(_mm512_castsi128_si512(eight(0)), eight(8), 1), eight(16), 2), eight(24), 3);
     }
+    SIMD_INLINE h low_16(h a, h b)  { return _mm512_unpacklo_epi16(a, b); }
+    SIMD_INLINE h high_16(h a, h b) { return _mm512_unpackhi_epi16(a, b); }
+    SIMD_INLINE h low_32(h a, h b)  { return _mm512_unpacklo_epi32(a, b); }
+    SIMD_INLINE h high_32(h a, h b) { return _mm512_unpackhi_epi32(a, b); }
+    SIMD_INLINE h low_64(h a, h b)  { return _mm512_unpacklo_epi64(a, b); }
+    SIMD_INLINE h high_64(h a, h b) { return _mm512_unpackhi_epi64(a, b); }
+    SIMD_INLINE void store_halves(ggml_fp16_t * x, h y) { _mm512_storeu_si512(x, y); }
 };

@@ -6,6 +6,7 @@
 struct simd {
     using f = float32x4_t;
     using integers = int64x2_t;
+    using h = uint16x8_t;
     static constexpr int W = 4, ROWS = 8;
 
     SIMD_INLINE f load(const float * x) { return vld1q_f32(x); }
@@ -38,27 +39,12 @@ struct simd {
             store(out + (2 + i) * out_stride, vcombine_f32(vget_high_f32(a.val[i]), vget_high_f32(b.val[i])));
         }
     }
-    SIMD_INLINE void turn_halves(const ggml_fp16_t * in, int64_t in_stride, float * out) {
-        uint16x8_t a[8], b[8];
-        for (int i = 0; i < 8; ++i) {
-            a[i] = vld1q_u16(in + i * in_stride);
-        }
-        for (int i = 0; i < 4; ++i) {   // b[i], b[4 + i]: columns 0 to 3 and 4 to 7 of rows 2 i and 2 i + 1
-            b[i]     = vzip1q_u16(a[2 * i], a[2 * i + 1]);
-            b[4 + i] = vzip2q_u16(a[2 * i], a[2 * i + 1]);
-        }
-        for (int i = 0; i < 8; i += 4) {   // a[i + 2 j + k]: columns i + 2 j and i + 2 j + 1 of rows 4 k to 4 k + 3
-            for (int k = 0; k < 2; ++k) {
-                const uint32x4_t low = vreinterpretq_u32_u16(b[i + 2 * k]), high = vreinterpretq_u32_u16(b[i + 2 * k + 1]);
-                a[i + k]     = vreinterpretq_u16_u32(vzip1q_u32(low, high));
-                a[i + 2 + k] = vreinterpretq_u16_u32(vzip2q_u32(low, high));
-            }
-        }
-        for (int i = 0; i < 8; ++i) {
-            const uint64x2_t low = vreinterpretq_u64_u16(a[i / 2 * 2]), high = vreinterpretq_u64_u16(a[i / 2 * 2 + 1]);
-            const float16x8_t column = vreinterpretq_f16_u64(i % 2 == 0 ? vzip1q_u64(low, high) : vzip2q_u64(low, high));
-            store(out + 8 * i, vcvt_f32_f16(vget_low_f16(column)));
-            store(out + 8 * i + 4, vcvt_high_f32_f16(column));
-        }
-    }
+    SIMD_INLINE h rows(const ggml_fp16_t * in, int64_t) { return vld1q_u16(in); }
+    SIMD_INLINE h low_16(h a, h b)  { return vzip1q_u16(a, b); }
+    SIMD_INLINE h high_16(h a, h b) { return vzip2q_u16(a, b); }
+    SIMD_INLINE h low_32(h a, h b)  { return vreinterpretq_u16_u32(vzip1q_u32(vreinterpretq_u32_u16(a), vreinterpretq_u32_u16(b))); }
+    SIMD_INLINE h high_32(h a, h b) { return vreinterpretq_u16_u32(vzip2q_u32(vreinterpretq_u32_u16(a), vreinterpretq_u32_u16(b))); }
+    SIMD_INLINE h low_64(h a, h b)  { return vreinterpretq_u16_u64(vzip1q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b))); }
+    SIMD_INLINE h high_64(h a, h b) { return vreinterpretq_u16_u64(vzip2q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b))); }
+    SIMD_INLINE void store_halves(ggml_fp16_t * x, h y) { vst1q_u16(x, y); }
 };

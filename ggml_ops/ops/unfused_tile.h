@@ -110,7 +110,7 @@ template <int R> SIMD_INLINE void value_lanes(int64_t lanes, const bool * seen, 
             any |= seen[l + r];
         }
         if (any) {
-            mix_columns<floats, R>(p + l * stride, stride, v, dv, dv, 0, out + l * out_stride, out_stride);
+            mix_columns<copied, R>(p + l * stride, stride, v, dv, dv, out + l * out_stride, out_stride);
         }
     }
     if constexpr (R > 1) {

@@ -2,6 +2,8 @@
 // passes over the layers of a model, whose K and V are in no inner cache. Stock's with DFLASH_ATTENTION=0. Arguments: threads, heads, KV heads, channels.
 // Prints a table; built by tests/engine/test_attention_native.py.
 
+#include "graphs.h"
+
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -16,10 +18,6 @@
 #include <vector>
 
 using clock_type = std::chrono::steady_clock;
-using context    = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
-using buffer     = std::unique_ptr<ggml_backend_buffer, decltype(&ggml_backend_buffer_free)>;
-
-static context metadata(size_t tensors) { return context(ggml_init({ ggml_tensor_overhead() * tensors + ggml_graph_overhead_custom(tensors, false), nullptr, true }), ggml_free); }
 
 int main(int argc, char ** argv) {
     if (argc != 5) {

@@ -2,6 +2,8 @@
 // by type and rows, best of many passes. Arguments: threads, inner dimension, columns, megabytes of weights, types. Prints a table; built by
 // tests/engine/test_panels_native.py.
 
+#include "graphs.h"
+
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
@@ -16,10 +18,6 @@
 #include <vector>
 
 using clock_type = std::chrono::steady_clock;
-using context    = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
-using buffer     = std::unique_ptr<ggml_backend_buffer, decltype(&ggml_backend_buffer_free)>;
-
-static context metadata(size_t tensors) { return context(ggml_init({ ggml_tensor_overhead() * tensors + ggml_graph_overhead_custom(tensors, false), nullptr, true }), ggml_free); }
 
 static bool takes(ggml_backend_dev_t device, ggml_backend_buffer_type_t place, ggml_type type, int64_t k, int64_t m) {
     const context c = metadata(8);
