@@ -37,7 +37,9 @@ struct norm_chain {   // null: not part of it
 struct step {
     norm_chain    chain;
     ggml_tensor * glu = nullptr, * products[MOST], * copies[2] = {};
-    int           n_products = 0, last = 0;   // last: index of its last node
+    ggml_tensor * glu_of = nullptr, * takers[MOST];   // SWIGLU of the two products, and the products that take it
+    int           n_products = 0, n_takers = 0, last = 0;   // last: index of its last node
+    bool          seen = true;                        // that SWIGLU, by others
 
     const ggml_tensor * made() const { return chain.mul ? chain.mul : glu; }   // what the products take
 };
@@ -89,6 +91,44 @@ bool clash(const norm_chain & c) {
     return false;
 }
 
+// Products from a node on that share their rows; of `x`, if that is given. last: the last one's node, if there is one.
+void find_products(const ggml_cgraph * graph, int at, const ggml_tensor * x, ggml_tensor ** products, int & count, int & last) {
+    for (int j = at; j < graph->n_nodes && count < MOST; j = next(graph, j)) {
+        ggml_tensor * op = graph->nodes[j];
+        if (!product_is_ours(op) || (x && op->src[1] != x) || (count > 0 && !products_share_rows(products[0], op))) {
+            break;
+        }
+        products[count++] = op;
+        last = j;
+    }
+}
+
+// Gate and up, if nobody but a SWIGLU sees them, with that and the products that take it.
+void find_glu(const ggml_cgraph * graph, step & s) {
+    const int at = next(graph, s.last);
+    if (s.glu || s.n_products != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
+        return;
+    }
+    ggml_tensor * glu = graph->nodes[at];
+    const auto is_one = [&](const ggml_tensor * t) { return t == s.products[0] || t == s.products[1]; };
+    if (glu->src[0] == glu->src[1] || !is_one(glu->src[0]) || !is_one(glu->src[1]) || !product_takes_glu(glu)) {
+        return;
+    }
+    for (int i = s.last, left = 2; left > 0; --i) {
+        if (is_one(graph->nodes[i])) {
+            if (!ggml_node_has_n_uses(graph, i, 1)) {
+                return;
+            }
+            --left;
+        }
+    }
+    find_products(graph, next(graph, at), glu, s.takers, s.n_takers, s.last);
+    if (s.n_takers > 0) {
+        s.glu_of = glu;
+        s.seen = !ggml_node_has_n_uses(graph, at, s.n_takers);
+    }
+}
+
 // The step that begins at a node. That a norm is ours follows from the graph alone; whether others join, which changes no bits, from memory too.
 bool find(const ggml_cgraph * graph, int at, step & s) {
     ggml_tensor * node = graph->nodes[at];
@@ -137,14 +177,8 @@ bool find(const ggml_cgraph * graph, int at, step & s) {
             c.rope = nullptr;
         }
     }
-    for (int j = s.made() ? next(graph, i) : i; j < graph->n_nodes && s.n_products < MOST; j = next(graph, j)) {
-        ggml_tensor * op = graph->nodes[j];
-        if (!product_is_ours(op) || (s.made() && op->src[1] != s.made()) || (s.n_products > 0 && !products_share_rows(s.products[0], op))) {
-            break;
-        }
-        s.products[s.n_products++] = op;
-        s.last = j;
-    }
+    find_products(graph, s.made() ? next(graph, i) : i, s.made(), s.products, s.n_products, s.last);
+    find_glu(graph, s);
     return c.mul || s.n_products + (s.glu != nullptr) > 1;   // one op alone is as well off with ggml
 }
 
@@ -181,7 +215,7 @@ void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * glu,
         const int64_t i = u / of_row, from = u % of_row * segment;
         float * out = (float *) row_of(glu, i);
         ggml_vec_swiglu_f32((int) segment, out + from, (const float *) row_of(glu->src[0], i) + from, (const float *) row_of(glu->src[1], i) + from);
-        product_quantize(params, product, i, out, from, from + segment);
+        product_quantize(params, product, i, out + from, from, from + segment);
     }
 }
 
@@ -206,10 +240,11 @@ int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph *
     } else if (s.chain.mul) {
         compute_norm(params, s.chain, product);
     } else {
-        product_compute(params, s.products, s.n_products);
-        return s.last - at;
+        product_quantize(params, product);
     }
-    if (product) {
+    if (s.glu_of) {
+        product_multiply_glu(params, s.glu_of, s.seen, s.takers, s.n_takers);
+    } else if (product) {
         product_multiply(params, s.products, s.n_products);
     }
     return s.last - at;

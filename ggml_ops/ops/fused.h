@@ -1,10 +1,11 @@
 // Ops of a pass that are computed as one step: fewer times to wait for the other threads, and rows quantized once. A step is one of
 //   [ADD] RMS_NORM MUL [MUL_MAT ...]    row by row, every thread all of it for its rows; then products of what that gave with matrices in panels
 //   SWIGLU MUL_MAT ...                  likewise, every thread for its positions
+//   ... MUL_MAT MUL_MAT SWIGLU MUL_MAT ...   behind a norm or alone: a thread's results of gate and up stay with it, if nobody else sees them
 //   MUL_MAT MUL_MAT ...                 products of one input
 //   RMS_NORM MUL ROPE                   row by row
 //   SET_ROWS SET_ROWS                   of different tensors
-// Every tensor of these is written as its op alone would, with the same bits whatever is computed together; but an RMS norm's sum is made in
+// Every other tensor of these is written as its op alone would, with the same bits whatever is computed together; but an RMS norm's sum is made in
 // another order than ggml's.
 
 #pragma once

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #define LANES_TARGET "amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma"
 #define LANES_VNNI   1
@@ -32,7 +34,7 @@ namespace {
 #include "lanes_avx512.h"
 
 constexpr int TILE = 16;   // rows of activations in a tile at most
-constexpr int PASS = 64;   // rows that one unpacked step of weights serves at most
+constexpr int PASS = 64;   // rows that unpacked weights serve at most
 
 // Tiles 0 to 3: sums, a row of the pass each and 16 columns. 4 and 5: activations, rows of `width` values. 6 and 7: weights, 4 inner positions of 16 columns a row.
 struct alignas(64) tile_config {
@@ -53,37 +55,62 @@ AMX_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memo
 
 AMX_INLINE void   put(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
 
-// A step of the inner dimension of one panel in four parts, ready for tiles, and the sums of a step for the rows of a tile.
-struct alignas(64) step_weights {
-    uint8_t q[8][1024];
-};
-
-struct alignas(64) step_scales {
-    float d[4][PANEL], back[4][PANEL];
-};
-
-struct alignas(64) step_sums {
-    int32_t tile[4][TILE][PANEL];
-};
-
-// Where the rows of a tile lie behind its first. Rows are scaled in fours; what is scaled beyond the last is the last one's.
-struct tile_rows {
-    int64_t at[TILE];
-
-    tile_rows(int n, size_t stride) {
-        for (int r = 0; r < TILE; ++r) {
-            at[r] = (int64_t) stride * std::min(r, n - 1);
-        }
-    }
-};
-
 AMX_INLINE void prefetch(const void * from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) {
         _mm_prefetch((const char *) from + PANEL_AHEAD + i, _MM_HINT_T1);   // (the first cache is full of rows and sums)
     }
 }
 
-// ---- one scale per 32 positions: a part is a block, and its sums are scaled for themselves ----
+// Up to 64 rows in groups as even as can be; the last one is moved back to be full (what is computed twice is the same). A group is scaled in fours,
+// the last four of which are moved back likewise.
+struct row_groups {
+    int count, take, last, n;   // groups; rows of each; the first of its last four
+
+    explicit row_groups(int n) : count((n + TILE - 1) / TILE), take((n + count - 1) / count), last(std::max(0, take - 4)), n(n) {}
+    int first(int g) const { return std::min(g * take, n - take); }
+};
+
+// Row r of the ROWS (a multiple of 4) that are scaled in a group of `take`: `last` is the first of the last four. Fewer than four rows: what is beyond them is not written.
+template <int ROWS> AMX_INLINE int row_at(int r, int last) { return r < ROWS - 4 ? r : last + r % 4; }
+
+// Memory of a thread for what its kernel sorts out of the rows. It is kept.
+template <class V> V * thread_memory(size_t n) {
+    static thread_local std::vector<V> memory;
+    if (memory.size() < n) {
+        memory.resize(n);
+    }
+    return memory.data();
+}
+
+// Which tile: 0 to 3.
+AMX_INLINE void store_tile(int tile, int32_t (*sums)[PANEL]) {
+    switch (tile) {
+        case 0: _tile_stored(0, sums, 64); break;
+        case 1: _tile_stored(1, sums, 64); break;
+        case 2: _tile_stored(2, sums, 64); break;
+        case 3: _tile_stored(3, sums, 64); break;
+    }
+}
+
+// 32 inner positions of a group of rows: tile = a * q.
+AMX_INLINE void multiply_32(int tile, const int8_t * a, size_t stride, const uint8_t * q) {
+#define DFLASH_MULTIPLY(I, A, B)            \
+    case I:                                 \
+        _tile_zero(I);                      \
+        _tile_loadd(A, a, stride);          \
+        _tile_loadd(B, q, 64);              \
+        _tile_dpbssd(I, A, B);              \
+        break;
+    switch (tile) {
+        DFLASH_MULTIPLY(0, 4, 6)
+        DFLASH_MULTIPLY(1, 5, 7)
+        DFLASH_MULTIPLY(2, 4, 6)
+        DFLASH_MULTIPLY(3, 5, 7)
+    }
+#undef DFLASH_MULTIPLY
+}
+
+// ---- a scale per 32 positions: a tile for each such block, whose sums are scaled for themselves ----
 
 // Signed weights, 16 times as large: a nibble moves to the upper half of its byte, with 8 taken from it there. The scale makes up for it, exactly.
 AMX_INLINE __m512 unpack_block(const panel_q4_0 & x, uint8_t * q) {
@@ -131,120 +158,195 @@ AMX_INLINE __m512 unpack_block(const panel_mxfp4 & x, uint8_t * q) {
 
 template <class Panel, ggml_type TYPE> struct by_32 {
     using panel = Panel;
-    using scale_type = scale_q8_0;
-    static constexpr int BLOCK = 32, STEP = 4, WIDTH = 32;
+    static constexpr int WIDTH = 32;
     static constexpr int32_t START = row_start(TYPE);
 
-    AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales & d) {
-        prefetch(&x[part], sizeof(panel));
-        const __m512 scale = unpack_block(x[part], w.q[part]);
-        _mm512_store_ps(d.d[part], scale);
-        if (START) {
-            _mm512_store_ps(d.back[part], _mm512_mul_ps(scale, _mm512_set1_ps(-0x1.8p23f)));
+    AMX_INLINE void unpack(const panel & x, uint8_t * q, float * d) {
+        prefetch(&x, sizeof(panel));
+        _mm512_store_ps(d, unpack_block(x, q));
+    }
+
+    // Adds a block's sums, scaled, to the totals. a: the block's scales of the rows.
+    template <int ROWS> AMX_INLINE void scale(const int32_t (*sums)[PANEL], const float * weight_scales, const float * a, int last, __m512 (&total)[ROWS]) {
+        const __m512 d = _mm512_load_ps(weight_scales), back = _mm512_mul_ps(d, _mm512_set1_ps(-0x1.8p23f));
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; ++r) {
+            const __m512i n = _mm512_load_si512(sums[row_at<ROWS>(r, last)]);
+            // without a conversion, as panel_tile.h has it: while tiles work, operations on floats have one of the two ports, additions of integers both
+            const __m512 scaled = START ? _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(START))), d, back) : _mm512_mul_ps(_mm512_cvtepi32_ps(n), d);
+            total[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(a[r]), total[r]);
         }
     }
 
-    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part) {
-#define DFLASH_BLOCK(I, A, B)                       \
-        case I:                                     \
-            _tile_zero(I);                          \
-            _tile_loadd(A, a + 32 * I, stride);     \
-            _tile_loadd(B, w.q[I], 64);             \
-            _tile_dpbssd(I, A, B);                  \
-            break;
-        switch (part) {
-            DFLASH_BLOCK(0, 4, 6)
-            DFLASH_BLOCK(1, 5, 7)
-            DFLASH_BLOCK(2, 4, 6)
-            DFLASH_BLOCK(3, 5, 7)
-        }
-#undef DFLASH_BLOCK
-    }
+    // A group of rows takes CHUNK steps of four blocks before the next one comes, so that its totals stay in registers that long (1: there is one group).
+    // In a block's time its tile is multiplied, that of the block before stored (a store that waits for its product holds up all stores behind it), the
+    // block three before scaled (what is read back at once waits) and, in the last group, a block of the next chunk unpacked in place of this one.
+    template <int ROWS, int CHUNK> AMX static void run_chunks(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
+        struct four {   // blocks that a group has multiplied, as far as they are still to be scaled
+            const float * weight_scales = nullptr, * scales = nullptr;
+            int           count = 0;
+        };
+        struct alignas(4096) scratch {   // (at page offsets that its stores share with few loads)
+            int32_t sums[4][TILE][PANEL];
+            uint8_t q[CHUNK][4][512];          // unpacked weights of this chunk; a block gives way to the next chunk's as soon as its last tile is loaded
+            float   d[2][CHUNK][4][PANEL];     // their scales, and the next chunk's
+            float   totals[PASS / TILE][ROWS][PANEL];
+        } m;
+        const row_groups groups(n);
+        const int     group_count = CHUNK == 1 ? 1 : groups.count;
+        const int64_t steps = (blocks + 3) / 4;
+        const auto    blocks_of = [&](int64_t step) { return (int) std::min<int64_t>(4, blocks - 4 * step); };
 
-    // A part later than they are multiplied: a store that waits for its product holds up all stores behind it.
-    AMX_INLINE void store(int part, int parts, step_sums & c) {
-        if (part == 1 && parts > 0) { _tile_stored(0, c.tile[0], 64); }
-        if (part == 2 && parts > 1) { _tile_stored(1, c.tile[1], 64); }
-        if (part == 3 && parts > 2) { _tile_stored(2, c.tile[2], 64); }
-        if (part == 3 && parts > 3) { _tile_stored(3, c.tile[3], 64); }
-    }
-
-    template <int N, int Q> AMX_INLINE void scale_blocks(const step_sums & c, const step_scales & w, int at, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
-        __m512 d[N], back[N];
-        for (int b = 0; b < N; ++b) {
-            d[b] = _mm512_load_ps(w.d[at + b]);
-            back[b] = START ? _mm512_load_ps(w.back[at + b]) : _mm512_setzero_ps();
-        }
-#pragma GCC unroll 4
-        for (int r = Q * part; r < Q * part + Q; ++r) {
-            const scale_q8_0 * s = (const scale_q8_0 *) (scales + rows.at[r]) + at;
-            __m512 sum = _mm512_maskz_load_ps(have, sums[r]);
-#pragma GCC unroll 4
-            for (int b = 0; b < N; ++b) {
-                const __m512i n = _mm512_load_si512(c.tile[at + b][r]);
-                // without a conversion, as panel_tile.h has it: while tiles work, operations on floats have one of the two ports, additions of integers both
-                const __m512 scaled = START ? _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(START))), d[b], back[b]) : _mm512_mul_ps(_mm512_cvtepi32_ps(n), d[b]);
-                sum = _mm512_fmadd_ps(scaled, _mm512_set1_ps(s[b].d), sum);
-            }
-            _mm512_store_ps(sums[r], sum);
-        }
-    }
-
-    template <int Q> AMX_INLINE void scale(const step_sums & c, const step_scales & w, const panel *, int count, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
-        if (count == STEP) {
-            scale_blocks<STEP, Q>(c, w, 0, rows, scales, part, have, sums);
-        } else {
-            for (int b = 0; b < count; ++b) {
-                scale_blocks<1, Q>(c, w, b, rows, scales, part, b ? (__mmask16) 0xffff : have, sums);
+        std::memset(m.sums, 0, sizeof(m.sums));
+        float * const scales = thread_memory<float>(group_count * blocks * ROWS);   // of the rows, those of a block side by side
+        for (int g = 0; g < group_count; ++g) {
+            for (int r = 0; r < ROWS; ++r) {
+                const int row = groups.first(g) + std::min(row_at<ROWS>(r, groups.last), groups.take - 1);
+                const scale_q8_0 * from = (const scale_q8_0 *) (rows + row * stride + blocks * 32);
+                float * to = scales + g * blocks * ROWS + r;
+                for (int64_t b = 0; b < blocks; ++b) {
+                    to[b * ROWS] = from[b].d;
+                }
             }
         }
+
+        __m512 total[ROWS];
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; ++r) {
+            total[r] = _mm512_setzero_ps();
+        }
+        const auto write = [&](float * to) __attribute__((always_inline, target(LANES_TARGET))) {
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; ++r) {
+                if (r < ROWS - 4 || r % 4 < groups.take) {
+                    _mm512_storeu_ps(to + row_at<ROWS>(r, groups.last) * out_stride, total[r]);
+                }
+            }
+        };
+
+        const panel * x = (const panel *) panels + p0 * blocks;   // of this chunk
+        for (int64_t s = 0; s < std::min<int64_t>(CHUNK, steps); ++s) {
+            for (int b = 0; b < blocks_of(s); ++b) {
+                unpack(x[4 * s + b], m.q[s][b], m.d[0][s][b]);
+            }
+        }
+        four    before;
+        float * out_before = nullptr;                      // where the turn before has its results, if it was the last of its group
+        float (*totals_before)[PANEL] = m.totals[0];
+        int     flip = 0;
+        for (int64_t p = p0; p < p1; ++p) {
+            for (int64_t step = 0; step < steps; step += CHUNK, flip ^= 1) {
+                const int     count = CHUNK == 1 ? 1 : (int) std::min<int64_t>(CHUNK, steps - step);
+                const bool    ends = step + count == steps;
+                const int64_t step_next = ends ? 0 : step + count;
+                const int     count_next = ends && p + 1 == p1 ? 0 : (int) std::min<int64_t>(CHUNK, steps - step_next);
+                const panel * next = x + (ends ? blocks - 4 * step : 4 * count);
+                for (int g = 0; g < group_count; ++g) {
+                    const int8_t * a = (const int8_t *) rows + groups.first(g) * stride + 128 * step;
+                    for (int s = 0; s < count; ++s, a += 128) {
+                        const four now = { m.d[flip][s][0], scales + (g * blocks + 4 * (step + s)) * ROWS, blocks_of(step + s) };
+                        const int  renew = g == group_count - 1 && s < count_next ? blocks_of(step_next + s) : 0;
+#pragma GCC unroll 4
+                        for (int b = 0; b < 4; ++b) {
+                            if (b == 3 && __builtin_expect(s == 0, 0)) {   // from here on, totals are those of this turn
+                                if (out_before) {
+                                    write(out_before);
+                                }
+                                if (group_count > 1) {
+                                    const __mmask16 have = step == 0 ? 0 : 0xffff;
+#pragma GCC unroll 16
+                                    for (int r = 0; r < ROWS; ++r) {
+                                        _mm512_store_ps(totals_before[r], total[r]);
+                                    }
+                                    barrier(m.totals);
+#pragma GCC unroll 16
+                                    for (int r = 0; r < ROWS; ++r) {
+                                        total[r] = _mm512_maskz_load_ps(have, m.totals[g][r]);
+                                    }
+                                } else if (out_before) {
+#pragma GCC unroll 16
+                                    for (int r = 0; r < ROWS; ++r) {
+                                        total[r] = _mm512_setzero_ps();
+                                    }
+                                }
+                            }
+                            barrier(&m);
+                            if (__builtin_expect(b < now.count, 1)) {
+                                multiply_32(b, a + 32 * b, stride, m.q[s][b]);
+                            }
+                            barrier(&m);
+                            if (b == 3) {
+                                scale<ROWS>(m.sums[0], now.weight_scales, now.scales, groups.last, total);
+                            } else if (__builtin_expect(b + 1 < before.count, 1)) {
+                                scale<ROWS>(m.sums[b + 1], before.weight_scales + (b + 1) * PANEL, before.scales + (b + 1) * ROWS, groups.last, total);
+                            }
+                            barrier(&m);
+                            store_tile((b + 3) % 4, m.sums[(b + 3) % 4]);
+                            if (__builtin_expect(b < renew, 1)) {
+                                unpack(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
+                            }
+                        }
+                        before = now;
+                    }
+                    out_before = ends ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
+                    totals_before = m.totals[g];
+                }
+                for (int s = count; s < count_next; ++s) {   // behind a panel's last chunk, if that is a shorter one
+                    for (int b = 0; b < blocks_of(step_next + s); ++b) {
+                        unpack(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
+                    }
+                }
+                x = next;
+            }
+        }
+        barrier(&m);
+        store_tile(3, m.sums[3]);
+        barrier(&m);
+#pragma GCC unroll 3
+        for (int b = 1; b < 4; ++b) {
+            if (b < before.count) {
+                scale<ROWS>(m.sums[b], before.weight_scales + b * PANEL, before.scales + b * ROWS, groups.last, total);
+            }
+        }
+        write(out_before);
+    }
+
+    template <int Q> AMX static void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
+        if constexpr (Q > 2) {
+            if (n > TILE) {
+                return run_chunks<4 * Q, 4>(panels, blocks, p0, p1, rows, stride, n, out, out_stride);
+            }
+        }
+        run_chunks<4 * Q, 1>(panels, blocks, p0, p1, rows, stride, n, out, out_stride);
     }
 };
 
 // ---- integer scales within 256 positions: the weights take them before they are multiplied. A scaled weight has more than 8 bits, so it is
 // two bytes, low and high, with a tile of sums each: the same integers as weights times activations times scale ----
 
-template <class Type> struct by_256 {
-    using panel = typename Type::panel;
-    using scale_type = scale_q8_K;
-    static constexpr int BLOCK = 256, STEP = 1, WIDTH = 64;
+// 256 positions of a panel in four parts, ready for tiles; and the sums of them for the rows of a tile.
+struct alignas(64) scaled_weights {
+    uint8_t lo[4][1024], hi[4][1024];
+};
 
-    AMX_INLINE void unpack(const panel * x, int part, step_weights & w, step_scales &) {
-        prefetch((const char *) x + part * sizeof(panel) / 4, sizeof(panel) / 4);
-        Type::unpack(*x, part, w.q[part], w.q[part + 4]);
-    }
+struct alignas(64) scaled_sums {
+    int32_t lo[TILE][PANEL], hi[TILE][PANEL];
+};
 
-    AMX_INLINE void multiply(const int8_t * a, size_t stride, const step_weights & w, int part) {
-        if (part == 0) {
-            _tile_zero(0);
-            _tile_zero(1);
+// Where the rows of a tile lie behind its first. Rows are scaled in fours; what is scaled beyond the last is the last one's.
+struct tile_rows {
+    int64_t at[TILE];
+
+    tile_rows(int n, size_t stride) {
+        for (int r = 0; r < TILE; ++r) {
+            at[r] = (int64_t) stride * std::min(r, n - 1);
         }
-        _tile_loadd(4, a + 64 * part, stride);
-        _tile_loadd(6, w.q[part], 64);
-        _tile_dpbsud(0, 4, 6);
-        _tile_loadd(7, w.q[part + 4], 64);
-        if (Type::SIGNED) {
-            _tile_dpbssd(1, 4, 7);
-        } else {
-            _tile_dpbsud(1, 4, 7);
-        }
-    }
-
-    AMX_INLINE void store(int part, int parts, step_sums & c) {
-        if (part == 3 && parts > 0) {
-            _tile_stored(0, c.tile[0], 64);
-            _tile_stored(1, c.tile[1], 64);
-        }
-    }
-
-    template <int Q> AMX_INLINE void scale(const step_sums & c, const step_scales &, const panel * x, int, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
-        Type::template scale<Q>(c, *x, rows, scales, part, have, sums);
     }
 };
 
 // The sums of scaled weights out of their low and high parts.
-template <int SHIFT> AMX_INLINE __m512i both(const step_sums & c, int r) {
-    return _mm512_add_epi32(_mm512_load_si512(c.tile[0][r]), _mm512_slli_epi32(_mm512_load_si512(c.tile[1][r]), SHIFT));
+template <int SHIFT> AMX_INLINE __m512i both(const scaled_sums & c, int r) {
+    return _mm512_add_epi32(_mm512_load_si512(c.lo[r]), _mm512_slli_epi32(_mm512_load_si512(c.hi[r]), SHIFT));
 }
 
 // What pairs of scales or minima of 16 columns multiply: sums of the activations.
@@ -288,7 +390,7 @@ template <class Panel> struct with_minima {
         }
     }
 
-    template <int Q> AMX_INLINE void scale(const step_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
+    template <int Q> AMX_INLINE void scale(const scaled_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
         const __m512 d = lanes::half(x.d), dmin = lanes::half(x.dmin);
         __m512i m[4];
         for (int s = 0; s < 4; ++s) {
@@ -335,7 +437,7 @@ struct q6_K {
         }
     }
 
-    template <int Q> AMX_INLINE void scale(const step_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
+    template <int Q> AMX_INLINE void scale(const scaled_sums & c, const panel & x, const tile_rows & rows, const char * scales, int part, __mmask16 have, float (*sums)[PANEL]) {
         const __m512 d = lanes::half(x.d);
 #pragma GCC unroll 4
         for (int r = Q * part; r < Q * part + Q; ++r) {
@@ -345,128 +447,119 @@ struct q6_K {
     }
 };
 
-// ---- driver ----
+template <class Type> struct by_256 {
+    using panel = typename Type::panel;
+    static constexpr int WIDTH = 64;
 
-// A group of rows: where its values, scales, results and totals begin.
-struct row_group {
-    const int8_t * a;
-    const char *   scales;
-    float *        out;
-    float       (* total)[PANEL];
-};
+    AMX_INLINE void unpack(const panel & x, int part, scaled_weights & w) {
+        prefetch((const char *) &x + part * sizeof(panel) / 4, sizeof(panel) / 4);
+        Type::unpack(x, part, w.lo[part], w.hi[part]);
+    }
 
-// What a group of rows does with a step of a panel.
-template <class T> struct turn {
-    const typename T::panel * x;
-    const step_scales *       d;
-    const int8_t *            a;        // the step's values and scales in the first row
-    const char *              scales;
-    step_sums *               sums;
-    float                  (* total)[PANEL];
-    float *                   out;      // null before the last step
-    int                       parts;    // 4, in a last step maybe less
-    __mmask16                 have;     // none in a first step: then there are no totals yet
-};
+    AMX_INLINE void multiply(const int8_t * a, size_t stride, const scaled_weights & w, int part) {
+        if (part == 0) {
+            _tile_zero(0);
+            _tile_zero(1);
+        }
+        _tile_loadd(4, a + 64 * part, stride);
+        _tile_loadd(6, w.lo[part], 64);
+        _tile_dpbsud(0, 4, 6);
+        _tile_loadd(7, w.hi[part], 64);
+        if (Type::SIGNED) {
+            _tile_dpbssd(1, 4, 7);
+        } else {
+            _tile_dpbsud(1, 4, 7);
+        }
+    }
 
-// Part by part: while the tiles of this turn work, the sums of the turn before are scaled and, in the last turn of a step (LAST), the weights of the next step unpacked.
-// A part scales Q rows. WHOLE: all parts of everything, which is code without branches.
-template <class T, int Q, bool WHOLE, bool LAST> AMX_INLINE void work(const turn<T> & now, const turn<T> & before, size_t stride, const tile_rows & rows, step_weights & weights,
-        const typename T::panel * next, int parts_next, step_scales & d_next) {
+    // What a group of rows does with 256 positions of a panel; x null: nothing.
+    struct turn {
+        const panel *  x = nullptr;
+        const int8_t * a = nullptr;        // values and scales in the first row
+        const char *   scales = nullptr;
+        scaled_sums *  sums = nullptr;
+        float       (* total)[PANEL] = nullptr;
+        float *        out = nullptr;      // null before the last positions
+        __mmask16      have = 0;           // none for the first positions: then there are no totals yet
+    };
+
+    // Part by part: while the tiles of this turn work, the sums of the turn before are scaled (Q rows in each part) and, in the last turn of a block, the next block is
+    // unpacked. WHOLE: there is all of that, which is code without branches. LAST: of its block.
+    template <int Q, bool WHOLE, bool LAST> AMX_INLINE void work(const turn & now, const turn & before, size_t stride, const tile_rows & rows, scaled_weights & weights, const panel * next) {
 #pragma GCC unroll 4
-    for (int part = 0; part < 4; ++part) {
-        barrier(&weights);
-        if (WHOLE || part < now.parts) {
-            T::multiply(now.a, stride, weights, part);
-        }
-        barrier(&weights);
-        if (WHOLE || before.parts) {
-            T::template scale<Q>(*before.sums, *before.d, before.x, WHOLE ? T::STEP : before.parts * T::STEP / 4, rows, before.scales, part, before.have, before.total);
-        }
-        barrier(now.sums);
-        T::store(part, WHOLE ? 4 : now.parts, *now.sums);
-        if (LAST && (WHOLE || part < parts_next)) {
-            T::unpack(next, part, weights, d_next);
-        }
-    }
-}
-
-template <class T, int Q> AMX __attribute__((noinline)) void work_edge(const turn<T> & now, const turn<T> & before, size_t stride, const tile_rows & rows, step_weights & weights,
-        const typename T::panel * next, int parts_next, step_scales & d_next) {
-    work<T, Q, false, true>(now, before, stride, rows, weights, next, parts_next, d_next);
-}
-
-// Up to 64 rows in even groups, the last one moved back to be full (what is computed twice is the same).
-template <class T, int Q> AMX void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
-    const int     groups = (n + TILE - 1) / TILE, take = (n + groups - 1) / groups;
-    const int64_t k = blocks * T::BLOCK;
-    const tile_rows tile(take, stride);
-    const typename T::panel * x = (const typename T::panel *) panels + p0 * blocks, * end = (const typename T::panel *) panels + p1 * blocks;
-
-    step_weights weights;     // of this step; a part gives way to the next step's as soon as its last tile is loaded
-    step_scales  d[4];        // of the step before, this and the next
-    step_sums    sums[2];     // of this turn and the one before
-    alignas(64) float total[PASS][PANEL];
-
-    row_group group[PASS / TILE];
-    for (int g = 0; g < groups; ++g) {
-        const int64_t row = std::min(g * take, n - take);
-        group[g] = { (const int8_t *) rows + row * stride, rows + row * stride + k, out + row * out_stride, total + g * TILE };
-    }
-    const auto parts_of = [](int64_t left) { return (int) std::min<int64_t>(T::STEP, left) * 4 / T::STEP; };
-
-    for (step_sums & s : sums) {   // what is scaled beyond the last row
-        for (auto & tile_sums : s.tile) {
-            std::fill((int32_t *) tile_sums + take * PANEL, (int32_t *) tile_sums + 4 * Q * PANEL, 0);
+        for (int part = 0; part < 4; ++part) {
+            barrier(&weights);
+            if (WHOLE || now.x) {
+                multiply(now.a, stride, weights, part);
+            }
+            barrier(&weights);
+            if (WHOLE || before.x) {
+                Type::template scale<Q>(*before.sums, *before.x, rows, before.scales, part, before.have, before.total);
+            }
+            barrier(now.sums);
+            if (part == 3 && (WHOLE || now.x)) {
+                store_tile(0, now.sums->lo);
+                store_tile(1, now.sums->hi);
+            }
+            if (LAST && (WHOLE || next)) {
+                unpack(*next, part, weights);
+            }
         }
     }
 
-    turn<T> turns[2] = {};    // (not copied from one to the other: a copy reads in one piece what was written in many, and waits for all stores before it)
-    int at = 0, flip = 0, parts_before = 0, parts = parts_of(blocks);
-    for (int part = 0; part < parts; ++part) {
-        T::unpack(x, part, weights, d[0]);
+    template <int Q> AMX __attribute__((noinline)) static void work_edge(const turn & now, const turn & before, size_t stride, const tile_rows & rows, scaled_weights & weights, const panel * next) {
+        work<Q, false, true>(now, before, stride, rows, weights, next);
     }
-    for (int64_t p = p0; p <= p1; ++p) {
-        for (int64_t step = 0, left = blocks; left > 0; ++step, left -= T::STEP) {
-            const bool ends = left <= T::STEP;
-            const typename T::panel * next = x + (ends ? left : T::STEP);
-            const int  parts_next = next < end ? parts_of(ends ? blocks : left - T::STEP) : 0;
-            const bool whole = parts_before == 4 && parts == 4 && parts_next == 4;
-            for (int g = 0; g < groups; ++g, flip ^= 1) {
-                turn<T> & now = turns[flip], & before = turns[flip ^ 1];
-                now.x = x;
-                now.d = &d[at];
-                now.a = group[g].a + step * (T::STEP * T::BLOCK);
-                now.scales = group[g].scales + step * (T::STEP * sizeof(typename T::scale_type));
-                now.sums = &sums[flip];
-                now.total = group[g].total;
-                now.out = ends ? group[g].out + PANEL * p : nullptr;
-                now.parts = parts;
-                now.have = step == 0 ? 0 : 0xffff;
-                const bool last = g == groups - 1;
-                step_scales & d_next = d[(at + 1) & 3];
-                if (whole && last) {
-                    work<T, Q, true, true>(now, before, stride, tile, weights, next, 4, d_next);
-                } else if (whole) {
-                    work<T, Q, true, false>(now, before, stride, tile, weights, next, 0, d_next);
-                } else {
-                    work_edge<T, Q>(now, before, stride, tile, weights, next, last ? parts_next : 0, d_next);
-                }
-                if (before.out) {
-                    for (int r = 0; r < take; ++r) {
-                        _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.total[r]));
+
+    template <int Q> AMX static void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const char * rows, size_t stride, int n, float * out, size_t out_stride) {
+        const row_groups groups(n);
+        const tile_rows  tile(groups.take, stride);
+        const panel * x = (const panel *) panels + p0 * blocks, * const end = (const panel *) panels + p1 * blocks;
+        scaled_weights weights;     // a part gives way to the next block's as soon as its last tile is loaded
+        scaled_sums    sums[2];     // of this turn and the one before
+        alignas(64) float total[PASS][PANEL];
+        std::memset(sums, 0, sizeof(sums));   // what is scaled beyond the last row
+        turn turns[2];              // (not copied from one to the other: a copy reads in one piece what was written in many, and waits for all stores before it)
+        for (int part = 0; part < 4; ++part) {
+            unpack(*x, part, weights);
+        }
+        bool first = true;
+        int  flip = 0;
+        for (int64_t p = p0; p <= p1; ++p) {
+            for (int64_t b = 0; b < blocks; ++b, ++x) {
+                const panel * next = x + 1 < end ? x + 1 : nullptr;
+                for (int g = 0; g < groups.count; ++g, flip ^= 1) {
+                    turn & now = turns[flip], & before = turns[flip ^ 1];
+                    const char * row = rows + groups.first(g) * stride;
+                    now.x = x < end ? x : nullptr;
+                    now.a = (const int8_t *) row + b * 256;
+                    now.scales = row + blocks * 256 + b * sizeof(scale_q8_K);
+                    now.sums = &sums[flip];
+                    now.total = total + g * TILE;
+                    now.out = b + 1 == blocks ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
+                    now.have = b == 0 ? 0 : 0xffff;
+                    const bool last = g == groups.count - 1, whole = !first && next;
+                    first = false;
+                    if (whole && last) {
+                        work<Q, true, true>(now, before, stride, tile, weights, next);
+                    } else if (whole) {
+                        work<Q, true, false>(now, before, stride, tile, weights, next);
+                    } else {
+                        work_edge<Q>(now, before, stride, tile, weights, last ? next : nullptr);
+                    }
+                    if (before.out) {
+                        for (int r = 0; r < groups.take; ++r) {
+                            _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.total[r]));
+                        }
+                    }
+                    if (!now.x) {
+                        return;   // behind the last panel, when its last sums are scaled
                     }
                 }
-                if (!parts) {
-                    return;   // behind the last panel, when its last sums are scaled
-                }
             }
-            x = next;
-            at = (at + 1) & 3;
-            parts_before = parts;
-            parts = parts_next;
         }
     }
-}
+};
 
 template <class T> AMX void kernel(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t stride, int n, float * out, size_t out_stride) {
     // ggml's own AMX code configures a thread's tiles once: they are left as they were
@@ -474,11 +567,12 @@ template <class T> AMX void kernel(const void * panels, int64_t blocks, int64_t 
     _tile_storeconfig(theirs);
     barrier(theirs);
     for (int r = 0; r < n && p0 < p1; r += PASS) {
-        const int take = std::min(PASS, n - r), groups = (take + TILE - 1) / TILE;
-        const tile_config config((take + groups - 1) / groups, T::WIDTH);
+        const int take = std::min(PASS, n - r);
+        const tile_config config(row_groups(take).take, T::WIDTH);
         barrier(&config);
         _tile_loadconfig(&config);
-        constexpr void (*runs[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = { run<T, 1>, run<T, 2>, run<T, 3>, run<T, 4> };
+        constexpr void (*runs[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = {
+            T::template run<1>, T::template run<2>, T::template run<3>, T::template run<4> };
         runs[(config.rows[0] - 1) / 4](panels, blocks, p0, p1, (const char *) rows + r * stride, stride, take, out + r * out_stride, out_stride);
     }
     _tile_release();

@@ -87,7 +87,7 @@ struct scale_q8_K {         // of 256
 
 size_t row_bytes(ggml_type type, int64_t k);
 int    row_kind(ggml_type type);             // types of one kind take the same rows
-// x: the row's k values, of which [from, to) are quantized, whole blocks.
+// x: the values [from, to) of the row's k, whole blocks.
 void   row_quantize(ggml_type type, const float * x, void * row, int64_t k, int64_t from, int64_t to);
 inline void row_quantize(ggml_type type, const float * x, void * row, int64_t k) { row_quantize(type, x, row, k, 0, k); }
 // The same by this CPU's own code; false where there is none. zero: the weight that stands for 0.

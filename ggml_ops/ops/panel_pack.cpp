@@ -179,7 +179,7 @@ template <class Block, class Scale> void quantize(ggml_type type, int block, int
     Scale  * s = (Scale *) (q + k);
     for (int64_t b = from / block; b < to / block; b += PART) {
         const int64_t n = std::min(PART, to / block - b);
-        from_float(x + block * b, part, block * n);
+        from_float(x + block * b - from, part, block * n);
         for (int64_t i = 0; i < n; ++i) {
             unpack(part[i], zero, start, q + block * (b + i), s[b + i]);
         }

@@ -99,9 +99,9 @@ bool row_quantize_here(ggml_type type, int zero, const float * x, void * row, in
     }
     int8_t * q = (int8_t *) row;
     if (panel_block(type) == 256) {
-        quantize_256(x + from, q + from, (scale_q8_K *) (q + k) + from / 256, (to - from) / 256);
+        quantize_256(x, q + from, (scale_q8_K *) (q + k) + from / 256, (to - from) / 256);
     } else {
-        quantize_32(x + from, zero, row_start(type), q + from, (scale_q8_0 *) (q + k) + from / 32, (to - from) / 32);
+        quantize_32(x, zero, row_start(type), q + from, (scale_q8_0 *) (q + k) + from / 32, (to - from) / 32);
     }
     return true;
 }

@@ -15,7 +15,7 @@
 #include <random>
 #include <vector>
 
-static constexpr int64_t WIDTH = 512, HIDDEN = 768, HEAD = 64, HEADS = 8, KV_HEADS = 2, CELLS = 96;
+static constexpr int64_t WIDTH = 512, HEAD = 64, HEADS = 8, KV_HEADS = 2, CELLS = 96;
 
 static std::mt19937 rng(1);
 
@@ -29,12 +29,12 @@ static std::vector<float> random_floats(int64_t n) {
 struct layer {
     ggml_context * ctx, * fixed, * apart;   // computed; given; given in panels
     ggml_cgraph *  graph;
-    ggml_tensor *  a, * b, * places, * positions, * norm, * head_norm, * k_cache, * v_cache, * q, * k, * v;
+    ggml_tensor *  a, * b, * places, * positions, * norm, * head_norm, * k_cache, * v_cache, * q, * k, * v, * gate, * up, * glu;
     std::vector<ggml_tensor *> matrices, results;
     ggml_backend_buffer_t memory[2] = {};
 
-    // Types of Q, K and V, of the others, and rows of the pass.
-    layer(ggml_type kind, ggml_type kind_v, int64_t n, int rope_mode) {
+    // Types of Q, K and V, of the others, rows of the pass; `seen`: what SWIGLU gives is a result too.
+    layer(ggml_type kind, ggml_type kind_v, int64_t n, int64_t hidden, bool seen) {
         ctx   = ggml_init({ 1 << 20, nullptr, true });
         fixed = ggml_init({ 1 << 20, nullptr, true });
         apart = ggml_init({ 1 << 20, nullptr, true });
@@ -52,7 +52,7 @@ struct layer {
         };
         const auto heads = [&](ggml_tensor * x, int64_t count) {
             x = ggml_mul(ctx, ggml_rms_norm(ctx, ggml_reshape_3d(ctx, x, HEAD, count, n), 1e-6f), head_norm);
-            return ggml_rope_ext(ctx, x, positions, nullptr, HEAD, rope_mode, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
+            return ggml_rope_ext(ctx, x, positions, nullptr, HEAD, GGML_ROPE_TYPE_NEOX, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
         };
         ggml_tensor * sum = ggml_add(ctx, a, b), * x = ggml_mul(ctx, ggml_rms_norm(ctx, sum, 1e-6f), norm);
         q = product(kind, HEAD * HEADS, x);
@@ -62,9 +62,12 @@ struct layer {
         results = { q_turned, ggml_set_rows(ctx, k_cache, ggml_reshape_2d(ctx, k_turned, HEAD * KV_HEADS, n), places), ggml_set_rows(ctx, v_cache, v, places) };
         ggml_tensor * mixed = ggml_add(ctx, sum, product(kind, WIDTH, ggml_reshape_2d(ctx, q_turned, HEAD * HEADS, n)));
         ggml_tensor * y = ggml_mul(ctx, ggml_rms_norm(ctx, mixed, 1e-6f), norm);
-        ggml_tensor * gate = product(kind, HIDDEN, y), * up = product(kind, HIDDEN, y);
-        results.push_back(ggml_add(ctx, mixed, product(kind_v, WIDTH, ggml_swiglu_split(ctx, gate, up))));
+        gate = product(kind, hidden, y);
+        up   = product(kind, hidden, y);
+        glu  = ggml_swiglu_split(ctx, gate, up);
+        results.push_back(ggml_add(ctx, mixed, product(kind_v, WIDTH, glu)));
         results.push_back(ggml_mul(ctx, ggml_rms_norm(ctx, results.back(), 1e-6f), norm));   // a norm without products
+        if (seen) { results.push_back(glu); }
         graph = ggml_new_graph(ctx);
         for (ggml_tensor * result : results) {
             ggml_set_output(result);
@@ -106,14 +109,20 @@ struct layer {
     }
 
     void clear() {
-        for (ggml_tensor * t : { k_cache, v_cache, results[0], results[3], results[4] }) {
+        for (ggml_tensor * t : read_from()) {
             if (t->data) { ggml_backend_tensor_memset(t, 0, 0, ggml_nbytes(t)); }
         }
     }
 
+    std::vector<ggml_tensor *> read_from() const {
+        std::vector<ggml_tensor *> from = { k_cache, v_cache, results[0] };
+        from.insert(from.end(), results.begin() + 3, results.end());
+        return from;
+    }
+
     std::vector<std::vector<char>> read() const {
         std::vector<std::vector<char>> out;
-        for (const ggml_tensor * t : { k_cache, v_cache, (ggml_tensor *) results[0], (ggml_tensor *) results[3], (ggml_tensor *) results[4] }) {
+        for (const ggml_tensor * t : read_from()) {
             out.emplace_back(ggml_nbytes(t));
             ggml_backend_tensor_get(t, out.back().data(), 0, out.back().size());
         }
@@ -128,8 +137,15 @@ struct layer {
     }
 };
 
-// Every op for itself, each tensor in memory of its own; a norm and its weight together, as they are always.
-static std::vector<std::vector<char>> compute_alone(ggml_backend_t cpu, layer & l) {
+static bool is_zero(const ggml_tensor * t) {
+    std::vector<char> bytes(ggml_nbytes(t));
+    ggml_backend_tensor_get(t, bytes.data(), 0, bytes.size());
+    return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
+}
+
+// Every op for itself, each tensor in memory of its own; a norm and its weight together, as they are always. Then all of them in the same memory:
+// `stays`: results of gate and up are then not written.
+static std::vector<std::vector<char>> compute_alone(ggml_backend_t cpu, layer & l, bool stays) {
     ggml_backend_buffer_t memory = ggml_backend_alloc_ctx_tensors(l.ctx, cpu);
     l.clear();
     const int n = ggml_graph_n_nodes(l.graph);
@@ -146,6 +162,12 @@ static std::vector<std::vector<char>> compute_alone(ggml_backend_t cpu, layer & 
         i = last;
     }
     auto out = l.read();
+    for (int i = 0; i < n; ++i) { ggml_graph_node(l.graph, i)->flags = flags[i]; }
+    l.clear();
+    for (ggml_tensor * t : { l.gate, l.up }) { ggml_backend_tensor_memset(t, 0, 0, ggml_nbytes(t)); }
+    CHECK(ggml_backend_graph_compute(cpu, l.graph) == GGML_STATUS_SUCCESS);
+    CHECK(l.read() == out);
+    CHECK(is_zero(l.gate) == stays && is_zero(l.up) == stays);
     ggml_backend_buffer_free(memory);
     return out;
 }
@@ -166,7 +188,7 @@ static void check_norm(const layer & l, const std::vector<std::vector<char>> & o
 
 // Whether this CPU has kernels for panels.
 static bool has_panels(ggml_backend_t cpu) {
-    layer l(GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 1, GGML_ROPE_TYPE_NEOX);
+    layer l(GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 1, 768, false);
     l.allocate(cpu, panels());
     return ggml_backend_supports_op(cpu, l.q);
 }
@@ -181,13 +203,16 @@ int main(int argc, char ** argv) {
         if (left-- == 0) { break; }
         const bool in_panels = kernels && kind[1] != GGML_TYPE_F16;
         for (const int64_t n : { 1, 2, 3, 5, 16, 33, 70 }) {
-            layer alone(kind[0], kind[1], n, GGML_ROPE_TYPE_NEOX), together(kind[0], kind[1], n, GGML_ROPE_TYPE_NEOX);
+            // pieces of whole panels, of several blocks of what is quantized; and none that could be divided so
+            const int64_t hidden = n == 2 || n == 33 ? 512 + 64 * (kind[1] == GGML_TYPE_Q8_0) + 256 : n == 70 ? 4096 : 768;
+            const bool    seen = n == 3 || n == 16;
+            layer alone(kind[0], kind[1], n, hidden, seen), together(kind[0], kind[1], n, hidden, seen);
             for (layer * l : { &alone, &together }) {
                 l->allocate(cpu, in_panels ? panels() : ggml_backend_cpu_buffer_type());
                 l->fill();
             }
             ggml_backend_cpu_set_n_threads(cpu, 1);
-            const auto expected = compute_alone(cpu, alone);
+            const auto expected = compute_alone(cpu, alone, in_panels && hidden % 256 == 0);
             // as llama.cpp does: memory is planned, and used again
             ggml_backend_buffer_type_t type = ggml_backend_cpu_buffer_type();
             ggml_backend_sched_t sched = ggml_backend_sched_new(&cpu, &type, 1, 256, false, false);
