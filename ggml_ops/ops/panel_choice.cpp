@@ -12,7 +12,7 @@ namespace {
 
 // From how many rows on tiles are faster: what was measured (docs/kernels.md).
 int tiles_from_default(ggml_type type) {
-    return type == GGML_TYPE_Q5_K ? 2 : type == GGML_TYPE_Q4_K ? 4 : 9;
+    return type == GGML_TYPE_Q5_K ? 2 : type == GGML_TYPE_Q4_K ? 4 : type == GGML_TYPE_Q8_0 ? 8 : 9;
 }
 
 template <ggml_type T> struct choice {
