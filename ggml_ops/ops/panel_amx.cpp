@@ -163,10 +163,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
     static constexpr int WIDTH = 32;
     static constexpr int32_t START = row_start(TYPE);
 
-    template <int CACHE> AMX_INLINE void unpack(const panel & x, uint8_t * q, float * d) {
-        prefetch<CACHE>(&x, sizeof(panel));
-        _mm512_store_ps(d, unpack_block(x, q));
-    }
+    AMX_INLINE void unpack(const panel & x, uint8_t * q, float * d) { _mm512_store_ps(d, unpack_block(x, q)); }
 
     // Adds a block's sums, scaled, to the totals. a: the block's scales of the rows.
     template <int ROWS> AMX_INLINE void scale(const int32_t (*sums)[PANEL], const float * weight_scales, const float * a, int last, __m512 (&total)[ROWS]) {
@@ -230,7 +227,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
         const panel * x = (const panel *) panels + p0 * blocks;   // of this chunk
         for (int64_t s = 0; s < std::min<int64_t>(CHUNK, steps); ++s) {
             for (int b = 0; b < blocks_of(s); ++b) {
-                unpack<CACHE>(x[4 * s + b], m.q[s][b], m.d[0][s][b]);
+                unpack(x[4 * s + b], m.q[s][b], m.d[0][s][b]);
             }
         }
         four    before;
@@ -246,6 +243,10 @@ template <class Panel, ggml_type TYPE> struct by_32 {
                 const panel * next = x + (ends ? blocks - 4 * step : 4 * count);
                 for (int g = 0; g < group_count; ++g) {
                     const int8_t * a = (const int8_t *) rows + groups.first(g) * stride + 128 * step;
+                    int asks = 0;   // bit b: this group asks for block b of a step, so that memory is asked all the time
+                    for (int b = g; b < 4; b += group_count) {
+                        asks |= 1 << b;
+                    }
                     for (int s = 0; s < count; ++s, a += 128) {
                         const four now = { m.d[flip][s][0], scales + (g * blocks + 4 * (step + s)) * ROWS, blocks_of(step + s) };
                         const int  renew = g == group_count - 1 && s < count_next ? blocks_of(step_next + s) : 0;
@@ -285,8 +286,11 @@ template <class Panel, ggml_type TYPE> struct by_32 {
                             }
                             barrier(&m);
                             store_tile((b + 3) % 4, m.sums[(b + 3) % 4]);
+                            if (CHUNK == 1 || asks >> b & 1) {
+                                prefetch<CACHE>(&next[4 * s + b], sizeof(panel));
+                            }
                             if (__builtin_expect(b < renew, 1)) {
-                                unpack<CACHE>(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
+                                unpack(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
                             }
                         }
                         before = now;
@@ -296,7 +300,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
                 }
                 for (int s = count; s < count_next; ++s) {   // behind a panel's last chunk, if that is a shorter one
                     for (int b = 0; b < blocks_of(step_next + s); ++b) {
-                        unpack<CACHE>(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
+                        unpack(next[4 * s + b], m.q[s][b], m.d[flip ^ 1][s][b]);
                     }
                 }
                 x = next;
