@@ -76,8 +76,8 @@ struct row_groups {
 template <int ROWS> AMX_INLINE int row_at(int r, int last) { return r < ROWS - 4 ? r : last + r % 4; }
 
 // Memory of a thread for what its kernel sorts out of the rows. It is kept.
-template <class V> V * thread_memory(size_t n) {
-    static thread_local std::vector<V> memory;
+float * thread_memory(size_t n) {
+    static thread_local std::vector<float> memory;
     if (memory.size() < n) {
         memory.resize(n);
     }
@@ -198,7 +198,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
         const auto    blocks_of = [&](int64_t step) { return (int) std::min<int64_t>(4, blocks - 4 * step); };
 
         std::memset(m.sums, 0, sizeof(m.sums));
-        float * const scales = thread_memory<float>(group_count * blocks * ROWS);   // of the rows, those of a block side by side
+        float * const scales = thread_memory(group_count * blocks * ROWS);   // of the rows, those of a block side by side
         for (int g = 0; g < group_count; ++g) {
             for (int r = 0; r < ROWS; ++r) {
                 const int row = groups.first(g) + std::min(row_at<ROWS>(r, groups.last), groups.take - 1);
@@ -286,7 +286,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
                             }
                             barrier(&m);
                             store_tile((b + 3) % 4, m.sums[(b + 3) % 4]);
-                            if (CHUNK == 1 || asks >> b & 1) {
+                            if (asks >> b & 1) {
                                 prefetch<CACHE>(&next[4 * s + b], sizeof(panel));
                             }
                             if (__builtin_expect(b < renew, 1)) {
@@ -530,8 +530,7 @@ template <class Type> struct by_256 {
         for (int part = 0; part < 4; ++part) {
             unpack(*x, part, weights);
         }
-        bool first = true;
-        int  flip = 0;
+        int flip = 0;
         for (int64_t p = p0; p <= p1; ++p) {
             for (int64_t b = 0; b < blocks; ++b, ++x) {
                 const panel * next = x + 1 < end ? x + 1 : nullptr;
@@ -545,8 +544,7 @@ template <class Type> struct by_256 {
                     now.total = total + g * TILE;
                     now.out = b + 1 == blocks ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
                     now.have = b == 0 ? 0 : 0xffff;
-                    const bool last = g == groups.count - 1, whole = !first && next;
-                    first = false;
+                    const bool last = g == groups.count - 1, whole = before.x && next;
                     if (whole && last) {
                         work<Q, true, true>(now, before, stride, tile, weights, next);
                     } else if (whole) {

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t CHUNK_ROWS  = 64;   // rows of a pass that are computed before the next panel is read
 constexpr int64_t MOST_PANELS = 16;   // that are computed at once where results lie apart
+constexpr int64_t BLOCK_PANELS = QK_K / PANEL;   // whose results are whole blocks of every type that rows are quantized to
 constexpr int64_t GLU_RESULTS = 64 << 10;   // floats of gate, or of up, that a thread has at once: 256 KiB each at most, which a second cache holds
 constexpr size_t  LEAST_PIECE = 64 << 10;   // bytes of weights that are worth a call of a kernel: the first ones of each have not been asked for ahead of time
 
@@ -103,7 +104,7 @@ bool products_share_rows(const ggml_tensor * a, const ggml_tensor * b) { return 
 bool product_takes_glu(const ggml_tensor * glu) {
     const ggml_tensor * gate = glu->src[0], * up = glu->src[1];
     return product_is_ours(gate) && product_is_ours(up) && products_share_rows(gate, up) && gate->src[0]->type == up->src[0]->type && gate->ne[2] * gate->ne[3] == 1 &&
-        ggml_are_same_shape(gate, up) && gate->ne[0] % (PANEL * MOST_PANELS) == 0;
+        ggml_are_same_shape(gate, up) && gate->ne[0] % QK_K == 0;
 }
 
 size_t product_work_size(const ggml_tensor * op) {
@@ -170,13 +171,13 @@ void product_multiply_glu(const ggml_compute_params * params, const ggml_tensor 
     char *        made = rows_in(params) + glu_rows_size(glu);
     const panel_kernel kernel = panel_find_kernel(w[0]->type);
     // a piece is whole blocks of what is quantized
-    const pieces all(panels_of(w[0]), params->nth, 2 * bytes, panel_block(ops[0]->src[0]->type) > 4 * PANEL ? MOST_PANELS : 4);
+    const pieces all(panels_of(w[0]), params->nth, 2 * bytes, std::max(4, panel_block(ops[0]->src[0]->type) / PANEL));
     begin_pieces(params);
     each_piece(params, all.count(), 0, [&](int64_t piece) {
         static thread_local std::vector<float> memory;   // of results, which are read while they are in the inner caches
         memory.resize(2 * GLU_RESULTS);
         for (int64_t i = 0; i < n; i += CHUNK_ROWS) {
-            const int64_t take = std::min(CHUNK_ROWS, n - i), most = (GLU_RESULTS / take - PANEL) / PANEL / MOST_PANELS * MOST_PANELS;
+            const int64_t take = std::min(CHUNK_ROWS, n - i), most = (GLU_RESULTS / take - PANEL) / PANEL / BLOCK_PANELS * BLOCK_PANELS;
             for (int64_t p = all.begin(piece); p < all.begin(piece + 1); p += most) {
                 const int64_t some = std::min(most, all.begin(piece + 1) - p), width = some * PANEL, apart = width + PANEL;   // (rows a power of two apart would share few sets of a cache)
                 float * const out[2] = { memory.data(), memory.data() + GLU_RESULTS };
