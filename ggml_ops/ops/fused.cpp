@@ -5,6 +5,7 @@
 #include "ggml-impl.h"
 #include "ops.h"
 #include "panel_product.h"
+#include "rotation.h"
 #include "row_steps.h"
 #include "switches.h"
 #include "vec.h"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace dflash {
@@ -182,17 +184,15 @@ bool find(const ggml_cgraph * graph, int at, step & s) {
     return c.mul || s.n_products + (s.glu != nullptr) > 1;   // one op alone is as well off with ggml
 }
 
-// Rows [begin, end) of this thread, as ggml divides those of ROPE.
-std::pair<int64_t, int64_t> my_rows(const ggml_compute_params * params, int64_t n) {
-    const int64_t each = (n + params->nth - 1) / params->nth;
-    return { std::min(n, each * params->ith), std::min(n, each * (params->ith + 1)) };
-}
-
 void compute_norm(const ggml_compute_params * params, const norm_chain & c, const ggml_tensor * product) {
     const int64_t k = c.mul->ne[0];
     float eps;
     std::memcpy(&eps, c.norm->op_params, sizeof(eps));
     const auto [begin, end] = my_rows(params, ggml_nrows(c.mul));
+    std::optional<rotation> turns;
+    if (c.rope && rotation_fits(c.rope)) {
+        turns.emplace(c.rope);
+    }
     for (int64_t i = begin; i < end; ++i) {
         if (c.add) {
             row_steps_here()->add((const float *) row_of(c.add->src[0], i), (const float *) row_of(c.add->src[1], i), (float *) row_of(c.add, i), k);
@@ -202,8 +202,11 @@ void compute_norm(const ggml_compute_params * params, const norm_chain & c, cons
         if (product) {
             product_quantize(params, product, i, out, 0, k);
         }
+        if (turns) {
+            turns->turn(i);
+        }
     }
-    if (c.rope) {
+    if (c.rope && !turns) {
         ggml_compute_forward_rope(params, c.rope);
     }
 }

@@ -5,6 +5,7 @@
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 
 #include "cpu_x86.h"
+#include "simd.h"
 #include "switches.h"
 
 #include <cpuid.h>
@@ -32,6 +33,7 @@ namespace dflash {
 namespace {
 
 #include "lanes_avx512.h"
+#include "simd_avx512.h"
 
 constexpr int TILE = 16;   // rows of activations in a tile at most
 constexpr int PASS = 64;   // rows that unpacked weights serve at most
@@ -177,6 +179,24 @@ template <class Panel, ggml_type TYPE> struct by_32 {
         }
     }
 
+    // to[block][row of ROWS]: the scales of a group's rows, in sixteens of both.
+    template <int ROWS> AMX static void sort_scales(const char * from, size_t stride, const row_groups & groups, int64_t blocks, float * to) {
+        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        alignas(64) float by_row[TILE][TILE] = {}, by_block[TILE][TILE];
+        for (int64_t b = 0; b < blocks; b += TILE, from += TILE * sizeof(scale_q8_0)) {
+            const int      some = (int) std::min<int64_t>(TILE, blocks - b);
+            const uint32_t have = some == TILE ? 0xffffffff : (1u << 2 * some) - 1;   // floats, half of them scales
+            for (int r = 0; r < ROWS; ++r) {
+                const float * x = (const float *) (from + std::min(row_at<ROWS>(r, groups.last), groups.take - 1) * stride);
+                _mm512_store_ps(by_row[r], _mm512_permutex2var_ps(_mm512_maskz_loadu_ps((__mmask16) have, x), even, _mm512_maskz_loadu_ps((__mmask16) (have >> 16), x + 16)));
+            }
+            simd::transpose(by_row[0], TILE, by_block[0], TILE);
+            for (int i = 0; i < some; ++i, to += ROWS) {
+                std::memcpy(to, by_block[i], ROWS * sizeof(float));
+            }
+        }
+    }
+
     // A group of rows takes CHUNK steps of four blocks before the next one comes, so that its totals stay in registers that long (1: there is one group).
     // In a block's time its tile is multiplied, that of the block before stored (a store that waits for its product holds up all stores behind it), the
     // block three before scaled (what is read back at once waits) and, in the last group, a block of the next chunk unpacked in place of this one.
@@ -200,14 +220,7 @@ template <class Panel, ggml_type TYPE> struct by_32 {
         std::memset(m.sums, 0, sizeof(m.sums));
         float * const scales = thread_memory(group_count * blocks * ROWS);   // of the rows, those of a block side by side
         for (int g = 0; g < group_count; ++g) {
-            for (int r = 0; r < ROWS; ++r) {
-                const int row = groups.first(g) + std::min(row_at<ROWS>(r, groups.last), groups.take - 1);
-                const scale_q8_0 * from = (const scale_q8_0 *) (rows + row * stride + blocks * 32);
-                float * to = scales + g * blocks * ROWS + r;
-                for (int64_t b = 0; b < blocks; ++b) {
-                    to[b * ROWS] = from[b].d;
-                }
-            }
+            sort_scales<ROWS>(rows + groups.first(g) * stride + blocks * 32, stride, groups, blocks, scales + g * blocks * ROWS);
         }
 
         __m512 total[ROWS];

@@ -8,6 +8,7 @@
 #include "huge_pages.h"
 #include "panel_layout.h"
 #include "panel_product.h"
+#include "rotation.h"
 #include "switches.h"
 #include "traits.h"
 #include "unfused.h"
@@ -63,6 +64,7 @@ template <size_t (*size_of)(int, const ggml_tensor *), void (*compute)(const ggm
 };
 
 size_t dense_size(int, const ggml_tensor * op) { return dense_work_size(op); }
+size_t nothing(int, const ggml_tensor *) { return 0; }
 
 // ---- buffer ----
 
@@ -159,7 +161,8 @@ class extra : public ggml::cpu::extra_buffer_type {
         static op_traits<attention_work_size, attention_compute> attention;
         static op_traits<unfused_work_size, unfused_compute> unfused;
         static op_traits<dense_size, dense_compute> dense;
-        return attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? (ggml::cpu::tensor_traits *) &dense :
+        static op_traits<nothing, rotation_compute> rotation;
+        return rotation_fits(op) ? (ggml::cpu::tensor_traits *) &rotation : attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? (ggml::cpu::tensor_traits *) &dense :
             attention_on() && unfused_fits(op) ? &unfused : nullptr;
     }
 };

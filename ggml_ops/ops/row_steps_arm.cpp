@@ -20,7 +20,7 @@ namespace neon {
 }
 
 const row_steps * row_steps_here() {
-    static const row_steps steps = { neon::add, neon::norm };
+    static const row_steps steps = { neon::add, neon::norm, neon::turn };
     return &steps;
 }
 

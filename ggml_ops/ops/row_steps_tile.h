@@ -21,10 +21,8 @@ SIMD void norm(const float * x, const float * weight, float * out, int64_t n, fl
             sums[s] = simd::fma(v, v, sums[s]);
         }
     }
-    double sum = 0.0;
-    for (const simd::f & s : sums) {
-        sum += simd::sum(s);
-    }
+    const simd::f one = simd::set1(1.0f);
+    double sum = simd::sum(simd::fma(simd::fma(sums[0], one, sums[1]), one, simd::fma(sums[2], one, sums[3])));
     for (; i < n; ++i) {
         sum += x[i] * x[i];
     }
@@ -35,5 +33,20 @@ SIMD void norm(const float * x, const float * weight, float * out, int64_t n, fl
     }
     for (; i < n; ++i) {
         out[i] = x[i] * scale * weight[i];
+    }
+}
+
+SIMD void turn(const float * x, const float * cosines, const float * sines, float * out, int64_t half) {
+    const simd::f minus = simd::set1(-1.0f);
+    int64_t i = 0;
+    for (; i + simd::W <= half; i += simd::W) {
+        const simd::f a = simd::load(x + i), b = simd::load(x + half + i), c = simd::load(cosines + i), s = simd::load(sines + i);
+        simd::store(out + i, simd::fma(b, simd::mul(minus, s), simd::mul(a, c)));
+        simd::store(out + half + i, simd::fma(b, c, simd::mul(a, s)));
+    }
+    for (; i < half; ++i) {
+        const float a = x[i], b = x[half + i];
+        out[i]        = a * cosines[i] - b * sines[i];
+        out[half + i] = a * sines[i] + b * cosines[i];
     }
 }

@@ -33,7 +33,7 @@ namespace avx2 {
 }  // namespace
 
 const row_steps * row_steps_here() {
-    static const row_steps wide = { avx512::add, avx512::norm }, narrow = { avx2::add, avx2::norm };
+    static const row_steps wide = { avx512::add, avx512::norm, avx512::turn }, narrow = { avx2::add, avx2::norm, avx2::turn };
     return has_avx512() ? &wide : has_avx2() ? &narrow : nullptr;
 }
 

@@ -1,5 +1,5 @@
 // Steps of several ops (fused.h) give the bits of the ops alone, in memory that is used again and again, for any number of rows and threads; and a
-// norm is right.
+// norm and a rotation are right.
 //
 //   test_fused [N]     only the first N pairs of types
 
@@ -186,6 +186,57 @@ static void check_norm(const layer & l, const std::vector<std::vector<char>> & o
     }
 }
 
+// A head whose pairs lie half of it apart (ours) is turned as one whose pairs are neighbours (ggml's), whatever was turned before.
+static void check_rotation(ggml_backend_t cpu) {
+    struct how { int64_t heads, rows; int turned, offset, first; bool factors, in_place; float base, ext; };
+    for (const how & h : std::vector<how>{ { 3, 1, 64, 0, 0, false, false, 1e4f, 0 }, { 3, 7, 64, 0, 5, false, false, 1e4f, 0 }, { 1, 7, 64, 0, 5, false, true, 1e6f, 0 }, { 2, 7, 64, 0, 5, true, false, 1e4f, 0 },
+             { 2, 7, 64, 0, 5, true, false, 1e4f, 1 }, { 5, 70, 32, 0, 900, false, false, 1e4f, 1 }, { 2, 3, 36, 16, 8, true, false, 1e4f, 0 }, { 3, 7, 64, 0, 5, false, false, 1e4f, 0 }, { 3, 7, 64, 0, 6, false, true, 1e4f, 0 } }) {
+        ggml_context * c = ggml_init({ 1 << 20, nullptr, true });
+        ggml_tensor * x = ggml_new_tensor_3d(c, GGML_TYPE_F32, HEAD, h.heads, h.rows), * y = ggml_new_tensor_3d(c, GGML_TYPE_F32, HEAD, h.heads, h.rows);
+        ggml_tensor * positions = ggml_new_tensor_1d(c, GGML_TYPE_I32, h.rows), * factors = h.factors ? ggml_new_tensor_1d(c, GGML_TYPE_F32, h.turned / 2) : nullptr;
+        const auto turn = [&](ggml_tensor * t, int mode) {
+            ggml_tensor * out = (h.in_place ? ggml_rope_ext_inplace : ggml_rope_ext)(c, t, positions, factors, h.turned, mode, 4096, h.base, 0.5f, h.ext, 1.0f, 32.0f, 1.0f);
+            out->op_params[15] = h.offset;
+            return out;
+        };
+        ggml_tensor * apart = turn(x, GGML_ROPE_TYPE_NEOX), * beside = turn(y, GGML_ROPE_TYPE_NORMAL);
+        ggml_cgraph * graph = ggml_new_graph(c);
+        ggml_build_forward_expand(graph, apart);
+        ggml_build_forward_expand(graph, beside);
+        ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(c, cpu);
+        const auto place = [&](int64_t i) {   // of channel i of x in y
+            const int64_t at = i - h.offset, half = h.turned / 2;
+            return at < 0 || at >= h.turned ? i : h.offset + at % half * 2 + at / half;
+        };
+        const std::vector<float> from = random_floats(ggml_nelements(x));
+        std::vector<float> moved(from.size()), got(from.size()), want(from.size());
+        for (size_t i = 0; i < from.size(); ++i) { moved[i / HEAD * HEAD + place(i % HEAD)] = from[i]; }
+        for (int threads = 1; threads <= 3; ++threads) {
+            ggml_backend_tensor_set(x, from.data(), 0, ggml_nbytes(x));
+            ggml_backend_tensor_set(y, moved.data(), 0, ggml_nbytes(y));
+            std::vector<int32_t> at(h.rows);
+            for (int64_t i = 0; i < h.rows; ++i) { at[i] = (int32_t) (h.first + i * 3 % 50); }
+            ggml_backend_tensor_set(positions, at.data(), 0, ggml_nbytes(positions));
+            if (factors) {
+                std::vector<float> f(h.turned / 2);
+                for (size_t i = 0; i < f.size(); ++i) { f[i] = 1.0f + 0.25f * (float) i; }
+                ggml_backend_tensor_set(factors, f.data(), 0, ggml_nbytes(factors));
+            }
+            ggml_backend_cpu_set_n_threads(cpu, threads);
+            CHECK(ggml_backend_graph_compute(cpu, graph) == GGML_STATUS_SUCCESS);
+            ggml_backend_tensor_get(apart, got.data(), 0, ggml_nbytes(apart));
+            ggml_backend_tensor_get(beside, want.data(), 0, ggml_nbytes(beside));
+            for (size_t i = 0; i < from.size(); ++i) {
+                const size_t other = i / HEAD * HEAD + place(i % HEAD);
+                const bool   still = place(i % HEAD) == (int64_t) (i % HEAD) && ((int64_t) (i % HEAD) < h.offset || (int64_t) (i % HEAD) >= h.offset + h.turned);
+                CHECK(still ? got[i] == from[i] : std::fabs(got[i] - want[other]) <= 1e-6f);
+            }
+        }
+        ggml_backend_buffer_free(buffer);
+        ggml_free(c);
+    }
+}
+
 // Whether this CPU has kernels for panels.
 static bool has_panels(ggml_backend_t cpu) {
     layer l(GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 1, 768, false);
@@ -197,6 +248,7 @@ int main(int argc, char ** argv) {
     ggml_backend_t cpu = ggml_backend_cpu_init();
     CHECK(panels());
     const bool kernels = has_panels(cpu);
+    check_rotation(cpu);
     const ggml_type kinds[][2] = { { GGML_TYPE_Q4_0, GGML_TYPE_Q4_0 }, { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 }, { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 } };
     int layers = 0, left = argc > 1 ? std::atoi(argv[1]) : 100;
     for (const auto & kind : kinds) {
