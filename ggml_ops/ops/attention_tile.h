@@ -147,7 +147,7 @@ SIMD void run(const attention_job & job, int64_t stream, int64_t kv_head, int64_
     for (int64_t u = 0; u < n_used; ++u) {
         const int64_t first = (int64_t) used[u] * BLOCK, n = job.cells - first < BLOCK ? job.cells - first : BLOCK;
         const char * const v = job.v + first * job.v_cell + kv_head * job.v_head + k_stream * job.v_stream;
-        if (lanes <= simd::ROWS / 2 && n == BLOCK && job.v_type == GGML_TYPE_F16) {
+        if (lanes <= simd::ROWS && n == BLOCK && job.v_type == GGML_TYPE_F16) {
             mix_lanes<in_place, simd::ROWS / 2>(lanes, seers_of[u], scores + u * BLOCK, stride, (const ggml_fp16_t *) v, job.v_cell / 2, dv, sum);
         } else {
             read_cells(job.v_type, v, job.v_cell, n, dv, cells);
