@@ -14,7 +14,6 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 namespace dflash {
 

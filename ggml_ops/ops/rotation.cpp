@@ -22,24 +22,25 @@ int turned(const ggml_tensor * rope) { return param(rope, 1); }   // positions o
 int mode(const ggml_tensor * rope) { return param(rope, 2); }
 int offset(const ggml_tensor * rope) { return param(rope, 15); }
 
+int64_t factors_of(const ggml_tensor * rope) { return rope->src[2] ? turned(rope) / 2 : 0; }
+
 struct kept {
-    char                 params[GGML_MAX_OP_PARAMS];
+    char                 params[GGML_MAX_OP_PARAMS] = {};
     std::vector<int32_t> positions;
     std::vector<float>   factors, table;
 
-    bool holds(const ggml_tensor * rope, int64_t n_factors) const {
-        const int64_t n = rope->ne[2];
-        return (int64_t) positions.size() == n && (int64_t) factors.size() == n_factors && std::memcmp(params, rope->op_params, sizeof(params)) == 0 &&
-            std::memcmp(positions.data(), rope->src[1]->data, n * sizeof(int32_t)) == 0 && (n_factors == 0 || std::memcmp(factors.data(), rope->src[2]->data, n_factors * sizeof(float)) == 0);
-    }
+    kept() = default;
 
     // A head of ones, then zeros, turned is the cosines, then the sines.
-    void make(const ggml_tensor * rope, int64_t n_factors) {
+    explicit kept(const ggml_tensor * rope) {
         const int64_t n = rope->ne[2], d = turned(rope);
+        const int32_t * at = (const int32_t *) rope->src[1]->data;
         std::memcpy(params, rope->op_params, sizeof(params));
-        positions.assign((const int32_t *) rope->src[1]->data, (const int32_t *) rope->src[1]->data + n);
-        const float * from = n_factors ? (const float *) rope->src[2]->data : nullptr;
-        factors.assign(from, from + n_factors);
+        positions.assign(at, at + n);
+        if (rope->src[2]) {
+            const float * from = (const float *) rope->src[2]->data;
+            factors.assign(from, from + factors_of(rope));
+        }
         table.assign(n * d, 0.0f);
         for (int64_t i = 0; i < n; ++i) { std::fill_n(table.begin() + i * d, d / 2, 1.0f); }
         ggml_tensor heads = *rope->src[0], out = *rope;
@@ -58,6 +59,12 @@ struct kept {
         alone.wsize = work.size() * sizeof(float);
         alone.wdata = work.data();
         ggml_compute_forward_rope(&alone, &out);
+    }
+
+    bool serves(const ggml_tensor * rope) const {
+        const size_t n = rope->ne[2], n_factors = factors_of(rope);
+        return positions.size() == n && factors.size() == n_factors && std::memcmp(params, rope->op_params, sizeof(params)) == 0 &&
+            std::memcmp(positions.data(), rope->src[1]->data, n * sizeof(int32_t)) == 0 && (n_factors == 0 || std::memcmp(factors.data(), rope->src[2]->data, n_factors * sizeof(float)) == 0);
     }
 };
 
@@ -85,14 +92,13 @@ void rotation_compute(const ggml_compute_params * params, ggml_tensor * op) {
 rotation::rotation(const ggml_tensor * rope) : rope(rope) {
     static thread_local std::array<kept, KEPT> all;
     static thread_local int oldest = 0;
-    const int64_t n_factors = rope->src[2] ? turned(rope) / 2 : 0;
     for (const kept & k : all) {
-        if (k.holds(rope, n_factors)) {
+        if (k.serves(rope)) {
             table = k.table.data();
             return;
         }
     }
-    all[oldest].make(rope, n_factors);
+    all[oldest] = kept(rope);   // (what was there is freed: shifting a cache turns all of its positions at once)
     table = all[oldest].table.data();
     oldest = (oldest + 1) % KEPT;
 }

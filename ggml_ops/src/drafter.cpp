@@ -241,7 +241,7 @@ void drafter::build(graph & g) {
     ggml_context * c = g.ctx.get();
     g.gf = ggml_new_graph_custom(c, MAX_NODES, false);
 
-    const int64_t n_embd = w_.n_embd, hd = w_.head_dim, n_head = w_.n_head, n_kv = w_.n_head_kv;
+    const int64_t hd = w_.head_dim, n_head = w_.n_head, n_kv = w_.n_head_kv;
     const int64_t n_inject = s.n_inject, n_block = s.n_block(), n_rows = n_inject + n_block, n_slots = (int64_t) s.slots.size();
     const bool    mrope    = w_.rope_type == LLAMA_ROPE_TYPE_MROPE;
     const auto input = [&](ggml_tensor * t) { ggml_set_input(t); return t; };
