@@ -27,7 +27,7 @@ bool dense_fits(const ggml_tensor * op) {
     }
     const ggml_tensor * w = op->src[0], * x = op->src[1];
     const bool shape = op->op == GGML_OP_MUL_MAT ? w->ne[2] * w->ne[3] == 1 && op->op_params[1] == 0 : w->ne[3] == 1 && x->ne[3] == 1;
-    return shape && (w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16) && is_weight(w) && w->ne[0] % 16 == 0 && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) &&
+    return shape && (w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16) && is_weight(w) && w->ne[0] % 16 == 0 && is_plain(x) &&
         op->nb[0] == sizeof(float);
 }
 

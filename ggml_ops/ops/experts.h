@@ -14,6 +14,9 @@ inline char * row_of(const ggml_tensor * t, int64_t i) {
     return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
 }
 
+// Floats, those of a row side by side.
+inline bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
+
 // In a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. A pair with no expert (id -1) belongs to none.
 struct experts {
     struct pair {

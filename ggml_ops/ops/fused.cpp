@@ -25,8 +25,6 @@ constexpr int64_t SEGMENT = 256;   // positions of a SWIGLU that are one piece o
 
 bool fused_on() { static const bool on = is_on("DFLASH_FUSED"); return on; }
 
-bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
-
 struct norm_chain {   // null: not part of it
     ggml_tensor * add = nullptr, * norm = nullptr, * mul = nullptr, * rope = nullptr;
 

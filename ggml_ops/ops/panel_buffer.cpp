@@ -162,8 +162,16 @@ class extra : public ggml::cpu::extra_buffer_type {
         static op_traits<unfused_work_size, unfused_compute> unfused;
         static op_traits<dense_size, dense_compute> dense;
         static op_traits<nothing, rotation_compute> rotation;
-        return rotation_fits(op) ? (ggml::cpu::tensor_traits *) &rotation : attention_on() && attention_fits(op) ? (ggml::cpu::tensor_traits *) &attention : dense_on() && dense_fits(op) ? (ggml::cpu::tensor_traits *) &dense :
-            attention_on() && unfused_fits(op) ? &unfused : nullptr;
+        if (rotation_fits(op)) {
+            return &rotation;
+        }
+        if (attention_on() && attention_fits(op)) {
+            return &attention;
+        }
+        if (dense_on() && dense_fits(op)) {
+            return &dense;
+        }
+        return attention_on() && unfused_fits(op) ? &unfused : nullptr;
     }
 };
 

@@ -96,7 +96,7 @@ int64_t panels_of(const ggml_tensor * w) { return (w->ne[1] + PANEL - 1) / PANEL
 
 bool product_is_ours(const ggml_tensor * op) {
     return op->op == GGML_OP_MUL_MAT && op->src[0]->buffer && op->src[0]->buffer->buft == dflash_panel_buffer_type() && op->src[0]->ne[2] == 1 &&
-        op->src[1]->type == GGML_TYPE_F32 && op->src[1]->nb[0] == sizeof(float) && op->type == GGML_TYPE_F32;
+        is_plain(op->src[1]) && op->type == GGML_TYPE_F32;
 }
 
 bool products_share_rows(const ggml_tensor * a, const ggml_tensor * b) { return a->src[1] == b->src[1] && row_kind(a->src[0]->type) == row_kind(b->src[0]->type); }

@@ -77,8 +77,7 @@ std::pair<int64_t, int64_t> my_rows(const ggml_compute_params * params, int64_t 
 
 bool rotation_fits(const ggml_tensor * op) {
     static const bool on = is_on("DFLASH_FUSED") && row_steps_here();
-    const auto plain = [](const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); };
-    return on && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && turned(op) > 0 && plain(op) && plain(op->src[0]);
+    return on && op->op == GGML_OP_ROPE && mode(op) == GGML_ROPE_TYPE_NEOX && turned(op) > 0 && is_plain(op) && is_plain(op->src[0]);
 }
 
 void rotation_compute(const ggml_compute_params * params, ggml_tensor * op) {
@@ -108,7 +107,7 @@ void rotation::turn(int64_t i) const {
     const float * x = (const float *) row_of(rope->src[0], i), * by = table + i / heads % rope->ne[2] * d;
     float * out = (float *) row_of(rope, i);
     row_steps_here()->turn(x + before, by, by + d / 2, out + before, d / 2);
-    if (out != x) {
+    if (out != x && d < rope->ne[0]) {
         std::memcpy(out, x, before * sizeof(float));
         std::memcpy(out + before + d, x + before + d, behind * sizeof(float));
     }

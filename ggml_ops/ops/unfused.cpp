@@ -32,7 +32,7 @@ bool in_cache(const ggml_tensor * k) {
 
 bool is_product(const ggml_tensor * op) {
     const ggml_tensor * w = op->src[0], * x = op->src[1];
-    return op->op == GGML_OP_MUL_MAT && op->op_params[1] == 0 && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && w->nb[0] == ggml_type_size(w->type) &&
+    return op->op == GGML_OP_MUL_MAT && op->op_params[1] == 0 && is_plain(x) && w->nb[0] == ggml_type_size(w->type) &&
         x->ne[2] % w->ne[2] == 0 && x->ne[3] % w->ne[3] == 0 && ggml_is_contiguous(op) && !ggml_is_empty(op) && w->ne[0] > 0;
 }
 
@@ -47,7 +47,7 @@ bool is_scores(const ggml_tensor * op) {
 
 bool is_softmax(const ggml_tensor * op) {
     const ggml_tensor * x = op->src[0], * mask = op->src[1];
-    return op->op == GGML_OP_SOFT_MAX && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && ggml_is_contiguous(op) &&
+    return op->op == GGML_OP_SOFT_MAX && is_plain(x) && ggml_is_contiguous(op) &&
         (!mask || ((mask->type == GGML_TYPE_F32 || mask->type == GGML_TYPE_F16) && mask->nb[0] == ggml_type_size(mask->type)));
 }
 
