@@ -24,7 +24,7 @@ from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.demo.pocket import PAIRS
-from dflash_local.inflate import TYPES
+from dflash_local.inflate.inflate import TYPES
 
 PROMPTS_PER_CLIENT = 3
 

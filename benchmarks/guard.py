@@ -26,7 +26,7 @@ from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
 from dflash_local.demo.pocket import PAIRS
-from dflash_local.inflate import TYPES
+from dflash_local.inflate.inflate import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may find out
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts

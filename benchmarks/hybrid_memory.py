@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, 
 
 from benchmarks import pairs, record
 from dflash_local.engine import Engine
-from dflash_local.inflate import SHAPES, Shape
+from dflash_local.inflate.inflate import SHAPES, Shape
 
 SNAPSHOTS = 15
 CONV, F32, MIB = 4, 4, 2**20  # width of the short convolution, bytes

@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import peer
-from dflash_local.buildlog import BuildLog
+from dflash_local.build.log import BuildLog
 from dflash_local.convert import convert
 from dflash_local.errors import ConvertError, DFlashError
-from dflash_local.inflate import Pair
-from dflash_local.upstream import cache_dir
+from dflash_local.inflate.inflate import Pair
+from dflash_local.build.upstream import cache_dir
 
 # Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the whole tokenizer
 # makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags of thoughts and tools are text, as

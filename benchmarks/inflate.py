@@ -1,6 +1,6 @@
 """Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter dflash|dflash2|dflash-small|hybrid] OUTDIR
 
-`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/inflate.py for how.
+`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/inflate/inflate.py for how.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
 from dflash_local.errors import DFlashError
-from dflash_local.inflate import SHAPES, TYPES, Pair, inflate
+from dflash_local.inflate.inflate import SHAPES, TYPES, Pair, inflate
 
 
 class _Progress:

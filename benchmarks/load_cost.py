@@ -28,7 +28,7 @@ from benchmarks import kernels, record, targets
 from benchmarks.verify_cost import Commas
 from dflash_local import native
 from dflash_local.engine import Engine
-from dflash_local.machine import this_machine
+from dflash_local.diagnose.machine import this_machine
 
 MAPPED = "mapped"
 HOWS = (kernels.OURS, kernels.STOCK, MAPPED)

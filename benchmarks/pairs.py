@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from gguf import GGUFReader
 
-from dflash_local import inflate, quantizer
+from dflash_local.inflate.inflate import inflate, quantizer
 from dflash_local.demo.pocket import bundled_pair, shape_of
-from dflash_local.inflate import Pair
-from dflash_local.upstream import cache_dir
+from dflash_local.inflate.inflate import Pair
+from dflash_local.build.upstream import cache_dir
 
 HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
 

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dflash_local.build import installed_stamp
-from dflash_local.buildlog import BuildLog
+from dflash_local.build.wheel import installed_stamp
+from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
-from dflash_local.recipe import make_recipe
-from dflash_local.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.recipe import make_recipe
+from dflash_local.build.upstream import Upstream, cache_dir, native_source
 
 PROGRAM = "llama-server"
 FLAGS = (

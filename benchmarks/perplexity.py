@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, 
 from benchmarks import kernels, record, targets
 from benchmarks.kernels import OURS, STOCK
 from benchmarks.verify_cost import Commas
-from dflash_local.machine import this_machine
+from dflash_local.diagnose.machine import this_machine
 
 TEXT = record.HERE / "perplexity.txt"
 WINDOW = 512

@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks import peer
 from benchmarks.http_load import LoadError
 from dflash_local.errors import DFlashError
-from dflash_local.inflate import SHAPES
-from dflash_local.machine import this_machine
+from dflash_local.inflate.inflate import SHAPES
+from dflash_local.diagnose.machine import this_machine
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"

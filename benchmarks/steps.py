@@ -25,7 +25,7 @@ from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.engine import Engine
-from dflash_local.inflate import TYPES
+from dflash_local.inflate.inflate import TYPES
 from dflash_local.stats import EngineStats
 
 MOST_NODES = 64

@@ -14,13 +14,14 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader, LlamaFileType, ReaderTensor
 
 from benchmarks import pairs
-from dflash_local import native, quantizer
+from dflash_local import native
+from dflash_local.inflate.inflate import quantizer
 from dflash_local.convert.gguf_metadata import read_metadata, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.inflate import SHAPES as ALL_SHAPES
-from dflash_local.inflate import TYPES as PAIR_TYPES
-from dflash_local.upstream import cache_dir, sha256
+from dflash_local.inflate.inflate import SHAPES as ALL_SHAPES
+from dflash_local.inflate.inflate import TYPES as PAIR_TYPES
+from dflash_local.build.upstream import cache_dir, sha256
 
 POCKET = "pocket"  # in place of a shape: the pocket target as it is
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))

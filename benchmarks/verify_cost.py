@@ -34,7 +34,7 @@ from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
 from benchmarks.kernels import OURS, STOCK
 from benchmarks.targets import Matrices
-from dflash_local.machine import this_machine
+from dflash_local.diagnose.machine import this_machine
 
 SECONDS = 0.15  # of passes, a turn
 TRIES = 3  # of a turn

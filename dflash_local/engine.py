@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from dflash_local import costs, tuning
+from dflash_local.diagnose import costs, tuning
 from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, ChatDelta, ChatPrompt, chat_body, stream_deltas
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
@@ -174,7 +174,7 @@ class Engine:
             "split_mode": split_mode,
         }
         if drafter is not None:
-            from dflash_local import pair  # not for plain decoding: the import takes as long as the check
+            from dflash_local.diagnose import pair  # not for plain decoding: the import takes as long as the check
 
             for file in (model, drafter):
                 check_gguf(file)  # a damaged file is damaged, not of another kind

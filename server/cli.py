@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.errors import RequestError
-from dflash_local.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
 
 if TYPE_CHECKING:
     from dflash_local.server.service import Settings

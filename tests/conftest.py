@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.upstream import cache_dir
+from dflash_local.build.upstream import cache_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 

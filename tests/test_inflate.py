@@ -17,13 +17,13 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, ReaderTensor
 from gguf.quants import dequantize
 
 from benchmarks import inflate as command
-from dflash_local import inflate as inflate_module
+from dflash_local.inflate.inflate import inflate as inflate_module
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
 from dflash_local.errors import DFlashError, ModelError, PairError
-from dflash_local.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
+from dflash_local.inflate.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
 from tests.parity.f32 import engine_f32, widen
 
 Array = npt.NDArray[Any]
@@ -210,8 +210,8 @@ def test_new_layers_of_a_drafter_are_the_identity(tmp_path: Path) -> None:
 def test_memory_stays_at_a_few_chunks() -> None:
     """Experts of 192 MiB in f32, made and quantized one chunk at a time."""
     program = (
-        "import resource; from dataclasses import replace; from dflash_local.inflate import *; from dflash_local.inflate import _Source, "
-        "_InflatedTarget, _places; from dflash_local.demo.pocket import bundled_pair; from dflash_local.quantizer import quantized\n"
+        "import resource; from dataclasses import replace; from dflash_local.inflate.inflate import *; from dflash_local.inflate.inflate import _Source, "
+        "_InflatedTarget, _places; from dflash_local.demo.pocket import bundled_pair; from dflash_local.inflate.quantizer import quantized\n"
         "shape = replace(SHAPES['35b-a3b'], experts=Experts(48, 8, 512))\n"
         "m = _InflatedTarget(_Source(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
         "big = next(t for t in m.tensors() if t.name == 'blk.6.ffn_gate_exps.weight')\n"

@@ -51,7 +51,7 @@ def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
 
 
 def test_wheel_holds_what_build_needs(wheel: Path, repo: Path) -> None:
-    code = "from dflash_local import recipe, upstream; s = upstream.native_source(); print(recipe.make_recipe(s, 'cpu').key, s)"
+    code = "from dflash_local.build import recipe, upstream; s = upstream.native_source(); print(recipe.make_recipe(s, 'cpu').key, s)"
     from_wheel, where = python(code, wheel.parent, wheel).split()
     assert Path(where) == wheel / "dflash_local" / "_native"
     assert from_wheel == python(code, repo).split()[0], "the wheel's patches/ or ggml_ops/ differ from the checkout's"

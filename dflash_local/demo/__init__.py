@@ -12,10 +12,10 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from dflash_local.flags import count
+from dflash_local.cli.flags import count
 
 if TYPE_CHECKING:
-    from dflash_local.inflate import Pair
+    from dflash_local.inflate.inflate import Pair
 
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."
@@ -69,7 +69,7 @@ def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
 
 def once(pair: Pair, threads: int | None) -> int:
     """One question, plain and drafted, in this process."""
-    from dflash_local.bench import DRAFTED, PLAIN, measure
+    from dflash_local.cli.bench import DRAFTED, PLAIN, measure
     from dflash_local.engine import Engine
     from dflash_local.sampling import SamplingParams
 

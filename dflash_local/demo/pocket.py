@@ -7,9 +7,9 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from dflash_local import inflate, quantizer
-from dflash_local.inflate import SHAPES, Pair, Progress, Quantizer, Shape
-from dflash_local.upstream import cache_dir, sha256
+from dflash_local.inflate.inflate import inflate, quantizer
+from dflash_local.inflate.inflate import SHAPES, Pair, Progress, Quantizer, Shape
+from dflash_local.build.upstream import cache_dir, sha256
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small")

@@ -1,6 +1,6 @@
 // Attention over a KV cache: against float64, and row by row, gap by gap, thread by thread the same bits.
 
-#include "attention.h"
+#include "cpu/attention/attention.h"
 #include "check.h"
 #include "weights.h"
 

@@ -1,7 +1,7 @@
 // Block verification, by enumeration of every random decision that the code can take: the text has exactly the target's
 // distribution, and no fewer tokens are accepted than by the token-level rule. Nothing is sampled but in the last test.
 
-#include "block_accept.h"
+#include "accept/block_accept.h"
 
 #include "check.h"
 

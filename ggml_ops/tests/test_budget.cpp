@@ -1,6 +1,6 @@
 // Cost curves and the choices: how many nodes, how long a block, whether to draft.
 
-#include "budget.h"
+#include "draft/budget.h"
 
 #include "check.h"
 

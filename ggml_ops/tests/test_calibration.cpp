@@ -1,6 +1,6 @@
 // Calibration: what was seen overrules the drafter, bin by bin and depth by depth.
 
-#include "calibration.h"
+#include "draft/calibration.h"
 
 #include "check.h"
 

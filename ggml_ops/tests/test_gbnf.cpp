@@ -1,6 +1,6 @@
 // check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never end.
 
-#include "gbnf.h"
+#include "files/gbnf.h"
 
 #include "check.h"
 

@@ -2,9 +2,9 @@
 // by loops. Needs the patched ggml: built by tests/hybrid/test_gdn_ops.py. Arguments: "wrong-parent" and "bad-parent" must make it fail,
 // "bench [threads]" prints times.
 
-#include "gdn_tree.h"
-#include "gdn_tree_composed.h"
-#include "gdn_tree_steps.h"
+#include "gdn/gdn_tree.h"
+#include "gdn/composed.h"
+#include "gdn/gdn_tree_steps.h"
 
 #include "check.h"
 

@@ -2,9 +2,9 @@
 //
 // Every case below was, or would be, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
 
-#include "gguf_check.h"
+#include "files/gguf_check.h"
 
-#include "gguf_file.h"
+#include "files/gguf_file.h"
 
 #include "check.h"
 

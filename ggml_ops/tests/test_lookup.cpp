@@ -1,6 +1,6 @@
 // Prompt lookup against brute force; repetitions; what the odds learn.
 
-#include "lookup.h"
+#include "draft/lookup.h"
 
 #include "check.h"
 

@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "weights.h"
-#include "gdn_tree.h"
+#include "gdn/gdn_tree.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"

@@ -6,7 +6,7 @@
 //
 // The model lends its vocabulary and one output row, which random logits replace.
 
-#include "sampling.h"
+#include "accept/sampling.h"
 
 #include <cmath>
 #include <cstdio>

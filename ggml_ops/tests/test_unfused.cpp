@@ -2,7 +2,7 @@
 
 #include "check.h"
 #include "weights.h"
-#include "unfused.h"
+#include "cpu/attention/attention_unfused.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpu.h"

@@ -1,6 +1,6 @@
 // walk(): follows samples, stops at the first that no child carries, samples every visited node exactly once.
 
-#include "walk.h"
+#include "accept/walk.h"
 
 #include "check.h"
 

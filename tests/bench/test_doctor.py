@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from dflash_local import build, cli, costs, doctor, native, recipe, tuning
+from dflash_local import cli, native
+from dflash_local.build.wheel import recipe, wheel as build
+from dflash_local.diagnose import costs, doctor, tuning
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import NativeLibraryError
-from dflash_local.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.flags import add_engine_flags, engine_options
-from dflash_local.machine import GIB, Machine, cpu_flags, this_machine
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
+from dflash_local.cli.flags import add_engine_flags, engine_options
+from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, this_machine
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local import build, recipe, upstream
+from dflash_local.build.wheel import recipe, upstream, wheel as build
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PATCH = """\
@@ -55,7 +55,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path / "source", tmp_path / "cache", tmp_path / "pip", tmp_path / "bin")
-    for folder in (world.pip, world.bin, world.source / "patches", world.source / "ggml_ops" / "src", world.source / "ggml_ops" / "tests"):
+    for folder in (world.pip, world.bin, world.source / "patches", world.source / "ggml_ops" / "engine", world.source / "ggml_ops" / "tests"):
         folder.mkdir(parents=True)
 
     with tarfile.open(world.pip / "llama_cpp_python-1.0.tar.gz", "w:gz") as tar:
@@ -70,8 +70,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world.repin()
     (world.source / "patches" / "0001-shout.patch").write_text(PATCH)
     (world.source / "ggml_ops" / "inject.cmake").write_text("# cmake\n")
-    (world.source / "ggml_ops" / "src" / "engine.cpp").write_text("int engine;\n")
-    (world.source / "ggml_ops" / "src" / "tree.cpp").write_text("int tree;\n")
+    (world.source / "ggml_ops" / "engine" / "engine.cpp").write_text("int engine;\n")
+    (world.source / "ggml_ops" / "engine" / "tree.cpp").write_text("int tree;\n")
     world.tool("cc")
     world.tool("c++")
 

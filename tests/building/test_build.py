@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from dflash_local import build, cli, upstream
+from dflash_local import cli
+from dflash_local.build.wheel import upstream, wheel as build
 from dflash_local.errors import BuildError
 
 from .conftest import World
@@ -79,18 +80,18 @@ def test_our_sources_rebuild_in_the_same_tree(world: World) -> None:
     build.build("cpu")
     work = world.cache / "work" / "cpu"
     (work / "tree" / "mark").touch()
-    times = {name: (work / "ggml_ops" / "src" / name).stat().st_mtime_ns for name in ("engine.cpp", "tree.cpp")}
-    (world.source / "ggml_ops" / "src" / "engine.cpp").write_text("int engine = 2;\n")
-    (world.source / "ggml_ops" / "src" / "tree.cpp").touch()
+    times = {name: (work / "ggml_ops" / "engine" / name).stat().st_mtime_ns for name in ("engine.cpp", "tree.cpp")}
+    (world.source / "ggml_ops" / "engine" / "engine.cpp").write_text("int engine = 2;\n")
+    (world.source / "ggml_ops" / "engine" / "tree.cpp").touch()
     assert build.build("cpu") is True
     assert (work / "tree" / "mark").is_file(), "the whole tree was unpacked again"
-    assert (work / "ggml_ops" / "src" / "engine.cpp").read_text() == "int engine = 2;\n"
-    assert (work / "ggml_ops" / "src" / "engine.cpp").stat().st_mtime_ns != times["engine.cpp"]
-    assert (work / "ggml_ops" / "src" / "tree.cpp").stat().st_mtime_ns == times["tree.cpp"], "an unchanged file would be compiled again"
+    assert (work / "ggml_ops" / "engine" / "engine.cpp").read_text() == "int engine = 2;\n"
+    assert (work / "ggml_ops" / "engine" / "engine.cpp").stat().st_mtime_ns != times["engine.cpp"]
+    assert (work / "ggml_ops" / "engine" / "tree.cpp").stat().st_mtime_ns == times["tree.cpp"], "an unchanged file would be compiled again"
 
-    (world.source / "ggml_ops" / "src" / "tree.cpp").unlink()
+    (world.source / "ggml_ops" / "engine" / "tree.cpp").unlink()
     build.build("cpu")
-    assert not (work / "ggml_ops" / "src" / "tree.cpp").exists()
+    assert not (work / "ggml_ops" / "engine" / "tree.cpp").exists()
 
 
 def test_a_changed_patch_starts_from_a_fresh_tree(world: World) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local import recipe
+from dflash_local.build.wheel import recipe
 from dflash_local.errors import BuildError
-from dflash_local.recipe import detect_backend, make_recipe
+from dflash_local.build.recipe import detect_backend, make_recipe
 
 from .conftest import World
 
@@ -18,8 +18,8 @@ CHANGES: dict[str, Callable[[World, pytest.MonkeyPatch], object]] = {
     "pin": lambda world, _: world.repin(sha256="1" * 64),
     "patch": lambda world, _: (world.source / "patches" / "0002-new.patch").write_text("x"),
     "inject.cmake": lambda world, _: (world.source / "ggml_ops" / "inject.cmake").write_text("# other\n"),
-    "source": lambda world, _: (world.source / "ggml_ops" / "src" / "engine.cpp").write_text("int other;\n"),
-    "source renamed": lambda world, _: (world.source / "ggml_ops" / "src" / "tree.cpp").rename(world.source / "ggml_ops" / "src" / "t.cpp"),
+    "source": lambda world, _: (world.source / "ggml_ops" / "engine" / "engine.cpp").write_text("int other;\n"),
+    "source renamed": lambda world, _: (world.source / "ggml_ops" / "engine" / "tree.cpp").rename(world.source / "ggml_ops" / "engine" / "t.cpp"),
     "compiler": lambda world, _: world.tool("c++", "2"),
     "CXX": lambda world, monkeypatch: monkeypatch.setenv("CXX", str(world.tool("clang++"))),
     "CXXFLAGS": lambda _, monkeypatch: monkeypatch.setenv("CXXFLAGS", "-O1"),
@@ -40,8 +40,8 @@ def test_key_changes_with(world: World, monkeypatch: pytest.MonkeyPatch, change:
 def test_key_stays_with_what_does_not_count(world: World) -> None:
     before = make_recipe(world.source, "cpu")
     (world.source / "ggml_ops" / "tests" / "test_tree.cpp").write_text("int main() {}\n")
-    (world.source / "ggml_ops" / "src" / ".engine.cpp.swp").write_text("x")
-    (world.source / "ggml_ops" / "src" / "engine.cpp~").write_text("x")
+    (world.source / "ggml_ops" / "engine" / ".engine.cpp.swp").write_text("x")
+    (world.source / "ggml_ops" / "engine" / "engine.cpp~").write_text("x")
     (world.source / "patches" / "README.md").write_text("x")
     assert make_recipe(world.source, "cpu") == before
 

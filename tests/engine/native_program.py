@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dflash_local import native
-from dflash_local.buildlog import BuildLog
-from dflash_local.upstream import Upstream
+from dflash_local.build.log import BuildLog
+from dflash_local.build.upstream import Upstream
 
 
 def compile_program(

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dflash_local import costs, engine, native
+from dflash_local import engine, native
+from dflash_local.diagnose import costs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, PairError, RequestError
 from dflash_local.native import AcceptRule, DraftMode

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.buildlog import BuildLog
-from dflash_local.upstream import Upstream, apply_patches, cache_dir
+from dflash_local.build.log import BuildLog
+from dflash_local.build.upstream import Upstream, apply_patches, cache_dir
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 

@@ -24,8 +24,8 @@ with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, *
 
 
 def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
-    sources = ["tests/test_attention.cpp", "ops/attention_x86.cpp", "ops/attention.cpp"]
-    include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
+    sources = ["tests/test_attention.cpp", "cpu/attention/attention_x86.cpp", "cpu/attention/attention.cpp"]
+    include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
     program = compile_program(repo, tmp_path, sources, include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address")
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -28,13 +28,13 @@ def build(repo: Path, folder: Path, name: str, *flags: str) -> Path:
     """A native program with the kernels, linked to the ggml that lies beside libdflash."""
     sources = [
         f"tests/{name}.cpp",
-        "ops/panel_pack.cpp",
-        "ops/panel_choice.cpp",
-        "ops/panel_x86.cpp",
-        "ops/panel_amx.cpp",
-        "ops/row_x86.cpp",
+        "cpu/gemm/packed_weights.cpp",
+        "cpu/gemm/packed_kernels.cpp",
+        "cpu/gemm/packed_x86.cpp",
+        "cpu/gemm/packed_amx.cpp",
+        "cpu/rows/quantize_rows_x86.cpp",
     ]
-    include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
+    include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     return compile_program(repo, folder, sources, include, ["ggml-cpu", "ggml-base"], *flags)
 
 

@@ -18,7 +18,7 @@ LLAMA = ["llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggm
 @pytest.fixture(scope="module")
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
-    return compile_program(repo, folder, ["tests/test_row_invariance.cpp"], ["ops", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE)
+    return compile_program(repo, folder, ["tests/test_row_invariance.cpp"], [".", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE)
 
 
 def run(program: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,8 +41,8 @@ def test_stock_kernels_fail(program: Path, switch: str, name: str) -> None:
 
 
 def test_unfused_attention(repo: Path, tmp_path: Path) -> None:
-    sources = ["tests/test_unfused.cpp", "ops/unfused_x86.cpp"]
-    done = run(compile_program(repo, tmp_path, sources, ["ops", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE))
+    sources = ["tests/test_unfused.cpp", "cpu/attention/attention_unfused_x86.cpp"]
+    done = run(compile_program(repo, tmp_path, sources, [".", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

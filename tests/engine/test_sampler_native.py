@@ -9,14 +9,21 @@ import pytest
 
 from tests.engine.native_program import compile_program
 
-SOURCES = ("sampling", "gate", "gbnf", "fields", "logits_row", "block_accept")
+SOURCES = (
+    "accept/sampling",
+    "accept/token_constraints",
+    "files/gbnf",
+    "base/json_fields",
+    "accept/logits_row",
+    "accept/block_accept",
+)
 
 
 @pytest.fixture(scope="module")
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The native test, linked to the libraries that lie beside libdflash."""
-    sources = ["tests/test_sampling.cpp", *(f"src/{name}.cpp" for name in SOURCES)]
-    include = ["src", "llama.cpp", "llama.cpp/include", "llama.cpp/ggml/include"]
+    sources = ["tests/test_sampling.cpp", *(f"{name}.cpp" for name in SOURCES)]
+    include = [".", "llama.cpp", "llama.cpp/include", "llama.cpp/ggml/include"]
     return compile_program(repo, tmp_path_factory.mktemp("sampler"), sources, include, ["llama-common", "llama", "ggml", "ggml-base"])
 
 

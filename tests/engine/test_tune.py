@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dflash_local import Engine, cli, costs, native, tuning
+from dflash_local import Engine, cli, native
+from dflash_local.diagnose import costs, tuning
 from dflash_local.errors import RequestError
 from tests.engine.native_program import compile_program
 

@@ -25,7 +25,7 @@ from unittest import mock
 
 import psutil
 
-from dflash_local import pair
+from dflash_local.diagnose import pair
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 

@@ -1,4 +1,4 @@
-"""gdn_tree and gdn_commit (ggml_ops/ops/gdn_tree.h): ggml_ops/tests/test_gdn_ops.cpp, built against the libraries beside libdflash."""
+"""gdn_tree and gdn_commit (ggml_ops/gdn/gdn_tree.h): ggml_ops/tests/test_gdn_ops.cpp, built against the libraries beside libdflash."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.engine.native_program import compile_program
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The native test. The Metal kernels are part of it, as C++: what inject.cmake makes of them, without Metal's attributes."""
     folder = tmp_path_factory.mktemp("gdn")
-    ops = repo / "ggml_ops" / "ops"
-    metal = (ops / "gdn_tree.metal").read_text().replace("@GDN_TREE_STEPS@", (ops / "gdn_tree_steps.h").read_text())
+    gdn = repo / "ggml_ops" / "gdn"
+    metal = (gdn / "metal" / "gdn_tree.metal").read_text().replace("@GDN_TREE_STEPS@", (gdn / "gdn_tree_steps.h").read_text())
     (folder / "gdn_tree.metal.inc").write_text(re.sub(r"\[\[.*?\]\]", "", metal.replace('#include "common.h"', "")))
-    include = ["ops", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
+    include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     flags = ("-g", "-pthread", "-fsanitize=undefined,address", f"-I{folder}")
     return compile_program(repo, folder, ["tests/test_gdn_ops.cpp"], include, ["ggml", "ggml-cpu", "ggml-base"], *flags)
 

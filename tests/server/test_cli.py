@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.flags import engine_options, sampling_options
+from dflash_local.cli.flags import engine_options, sampling_options
 from dflash_local.server.cli import make_settings
 
 

@@ -1,0 +1,188 @@
+"""What decides how the native library is built: backend, compilers, flags, machine, and our own sources."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dflash_local.errors import BuildError
+
+CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF")
+CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")
+ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A ggml backend: the compiler it needs and the CMake flags that turn it on."""
+
+    name: str
+    flags: tuple[str, ...] = ()
+    compiler: str | None = None
+    install: str = ""
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend("cpu"),
+        Backend("cuda", ("-DGGML_CUDA=ON",), "nvcc", "install the CUDA toolkit, or set CUDACXX to its nvcc"),
+        Backend("metal", ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON")),
+        Backend("hip", ("-DGGML_HIP=ON",), "hipcc", "install ROCm's HIP SDK and put hipcc on PATH"),
+        Backend("vulkan", ("-DGGML_VULKAN=ON",), "glslc", "install the Vulkan SDK (glslc, headers, loader)"),
+    )
+}
+# A toolkit alone is no reason to compile for an hour: without the device file there is nothing that could run the result.
+DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
+DEVICES = Path("/dev")
+
+
+def detect_backend() -> tuple[str, str]:
+    """The backend that `auto` means on this machine, and why."""
+    if sys.platform == "darwin":
+        return "metal", "this is macOS"
+    missing = []
+    for name in DEVICE_FILES:
+        compiler = BACKENDS[name].compiler
+        if not _find_compiler(name):
+            missing.append(f"no {compiler}")
+        elif not _has_device(name):
+            missing.append(f"{compiler} but no {name} device")
+        else:
+            return name, f"{compiler} and a device were found"
+    return "cpu", ", ".join(missing)
+
+
+def _has_device(backend: str) -> bool:
+    # Windows has no device files; there the toolkit has to do.
+    return sys.platform == "win32" or any(file for pattern in DEVICE_FILES[backend] for file in DEVICES.glob(pattern))
+
+
+def _find_compiler(backend: str) -> str | None:
+    """Path of the backend's own compiler; nvcc is also looked for where its installer puts it, which is rarely on PATH."""
+    name = BACKENDS[backend].compiler
+    if name is None:
+        return None
+    if backend == "cuda":
+        places = [os.environ.get("CUDACXX"), name, f"{os.environ.get('CUDA_HOME', '/usr/local/cuda')}/bin/nvcc"]
+        return next((found for place in places if place and (found := shutil.which(place))), None)
+    return shutil.which(name)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what the wheel holds."""
+
+    upstream: str
+    patches: str
+    native: str
+    backend: str
+    flags: tuple[str, ...]
+    compilers: tuple[str, ...]
+    platform: str
+    machine: str
+
+    @property
+    def key(self) -> str:
+        return _digest(asdict(self))
+
+    @property
+    def tree_key(self) -> str:
+        """Changes when the work tree can't be built further from where it is: all but our own sources."""
+        return _digest(asdict(self) | {"native": ""})
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = ()) -> Recipe:
+    """The recipe for a named backend (not `auto`). Raises BuildError for a missing compiler or arguments that don't go together."""
+    compilers = [_identify(_host_compiler(language)) for language in ("C", "C++")]
+    flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags]
+    if BACKENDS[backend].compiler:
+        compiler = _find_compiler(backend)
+        if compiler is None:
+            what = f"--backend {backend} needs {BACKENDS[backend].compiler}, which is not on PATH"
+            raise BuildError(what, hint=BACKENDS[backend].install)
+        compilers.append(_identify(compiler))
+        if backend == "cuda":
+            flags.append(f"-DCMAKE_CUDA_COMPILER={compiler}")
+    if cuda_arch is not None:
+        if backend != "cuda":
+            raise BuildError(f"--cuda-arch does not go with backend {backend}", hint="add --backend cuda or drop --cuda-arch")
+        if not CUDA_ARCH.fullmatch(cuda_arch):
+            what = f"--cuda-arch '{cuda_arch}' is not a list of architectures"
+            raise BuildError(what, hint="use numbers like 86;89 (RTX 30xx and 40xx), or native")
+        flags.append(f"-DCMAKE_CUDA_ARCHITECTURES={cuda_arch.replace(',', ';')}")
+    elif backend == "cuda" and not _has_device("cuda") and not any("CUDA_ARCHITECTURES" in flag for flag in cmake_flags):
+        raise BuildError("no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89")
+    flags += [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
+    flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
+    patches = source / "patches"
+    return Recipe(
+        upstream=(patches / "UPSTREAM").read_text(encoding="utf-8"),
+        patches=_hash_files(patches, sorted(patches.glob("*.patch"))),
+        native=_hash_files(source / "ggml_ops", native_files(source / "ggml_ops")),
+        backend=backend,
+        flags=tuple(flags),
+        compilers=tuple(compilers),
+        platform=sysconfig.get_platform(),
+        machine=_machine(),
+    )
+
+
+def _host_compiler(language: str) -> str:
+    variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "C++": ("CXX", ("c++", "g++", "clang++"))}[language]
+    if sys.platform == "win32":
+        return "msvc"  # CMake finds it through the registry, not on PATH
+    chosen = shlex.split(os.environ.get(variable, ""))
+    if found := next((path for name in (chosen[-1:] or names) if (path := shutil.which(name))), None):
+        return found
+    tried = f"{variable}={chosen[-1]}" if chosen else ", ".join(names)
+    raise BuildError(
+        f"no {language} compiler found (tried {tried})",
+        hint="install one ('apt-get install g++', 'dnf install gcc-c++', 'xcode-select --install'), or set CC and CXX",
+    )
+
+
+def _identify(compiler: str) -> str:
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False)
+    except OSError as error:
+        if compiler == "msvc":
+            return compiler
+        raise BuildError(f"{compiler} does not run: {error.strerror}", hint="repair or replace the compiler") from None
+    # nvcc's version is not on the first line.
+    return f"{compiler}: {' '.join((done.stdout or done.stderr).split())[:300]}"
+
+
+def _machine() -> str:
+    """The processor, since ggml is compiled for the features of the one it is built on."""
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(line for line in info.splitlines() if line.startswith(("model name", "flags", "Features")))
+
+
+def native_files(ggml_ops: Path) -> list[Path]:
+    """Our sources, without tests and without what editors leave behind."""
+    files = [file for file in ggml_ops.rglob("*") if file.relative_to(ggml_ops).parts[0] not in ("tests", "__pycache__")]
+    return sorted(
+        file for file in files if file.is_file() and not file.name.startswith(".") and not file.name.endswith("~")
+    )
+
+
+def _hash_files(root: Path, files: list[Path]) -> str:
+    return _digest([(file.relative_to(root).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])

@@ -1,0 +1,7 @@
+"""`python -m dflash_local.cli`."""
+
+import sys
+
+from dflash_local.cli import main
+
+sys.exit(main())

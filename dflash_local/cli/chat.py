@@ -1,0 +1,242 @@
+"""`dflash-local chat`: talk to a pair, or to a running server, in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+
+HELP = """\
+/set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
+/system TEXT      set the system prompt and start over
+/reset            start over
+/help             show this
+/exit             leave, as does Ctrl-D
+Ctrl-C stops an answer. A line that ends with \\ goes on in the next one."""
+
+Message = dict[str, Any]
+# Streams the answer to a conversation: OpenAI-shaped deltas, and at the end {"timings": {...}}.
+Backend = Callable[[list[Message], dict[str, Any]], Generator[dict[str, Any], None, None]]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register `chat`."""
+    parser = subparsers.add_parser(
+        "chat",
+        help="chat in the terminal",
+        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target).",
+        epilog="commands inside the chat:\n" + HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--url", metavar="URL", help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model")
+    parser.add_argument("--api-key", metavar="KEY", help="the server's key")
+    parser.add_argument("--system", metavar="TEXT", help="system prompt")
+    parser.add_argument("-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)")
+    add_engine_flags(parser, model_required=False)
+    add_sampling_flags(parser)
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Chat until /exit or the end of input."""
+    settings = json.loads(sampling_options(args).to_json()) | {"max_tokens": args.predict}
+    if args.url:
+        return Chat(remote(args.url, args.api_key), settings, args.system).loop()
+    if not args.model:
+        raise RequestError("no model to chat with", hint="give -m TARGET.gguf (and -md DRAFTER.gguf), or --url of a running server")
+    note("loading ...")
+    with load_engine(args) as engine:
+
+        def local(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+            for change in engine.chat(messages, stream=True, **settings):
+                yield change.delta
+                if change.completion:
+                    yield {"timings": change.completion.timings.to_dict()}
+
+        return Chat(local, settings, args.system).loop()
+
+
+def remote(url: str, api_key: str | None) -> Backend:
+    """A backend over a server's `/v1/chat/completions`."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+    endpoint = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+
+    def ask(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+        body = json.dumps({"messages": messages, "stream": True, **settings}).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(endpoint, body, headers)) as response:
+                for line in response:
+                    if line.startswith(b"data: {"):
+                        yield from _changes(json.loads(line[6:]))
+        except urllib.error.HTTPError as error:
+            raise DFlashError(_message(error.read()) or f"{endpoint}: {error}") from None
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            raise DFlashError(f"cannot talk to {endpoint}: {error}", hint="is 'dflash-local serve' running there?") from None
+
+    return ask
+
+
+def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if "error" in event:
+        raise DFlashError(event["error"]["message"])
+    yield from (choice["delta"] for choice in event["choices"])
+    if "timings" in event:
+        yield {"timings": event["timings"]}
+
+
+def _message(body: bytes) -> str | None:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass
+class Chat:
+    """A conversation on standard input and output; thoughts, speeds and hints go to standard error."""
+
+    backend: Backend
+    settings: dict[str, Any]
+    system: str | None = None
+    messages: list[Message] = field(default_factory=list)
+
+    def loop(self) -> int:
+        """Read and answer until the end. Returns 1 if the last answer failed."""
+        if sys.stdin.isatty():
+            _enable_line_editing()
+            note("/help shows the commands")
+        status = 0
+        for line in lines():
+            command, _, rest = line.partition(" ")
+            if command == "/exit":
+                break
+            if line.startswith("/"):
+                self.obey(command, rest.strip())
+            elif line:
+                status = self.answer(line)
+        return status
+
+    def obey(self, command: str, rest: str) -> None:
+        """Carry out a command."""
+        if command == "/help":
+            note(HELP)
+        elif command == "/reset":
+            self.messages.clear()
+            note("starting over")
+        elif command == "/system":
+            self.system = rest or None
+            self.messages.clear()
+            note(f"system prompt: {self.system}")
+        elif command == "/set":
+            self.set(*rest.split(None, 1))
+        else:
+            note(f"there is no {command}; /help shows the commands")
+
+    def set(self, name: str = "", value: str | None = None) -> None:
+        """Change a setting, checked; without a value, show all."""
+        from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+
+        if value is None:
+            note("\n".join(f"{name} = {value}" for name, value in self.settings.items()))
+            return
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        if name == "max_tokens" and type(parsed) is int and parsed >= -1:
+            self.settings[name] = parsed
+        elif name in SAMPLING_FIELDS:
+            try:
+                SamplingParams(**{name: parsed})
+            except RequestError as error:
+                note(error.message)
+                return
+            self.settings[name] = parsed
+        else:
+            note(f"cannot set {name} to {value}; names are max_tokens and those of llama-server's sampling fields")
+            return
+        note(f"{name} = {parsed}")
+
+    def answer(self, text: str) -> int:
+        """Stream one answer. Returns 0, or 1 if it failed."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        messages = [*self.messages, {"role": "user", "content": text}]
+        reply: Message = {"role": "assistant", "content": ""}
+        timings: dict[str, Any] = {}
+        status, thinking = 0, False
+        changes = self.backend([*system, *messages], self.settings)
+        try:
+            for change in changes:
+                timings = change.get("timings", timings)
+                if thought := change.get("reasoning_content"):
+                    note(thought, end="")
+                    thinking = True
+                if content := change.get("content"):
+                    if thinking:
+                        note("")
+                        thinking = False
+                    reply["content"] += content
+                    print(content, end="", flush=True)
+        except KeyboardInterrupt:
+            note("\n[stopped]")
+        except DFlashError as error:
+            note(f"\nerror: {error}")
+            status = 1
+        finally:
+            changes.close()  # cancels what still runs
+        print(flush=True)
+        if timings:
+            length = timings.get("acceptance_length")
+            note(
+                f"[{timings['predicted_per_second']:.1f} tok/s, AL {'-' if length is None else format(length, '.2f')}, "
+                f"{timings['predicted_n']} tokens]"
+            )
+        if reply["content"]:  # also a stopped answer, as far as it goes
+            self.messages = [*messages, reply]
+        return status
+
+
+def lines() -> Iterator[str]:
+    """Lines of input, with those that end in a backslash joined to the next. Ctrl-C forgets a line that was begun."""
+    interactive = sys.stdin.isatty()
+    begun: list[str] = []
+    while True:
+        try:
+            line = input(("... " if begun else "> ") if interactive else "")
+        except EOFError:
+            if interactive:
+                print()
+            if begun:
+                yield "\n".join(begun)
+            return
+        except KeyboardInterrupt:
+            begun.clear()
+            note("\n/exit or Ctrl-D leaves")
+            continue
+        if line.endswith("\\"):
+            begun.append(line[:-1])
+            continue
+        yield "\n".join([*begun, line.rstrip()])
+        begun.clear()
+
+
+def note(text: str, end: str = "\n") -> None:
+    """Print aside, dimmed on a terminal."""
+    dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    sys.stdout.flush()
+    print(f"{dim}{text}{plain}", end=end, file=sys.stderr, flush=True)
+
+
+def _enable_line_editing() -> None:
+    with suppress(ImportError):  # Windows has its own
+        import readline  # noqa: F401  # its import gives input() history and editing

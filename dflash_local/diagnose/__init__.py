@@ -1,0 +1,1 @@
+"""What a user wants to know before and besides an answer: does the pair fit, what is this machine, what do passes cost."""

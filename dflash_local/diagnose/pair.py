@@ -1,0 +1,187 @@
+"""Do a target and a drafter belong together? Answered from their GGUF headers, in pure Python and well under a second.
+
+A drafter is trained on the hidden states and the vocabulary of one target. With another one it may load and run, and just never
+guess a token; so everything that can be told from the two headers is checked before any model is loaded.
+Source for what llama.cpp demands: src/models/dflash.cpp and common/speculative.cpp of the pinned source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.names import ARCH
+from dflash_local.convert.target import MASK_TOKEN, Target
+from dflash_local.errors import ModelError, PairError
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
+from dflash_local.native import MAX_NODES
+
+# Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in src/models/*.cpp.
+TAPPED_ARCHS = frozenset({
+    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2", "minimax-01",
+    "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
+    "qwen4exp",
+})  # fmt: skip
+# Of those, the ones that also give out the output of the last layer.
+TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
+# Recurrent architectures whose state cannot go back to before a refused draft: `llm_arch_supports_rs_rollback`.
+NO_ROLLBACK = frozenset({"minimax-01", "qwen3next"})
+# Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between converters.
+FEW_TOKENS = 128
+
+TOKENS, PRE_TOKENIZER = "tokenizer.ggml.tokens", "tokenizer.ggml.pre"
+CONVERT_AGAIN = "convert the drafter again: dflash-local convert DRAFTER_DIR --target TARGET.gguf"
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """What pairing needs to know of a drafter. `taps` are layer inputs: tap k is what enters the target's layer k."""
+
+    path: Path
+    n_embd: int
+    taps: tuple[int, ...]
+    block_size: int
+    mask_token: int  # -1: none is named
+    is_dflash2: bool
+    tokens: list[bytes]
+    pre_tokenizer: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Drafter:
+        """Raises ModelError whose `field` is the key that is missing or wrong."""
+        keys = read_metadata(path)
+
+        def known(key: str, kind: type, default: Any = None) -> Any:
+            data = keys[key].data if key in keys else default
+            if not isinstance(data, kind) or isinstance(data, bool):
+                what = f"{path.name} is not a usable drafter: {key!r} is missing or of the wrong type"
+                raise ModelError(what, field=key, hint=CONVERT_AGAIN)
+            return data
+
+        arch = known("general.architecture", bytes).decode(errors="replace")
+        if arch != ARCH:
+            raise ModelError(
+                f"{path.name} is not a DFlash drafter: its architecture is {arch!r}",
+                field="general.architecture",
+                hint="give the GGUF that 'dflash-local convert' made; the target goes to -m, the drafter to -md",
+            )
+        return cls(
+            path=path,
+            n_embd=known(f"{ARCH}.embedding_length", int),
+            taps=tuple(int(layer) for layer in known(f"{ARCH}.target_layers", tuple)),
+            block_size=known(f"{ARCH}.block_size", int, 16),  # upstream's default
+            mask_token=known(MASK_TOKEN, int, -1),
+            is_dflash2=f"{ARCH}.selector_rank" in keys,
+            tokens=known(TOKENS, list),
+            pre_tokenizer=known(PRE_TOKENIZER, bytes, b""),
+        )
+
+    @property
+    def kind(self) -> str:
+        return "DFlash 2" if self.is_dflash2 else "DFlash"
+
+
+def check(target: Path, drafter: Path) -> None:
+    """Raise unless the two belong together.
+
+    Raises:
+        ModelError: a file cannot be read, or is no target or no drafter.
+        PairError: they do not fit each other; `field` is the drafter's key to blame.
+    """
+    for finding in compare(Target.read(target), Drafter.read(drafter)):
+        if finding.level is Level.FAIL:
+            raise PairError(finding.text, field=finding.field, hint=finding.advice)
+
+
+def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    """Everything that can be said about the pair from the two headers, one finding per subject."""
+    yield from _architecture(target)
+    yield from _width(target, drafter)
+    yield from _taps(target, drafter)
+    yield from _vocabulary(target, drafter)
+    yield from _block(target, drafter)
+
+
+def _architecture(target: Target) -> Iterator[Finding]:
+    if target.arch not in TAPPED_ARCHS:
+        yield fail(
+            "architecture",
+            f"llama.cpp gives out no hidden states of {target.arch!r} models, which a drafter reads",
+            "run it without -md; architectures with drafting: " + ", ".join(sorted(TAPPED_ARCHS)),
+            "general.architecture",
+        )
+    elif target.arch in NO_ROLLBACK:
+        yield warn(
+            "architecture",
+            f"the recurrent state of {target.arch!r} cannot be rolled back, so nothing will be drafted",
+            "run it without -md, which saves the drafter's memory",
+            "general.architecture",
+        )
+    else:
+        yield ok("architecture", f"{target.arch}, {target.n_layer} layers")
+
+
+def _width(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    key = f"{ARCH}.embedding_length"
+    if drafter.n_embd != target.n_embd:
+        what = f"the drafter is {drafter.n_embd} wide, the target {target.n_embd}: it was trained for another model"
+        yield fail("width", what, "take the drafter that was trained for this target", key)
+    else:
+        yield ok("width", f"{target.n_embd}")
+
+
+def _taps(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    key = f"{ARCH}.target_layers"
+    last = target.n_layer if target.arch in TAPPED_TO_THE_END else target.n_layer - 1
+    outside = [layer for layer in drafter.taps if not 0 <= layer <= last]
+    if not drafter.taps:
+        yield fail("taps", "the drafter names no layers of the target", CONVERT_AGAIN, key)
+    elif outside:
+        what = f"the drafter reads the input of layer {outside[0]}, but the target's inputs end at {last}"
+        yield fail("taps", what, "take the drafter that was trained for this target", key)
+    elif len(set(drafter.taps)) < len(drafter.taps):
+        yield warn("taps", f"layer inputs {list(drafter.taps)}: one is listed twice", CONVERT_AGAIN, key)
+    else:
+        yield ok("taps", f"inputs of layers {', '.join(map(str, drafter.taps))}")
+
+
+def _vocabulary(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    theirs = target.tokenizer[TOKENS].data
+    if len(drafter.tokens) != len(theirs):
+        what = f"the drafter knows {len(drafter.tokens)} tokens, the target {len(theirs)}"
+        yield fail("vocabulary", what, CONVERT_AGAIN, TOKENS)
+        return
+    differing = [i for i, (ours, other) in enumerate(zip(drafter.tokens, theirs, strict=True)) if ours != other]
+    if differing:
+        first = differing[0]
+        what = (
+            f"{len(differing)} of {len(theirs)} tokens differ; the first is {first}: "
+            f"{_shown(drafter.tokens[first])} in the drafter, {_shown(theirs[first])} in the target"
+        )
+        verdict = fail if len(differing) > FEW_TOKENS else warn
+        yield verdict("vocabulary", what, CONVERT_AGAIN, TOKENS)
+    else:
+        yield ok("vocabulary", f"{len(theirs)} tokens, the same")
+    pre = target.tokenizer.get(PRE_TOKENIZER)
+    if pre is not None and pre.data != drafter.pre_tokenizer:
+        what = f"pre-tokenizer {_shown(drafter.pre_tokenizer)} in the drafter, {_shown(pre.data)} in the target"
+        # Text is tokenized by the target alone: this only hints at files of different origin.
+        yield warn("vocabulary", what, CONVERT_AGAIN, PRE_TOKENIZER)
+
+
+def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    key = f"{ARCH}.block_size"
+    if not 2 <= drafter.block_size <= MAX_NODES:
+        yield fail("block", f"the drafter's block size is {drafter.block_size}; it must be 2 to {MAX_NODES}", CONVERT_AGAIN, key)
+    elif not 0 <= drafter.mask_token < target.n_vocab:
+        what = f"the drafter's mask token {drafter.mask_token} is not in the vocabulary of {target.n_vocab}"
+        yield fail("block", what, CONVERT_AGAIN, MASK_TOKEN)
+    else:
+        yield ok("block", f"{drafter.kind}, {drafter.block_size} tokens, mask token {drafter.mask_token}")
+
+
+def _shown(token: bytes) -> str:
+    return repr(token.decode(errors="replace")[:40])

@@ -1,0 +1,198 @@
+"""From how many rows on a device's matrix kernel is faster than its vector kernel: measured, kept on disk, set at every start.
+
+A device may have two kernels for products with quantized weights, one made for few rows and one for many (ggml_ops/tune/kernel_timing.h). Where
+they cross is a guess of the backend, or was measured elsewhere; `dflash-local doctor --tune` measures it here. What it finds is kept in one
+small file per machine, which says with which build, and every engine sets it before it measures its pass times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dflash_local import native
+from dflash_local.diagnose import costs
+from dflash_local.errors import RequestError
+from dflash_local.diagnose.machine import this_machine
+from dflash_local.build.upstream import cache_dir
+
+FORMAT = 1
+# A difference below this share is noise.
+MARGIN = 0.03
+# Quantized types that products can have, by ggml's names.
+TYPES = (
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
+    "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
+)  # fmt: skip
+# One more than the rows of the widest pass that is timed: from there on means never.
+MOST_ROWS = native.MAX_NODES + 1
+_MOST_BYTES = 1 << 16
+
+Table = dict[str, dict[str, int]]
+"""Device -> type -> rows from which on the matrix kernel serves."""
+
+log = logging.getLogger("dflash_local.diagnose.tuning")
+
+
+# ---- measurement -----------------------------------------------------------------------------------------------------
+
+
+def matrices(shape: str) -> list[tuple[int, int]]:
+    """Columns and inner positions of the matrices to time: "MxK" itself, or the feed-forward of a shape of `inflate`, most of its weights.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    from dflash_local.inflate.inflate import SHAPES
+
+    if known := SHAPES.get(shape):
+        if known.experts is None:
+            return [(known.n_ff, known.n_embd), (known.n_embd, known.n_ff)]
+    else:
+        m, _, k = shape.lower().partition("x")
+        if m.isdecimal() and k.isdecimal():
+            return [(int(m), int(k))]
+    names = ", ".join(name for name, known in SHAPES.items() if known.experts is None)
+    raise RequestError(f"shape must be MxK, such as 12288x4096, or one of {names}; got {shape!r}", param="--shape")
+
+
+def measure(
+    device: str, weights: str, shape: str, *, progress: Callable[[float], None] = lambda done: None, **params: int
+) -> dict[str, Any]:
+    """Time both kernels of `device` on the matrices of `shape`; `params` are further fields of native.TuneParams.
+
+    Returns:
+        device, type, shape, now (the count in force), rows_max (what means never), vector_ms and matrix_ms: milliseconds of a product with
+        each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot serve.
+    """
+    sizes = matrices(shape)
+    interrupted = False
+    runs: list[dict[str, Any]] = []
+
+    def on_progress(done: float) -> bool:
+        nonlocal interrupted
+        try:
+            progress((len(runs) + done) / len(sizes))
+        except KeyboardInterrupt:  # would be lost on its way through C
+            interrupted = True
+        return not interrupted
+
+    try:
+        for m, k in sizes:
+            runs.append(native.tune({"device": device, "type": weights, "m": m, "k": k, **params}, on_progress))
+    except RequestError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    first = runs[0]
+    times = {
+        name: [None if None in row else sum(row) for row in zip(*(run[name] for run in runs), strict=True)]
+        for name in ("vector_ms", "matrix_ms")
+    }
+    return {"device": device, "type": first["type"], "shape": shape, "now": first["rows"], "rows_max": first["rows_max"], **times}
+
+
+def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
+    """From how many rows on the matrix kernel should serve, by what measure() returned for one type and several shapes.
+
+    It is the count with the least loss: how much longer than the other kernel the one in charge takes, relative, summed over all rows that
+    both can serve. Differences up to MARGIN are none. Among equals it is `now`, or else the smallest.
+    """
+    both = [
+        (n, vector / matrix, matrix / vector)
+        for run in runs
+        for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1)
+        if vector is not None
+    ]
+
+    def loss(rows: int) -> float:
+        return sum(max(0.0, (vector if n < rows else matrix) - 1 - MARGIN) for n, vector, matrix in both)
+
+    counts = range(1, max((n for n, *_ in both), default=0) + 2)
+    best = min(counts, key=loss)
+    return now if loss(now) <= loss(best) else best
+
+
+# ---- on disk ---------------------------------------------------------------------------------------------------------
+
+
+def tuned_file() -> Path:
+    """The file of this machine with these devices.
+
+    Raises:
+        NativeLibraryError: there is no build.
+    """
+    conditions = [this_machine().cpu, costs.usable_cores(), [[device["name"], device["description"]] for device in _devices()]]
+    name = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:24]
+    return cache_dir() / "tuned" / f"{name}.json"
+
+
+def read_table() -> tuple[Table, str]:
+    """What is kept for this machine and build, and why it is ignored: "" if it is not, and then an empty table says that there is none."""
+    file = tuned_file()
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
+    except FileNotFoundError:
+        return {}, ""
+    except OSError as error:
+        return {}, f"{file} cannot be read: {error.strerror}"
+    except (ValueError, RecursionError):
+        return {}, f"{file} is damaged"
+    if not isinstance(kept, dict) or kept.get("format") != FORMAT or not _is_table(kept.get("rows")):
+        return {}, f"{file} is damaged"
+    if kept.get("build") != costs.build_identity():
+        return {}, f"{file} was measured with another build"
+    return kept["rows"], ""
+
+
+def keep(table: Table) -> Path:
+    """Add to what is kept, and return the file.
+
+    Raises:
+        OSError: the cache folder cannot be written.
+    """
+    file = tuned_file()
+    before, _ = read_table()
+    rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({"format": FORMAT, "build": costs.build_identity(), "rows": rows}, indent=1), encoding="utf-8")
+    part.replace(file)
+    return file
+
+
+def apply() -> Table:
+    """Set what is kept, for the whole process, and give every other choice back to its device. Returns the counts that it set."""
+    table, ignored = read_table()
+    if ignored:
+        log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
+    counts: Table = {}
+    for device in _devices():
+        wanted = table.get(device["name"], {})
+        for weights in TYPES:
+            rows = native.matrix_rows(device["name"], weights, wanted.get(weights, 0))
+            if rows and weights in wanted:
+                counts.setdefault(device["name"], {})[weights] = rows
+    return counts
+
+
+def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
+    """Those of `types` for which the device has two kernels."""
+    return [weights for weights in types if native.matrix_rows(device, weights)]
+
+
+def _devices() -> list[dict[str, Any]]:
+    return list(native.library_info()["devices"])
+
+
+def _is_table(rows: object) -> bool:
+    return isinstance(rows, dict) and all(
+        isinstance(types, dict)
+        and all(weights in TYPES and type(count) is int and 1 <= count <= MOST_ROWS for weights, count in types.items())
+        for types in rows.values()
+    )

@@ -1,0 +1,1 @@
+"""Small trained pairs made as large as real ones, for benchmarks."""

@@ -1,0 +1,176 @@
+#include "accept/block_accept.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+namespace dflash {
+
+int32_t seeded_chance::pick(const std::vector<double> & weights) {
+    double left = roll() * std::accumulate(weights.begin(), weights.end(), 0.0);
+    int32_t last = -1;
+    for (int32_t i = 0; i < (int32_t) weights.size(); ++i) {
+        if (weights[i] > 0) {
+            last = i;
+            if ((left -= weights[i]) < 0) {
+                break;
+            }
+        }
+    }
+    return last;   // rounding may leave a little: the last possible one takes it
+}
+
+// ---- drawing ----
+
+void drawn_chain::truncate(int32_t n) {
+    n = std::clamp(n, 0, length());
+    tokens.resize(n);
+    candidates.resize(n);
+    rows.resize((size_t) n * top_k);
+    best.resize(n);
+}
+
+tree drawn_chain::to_tree() const {
+    tree t;
+    t.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+    for (int32_t i = 0; i < length(); ++i) {
+        t.nodes.push_back({ tokens[i], i, i + 1, candidates[i], best[i], t.nodes[i].value * best[i] });
+    }
+    return t;
+}
+
+namespace {
+
+// The draft's row as the request's sampler would bend it, in llama.cpp's order; weights that needn't sum to 1.
+void bend(const draft_shape & shape, std::vector<double> & weights, std::vector<int32_t> & order) {
+    order.resize(weights.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return weights[a] != weights[b] ? weights[a] > weights[b] : a < b; });
+    const double best = weights[order[0]], total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    double       sum  = 0;
+    for (size_t rank = 0; rank < order.size(); ++rank) {
+        double & w    = weights[order[rank]];
+        const bool in = rank == 0 || ((shape.top_k <= 0 || (int32_t) rank < shape.top_k) && sum < shape.top_p * total && w >= shape.min_p * best);
+        sum += w;
+        w = in ? std::pow(w / best, 1 / shape.temperature) : 0;
+    }
+}
+
+}  // namespace
+
+drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & luck) {
+    drawn_chain c;
+    c.anchor = anchor;
+    c.top_k  = d.top_k;
+    std::vector<double>  weights(d.top_k);
+    std::vector<int32_t> order;
+    int32_t pred = 0;
+    for (int32_t depth = 1; depth <= std::min(length, d.positions()); ++depth) {
+        const float * row = d.row(depth, pred);
+        for (int32_t i = 0; i < d.top_k; ++i) {
+            weights[i] = row[i] > 0 && std::isfinite(row[i]) ? row[i] : 0;
+            for (int32_t j = 0; j < i; ++j) {   // a token that is listed twice would have two probabilities
+                weights[i] = d.id(depth, i) == d.id(depth, j) ? 0 : weights[i];
+            }
+        }
+        const float best = (float) *std::max_element(weights.begin(), weights.end());
+        if (!(best > 0)) {
+            break;   // a damaged row says nothing
+        }
+        bend(shape, weights, order);
+        pred = luck.pick(weights);
+        const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+        for (int32_t i = 0; i < d.top_k; ++i) {
+            c.rows.push_back({ d.id(depth, i), weights[i] / sum });
+        }
+        c.tokens.push_back(d.id(depth, pred));
+        c.candidates.push_back(pred);
+        c.best.push_back(best);
+    }
+    return c;
+}
+
+// ---- acceptance ----
+
+namespace {
+
+// One row's q by token. Most of the target's tokens are not in it: a mask of their low bits says so at once.
+class lookup {
+  public:
+    lookup(const token_prob * row, int32_t n) {
+        for (int32_t i = 0; i < n; ++i) {
+            if (row[i].prob > 0) {
+                found_.push_back(row[i]);
+                bits_ |= bit(row[i].token);
+            }
+        }
+    }
+
+    double at(int32_t token) const {
+        if (bits_ & bit(token)) {
+            for (const token_prob & t : found_) {
+                if (t.token == token) {
+                    return t.prob;
+                }
+            }
+        }
+        return 0;
+    }
+
+  private:
+    static uint64_t bit(int32_t token) { return uint64_t(1) << (token & 63); }
+
+    std::vector<token_prob> found_;
+    uint64_t bits_ = 0;
+};
+
+}  // namespace
+
+// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The longest
+// accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one replaces it: no row
+// of the target is needed twice.
+block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck) {
+    block_result        result;
+    std::vector<double> weights;
+    double reach = 1;
+    for (int32_t i = 0; ; ++i) {
+        const std::vector<token_prob> & p = target(i);
+        if (p.empty()) {
+            throw std::runtime_error("the target's distribution is empty");
+        }
+        weights.clear();
+        if (i == chain.length()) {
+            if (i == 0 || luck.happens(reach)) {
+                for (const token_prob & t : p) {
+                    weights.push_back(t.prob);
+                }
+                result = { i, p[luck.pick(weights)].token };
+            }
+            return result;
+        }
+
+        // What the target gives more than the draft can cover: the residual.
+        const lookup q(chain.row(i), chain.top_k);
+        double rest = 0, drawn = 0;
+        for (const token_prob & t : p) {
+            weights.push_back(std::max(reach * t.prob - q.at(t.token), 0.0));
+            rest += weights.back();
+            if (t.token == chain.tokens[i]) {
+                drawn = t.prob;
+            }
+        }
+        // No residual (p = q): the next token is accepted in any case, this decision is empty.
+        if (rest > 0 && (i == 0 || luck.happens(rest / (rest + (1 - reach))))) {
+            result = { i, p[luck.pick(weights)].token };
+        } else if (i == 0) {
+            result = { 0, p[0].token };   // for rounding's sake: chance 0
+        }
+        reach = std::min(1.0, reach * drawn / chain.q(i));
+        if (!(reach > 0)) {
+            return result;   // no longer prefix can be accepted
+        }
+    }
+}
+
+}  // namespace dflash

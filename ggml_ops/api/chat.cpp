@@ -1,0 +1,438 @@
+#include "api/chat.h"
+
+#include "api/chat_parser.h"
+#include "base/error.h"
+#include "dflash.h"
+#include "engine/engine.h"
+#include "base/json_fields.h"
+
+#include "common/chat.h"
+#include "common/json-schema-to-grammar.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+namespace {
+
+using messages = std::vector<common_chat_msg>;
+using tools    = std::vector<common_chat_tool>;
+
+// The grammar of a JSON schema; an error names where the schema stood.
+std::string schema_grammar(const json & schema, const std::string & field) {
+    try {
+        return json_schema_to_grammar(schema);
+    } catch (const std::exception & e) {
+        throw field_error(field, e.what());
+    }
+}
+
+// ---- messages ----
+
+void read_content(const json & value, const std::string & field, common_chat_msg & msg) {
+    if (value.is_string()) {
+        msg.content = value.get<std::string>();
+        return;
+    }
+    if (!value.is_array()) {
+        throw field_error(field, "must be a string or an array of text parts");
+    }
+    for (size_t i = 0; i < value.size(); ++i) {
+        field_reader part(value.at(i), member(field, i));
+        const std::string type = as_string(part.need("type"), part.name("type"));
+        if (type != "text") {
+            throw field_error(part.name("type"), "'" + type + "' is not supported: this model reads text only");
+        }
+        msg.content_parts.push_back({ type, as_string(part.need("text"), part.name("text")) });
+    }
+}
+
+common_chat_tool_call read_call(const json & value, const std::string & field) {
+    field_reader          in(value, field);
+    common_chat_tool_call call;
+    std::string           type = "function";
+    in.read("type", type);
+    if (type != "function") {
+        throw field_error(in.name("type"), "must be \"function\"");
+    }
+    in.read("id", call.id);
+    field_reader function(in.need("function"), in.name("function"));
+    call.name = as_string(function.need("name"), function.name("name"));
+    call.arguments = "{}";
+    if (const json * arguments = function.take("arguments")) {
+        call.arguments = arguments->is_string() ? arguments->get<std::string>() : as_object(*arguments, function.name("arguments")).dump();
+        check_nesting(call.arguments, function.name("arguments"));
+    }
+    return call;
+}
+
+common_chat_msg read_message(const json & value, const std::string & field) {
+    static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool" };
+    field_reader    in(value, field);
+    common_chat_msg msg;
+    msg.role = as_string(in.need("role"), in.name("role"));
+    if (std::find(roles.begin(), roles.end(), msg.role) == roles.end()) {
+        throw field_error(in.name("role"), "must be system, developer, user, assistant or tool, got '" + msg.role.substr(0, 40) + "'");
+    }
+    const json * content = in.take("content");
+    if (content) {
+        read_content(*content, in.name("content"), msg);
+    }
+    if (const json * calls = in.take("tool_calls")) {
+        const std::string name = in.name("tool_calls");
+        for (size_t i = 0; i < as_array(*calls, name).size(); ++i) {
+            msg.tool_calls.push_back(read_call(calls->at(i), member(name, i)));
+        }
+        if (msg.role != "assistant") {
+            throw field_error(name, "belongs to assistant messages only");
+        }
+    }
+    in.read("reasoning_content", msg.reasoning_content);
+    in.read("name", msg.tool_name);
+    in.read("tool_call_id", msg.tool_call_id);
+    if (!content && msg.tool_calls.empty() && msg.reasoning_content.empty()) {
+        throw field_error(in.name("content"), "is missing");
+    }
+    return msg;
+}
+
+messages read_messages(field_reader & in) {
+    const json &      value = in.need("messages");
+    const std::string name  = in.name("messages");
+    messages          all;
+    for (size_t i = 0; i < as_array(value, name).size(); ++i) {
+        all.push_back(read_message(value.at(i), member(name, i)));
+    }
+    if (all.empty()) {
+        throw field_error(name, "is empty: at least one message is needed");
+    }
+    return all;
+}
+
+// ---- tools ----
+
+common_chat_tool read_tool(const json & value, const std::string & field) {
+    field_reader in(value, field);
+    if (as_string(in.need("type"), in.name("type")) != "function") {
+        throw field_error(in.name("type"), "must be \"function\"");
+    }
+    field_reader     function(in.need("function"), in.name("function"));
+    common_chat_tool tool;
+    tool.name = as_string(function.need("name"), function.name("name"));
+    if (tool.name.empty()) {
+        throw field_error(function.name("name"), "is empty");
+    }
+    function.read("description", tool.description);
+    tool.parameters = "{}";
+    if (const json * parameters = function.take("parameters")) {
+        const std::string name = function.name("parameters");
+        tool.parameters = as_object(*parameters, name).dump();
+        schema_grammar(*parameters, name);   // the template would not say which tool it is
+    }
+    return tool;
+}
+
+// A named function is a required call with no other tool to choose from.
+void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
+    if (const json * value = in.take("tools")) {
+        const std::string name = in.name("tools");
+        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+            inputs.tools.push_back(read_tool(value->at(i), member(name, i)));
+        }
+    }
+    in.read("parallel_tool_calls", inputs.parallel_tool_calls);
+
+    const json * choice = in.take("tool_choice");
+    if (!choice) {
+        return;
+    }
+    const std::string name = in.name("tool_choice");
+    if (choice->is_object()) {
+        field_reader named(*choice, name);
+        if (as_string(named.need("type"), named.name("type")) != "function") {
+            throw field_error(named.name("type"), "must be \"function\"");
+        }
+        field_reader      function(named.need("function"), named.name("function"));
+        const std::string wanted = as_string(function.need("name"), function.name("name"));
+        tools chosen;
+        std::copy_if(inputs.tools.begin(), inputs.tools.end(), std::back_inserter(chosen), [&](const common_chat_tool & t) { return t.name == wanted; });
+        if (chosen.empty()) {
+            throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
+        }
+        inputs.tools       = chosen;
+        inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+        return;
+    }
+    try {
+        inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(as_string(*choice, name));
+    } catch (const field_error &) {
+        throw;
+    } catch (const std::invalid_argument &) {
+        throw field_error(name, "must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    }
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.tools.empty()) {
+        throw field_error(name, "is \"required\", but there are no tools");
+    }
+}
+
+// ---- output format ----
+
+// The schema that the answer must follow, null for none.
+json read_schema(field_reader & in) {
+    const json * format = in.take("response_format");
+    const json * given  = in.take("json_schema");
+    json schema;
+    std::string name = in.name("json_schema");
+    if (given) {
+        schema = *given;
+    }
+    if (format) {
+        field_reader      wanted(*format, in.name("response_format"));
+        const std::string type = as_string(wanted.need("type"), wanted.name("type"));
+        if (type != "text" && given) {
+            throw field_error(name, "cannot be combined with response_format: send one of them");
+        }
+        if (type == "json_object") {
+            name = wanted.name("schema");
+            const json * value = wanted.take("schema");
+            schema = value ? *value : json::object();
+        } else if (type == "json_schema") {
+            field_reader wrapper(wanted.need("json_schema"), wanted.name("json_schema"));
+            name = wrapper.name("schema");
+            const json * value = wrapper.take("schema");
+            schema = value ? *value : json::object();
+        } else if (type != "text") {
+            throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
+        }
+    }
+    if (schema.is_null()) {
+        return schema;
+    }
+    if (as_object(schema, name).empty()) {
+        schema["type"] = "object";   // any object
+    }
+    schema_grammar(schema, name);
+    return schema;
+}
+
+void read_output(field_reader & in, common_chat_templates_inputs & inputs) {
+    const json schema = read_schema(in);
+    if (!schema.is_null()) {
+        inputs.json_schema = schema.dump();
+    }
+    in.read("grammar", inputs.grammar);
+    if (inputs.grammar.empty()) {
+        return;
+    }
+    if (!schema.is_null()) {
+        throw field_error(in.name("grammar"), "cannot be combined with a JSON schema: send one of them");
+    }
+    if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+        throw field_error(in.name("grammar"), "cannot be combined with tools, whose calls have a grammar of their own");
+    }
+}
+
+// ---- template ----
+
+void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
+    if (const json * kwargs = in.take("chat_template_kwargs")) {
+        field_reader own(*kwargs, in.name("chat_template_kwargs"));
+        for (const auto & entry : kwargs->items()) {
+            inputs.chat_template_kwargs[entry.key()] = entry.value().dump();
+        }
+        own.read("enable_thinking", inputs.enable_thinking);
+    }
+    if (const json * value = in.take("enable_thinking")) {
+        inputs.enable_thinking = as_bool(*value, in.name("enable_thinking"));
+        inputs.chat_template_kwargs["enable_thinking"] = value->dump();   // beats the same argument above
+    }
+    std::string format = "auto";
+    in.read("reasoning_format", format);
+    try {
+        inputs.reasoning_format = common_reasoning_format_from_name(format);
+    } catch (const std::exception &) {
+        throw field_error(in.name("reasoning_format"), "must be \"auto\", \"deepseek\" or \"none\"");
+    }
+}
+
+// As llama-server: an assistant message at the end is continued. Unlike there, continue_final_message: false answers it.
+void read_continuation(field_reader & in, common_chat_templates_inputs & inputs) {
+    const std::string       name = in.name("continue_final_message");
+    const common_chat_msg & last = inputs.messages.back();
+    const bool assistant = last.role == "assistant";
+    const json * wanted  = in.take("continue_final_message");
+    const json * prompt  = in.take("add_generation_prompt");
+    if (prompt) {
+        inputs.add_generation_prompt = as_bool(*prompt, in.name("add_generation_prompt"));
+    }
+    if (wanted) {
+        inputs.continue_final_message = common_chat_continuation_parse(*wanted);
+        if (inputs.continue_final_message == COMMON_CHAT_CONTINUATION_NONE && as_bool(*wanted, name)) {
+            throw field_error(name, "must be true, false, \"content\" or \"reasoning_content\"");
+        }
+    } else if (assistant) {
+        inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+    }
+    if (inputs.continue_final_message == COMMON_CHAT_CONTINUATION_NONE) {
+        return;
+    }
+    if (wanted && prompt && inputs.add_generation_prompt) {
+        throw field_error(name, "cannot be combined with add_generation_prompt: an answer is continued or begun");
+    }
+    inputs.add_generation_prompt = false;
+    const size_t n = inputs.messages.size();
+    const std::string where = member(in.name("messages"), n - 1);
+    if (!assistant) {
+        throw field_error(name, "needs an assistant message at the end of messages");
+    }
+    if (n >= 2 && inputs.messages[n - 2].role == "assistant") {
+        throw field_error(where, "follows another assistant message: only one can be continued");
+    }
+    if (!last.tool_calls.empty()) {
+        throw field_error(where, "has tool_calls: it cannot be continued; append their results as tool messages");
+    }
+}
+
+// ---- result ----
+
+common_chat_params apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
+    try {
+        return common_chat_templates_apply(templates, inputs);
+    } catch (const std::exception & e) {
+        // behind a trace of the template's source
+        const std::string trace = e.what(), mark = "Error: ";
+        const size_t at = trace.rfind(mark);
+        throw field_error("messages", "the chat template cannot render this request: " + (at == std::string::npos ? trace : trace.substr(at + mark.size())));
+    }
+}
+
+json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    static const char * const trigger_types[] = { "token", "word", "pattern", "pattern_full" };   // by common_grammar_trigger_type
+    json sampling = json::object();
+    if (!params.grammar.empty()) {
+        sampling["grammar"]      = params.grammar;
+        sampling["grammar_type"] = "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
+    } else if (!inputs.grammar.empty()) {
+        sampling["grammar"] = inputs.grammar;
+    } else if (!inputs.json_schema.empty()) {   // a format without schemas: the answer is the JSON alone
+        sampling["grammar"] = schema_grammar(json::parse(inputs.json_schema), "json_schema");
+    }
+    if (params.grammar_lazy) {
+        sampling["grammar_lazy"] = true;
+    }
+    json triggers = json::array();
+    for (const common_grammar_trigger & t : params.grammar_triggers) {
+        json trigger = { { "type", trigger_types[t.type] }, { "value", t.value } };
+        if (t.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
+            trigger["token"] = t.token;
+        }
+        triggers.push_back(trigger);
+    }
+    const auto set = [&](const char * key, const auto & value) {
+        if (!value.empty()) {
+            sampling[key] = value;
+        }
+    };
+    set("grammar_triggers",  triggers);
+    set("preserved_tokens",  params.preserved_tokens);
+    set("generation_prompt", params.generation_prompt);
+    if (!params.thinking_end_tags.empty()) {
+        set("thinking_start_tag", params.thinking_start_tag);
+        set("thinking_end_tags",  params.thinking_end_tags);
+    }
+    return sampling;
+}
+
+}  // namespace
+
+std::string apply_chat(const common_chat_templates * templates, const std::string & body) {
+    const json                   object = parse_json(body, "body");
+    field_reader                 in(as_object(object, "body"), "");
+    common_chat_templates_inputs inputs;
+    inputs.parallel_tool_calls = common_chat_templates_get_caps(templates)["supports_parallel_tool_calls"];
+    inputs.messages = read_messages(in);
+    read_tools(in, inputs);
+    read_output(in, inputs);
+    read_thinking(in, inputs);
+    read_continuation(in, inputs);
+    in.finish();
+
+    const common_chat_params params = apply_template(templates, inputs);
+    const bool calls = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
+        throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
+    }
+    return json({
+        { "prompt",   params.prompt },
+        { "stops",    params.additional_stops },
+        { "sampling", sampling_fields(params, inputs) },
+        { "parser",   json({
+            { "format",            int(params.format) },
+            { "generation_prompt", params.generation_prompt },
+            { "continues",         inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
+            { "structured",        calls || !inputs.json_schema.empty() },
+            { "arena",             params.parser },
+        }) },
+    }).dump();
+}
+
+}  // namespace dflash
+
+// ---- C entry points ----
+
+struct dflash_chat : dflash::answer {
+    using dflash::answer::answer;
+};
+
+namespace {
+
+// The pointer that `body` returns; NULL and an error of this thread if it throws.
+template <class F> auto or_null(F && body) noexcept -> decltype(body()) {
+    try {
+        return body();
+    } catch (...) {
+        dflash::take_exception();
+        return nullptr;
+    }
+}
+
+// A C string argument.
+std::string text_of(const char * text, const char * name) {
+    if (!text) {
+        throw dflash::field_error(name, "is NULL");
+    }
+    return text;
+}
+
+}  // namespace
+
+char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body) {
+    return or_null([&] {
+        const std::string request = text_of(body, "body");
+        common_chat_templates_ptr own;
+        if (template_override) {
+            try {
+                own = common_chat_templates_init(dflash::engine_model(engine), template_override);
+            } catch (const std::exception &) {   // its text is lost on the way, but logged
+                throw dflash::field_error("chat_template", "is not a Jinja template that llama.cpp can read; its log says why");
+            }
+        }
+        return dflash::dup_string(dflash::apply_chat(own ? own.get() : dflash::engine_templates(engine), request));
+    });
+}
+
+dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser) {
+    return or_null([&] { return new dflash_chat(text_of(parser, "parser")); });
+}
+
+void dflash_chat_delete(dflash_chat * chat) {
+    delete chat;
+}
+
+char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final) {
+    return or_null([&] { return dflash::dup_string(chat->push(text_of(text, "text"), is_final)); });
+}
+
+char * dflash_chat_message(const dflash_chat * chat) {
+    return or_null([&] { return dflash::dup_string(chat->message()); });
+}

@@ -1,0 +1,202 @@
+#include "draft/budget.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace dflash {
+
+// ---- cost_curve ----
+
+void cost_curve::observe(int32_t rows, double cells, double ms) {
+    if (!(ms > 0)) {
+        return;
+    }
+    double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
+    // One slow pass (a page fault, another process) must not change the choice: clip, then average.
+    ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
+    if (cells > 0) {
+        // What is beyond the point is put down to the cells first: they explain passes of all widths.
+        excess_   = 0.98 * excess_ + (ms - point) * cells;
+        square_   = 0.98 * square_ + cells * cells;
+        per_cell_ = std::max(0.0, excess_ / square_);
+    }
+    point = std::max(0.1 * point, point + 0.05 * (ms - per_cell_ * cells - point));
+}
+
+double cost_curve::at(int32_t rows, double cells) const {
+    if (points_.empty()) {
+        return 0;
+    }
+    const double attention = per_cell_ * cells;
+    const auto hi = points_.lower_bound(rows);
+    if (hi == points_.begin()) {
+        return hi->second + attention;
+    }
+    if (hi == points_.end()) {  // beyond the last point: its slope from the origin
+        const auto & last = *points_.rbegin();
+        return last.second * rows / last.first + attention;
+    }
+    if (hi->first == rows) {
+        return hi->second + attention;
+    }
+    const auto   lo = std::prev(hi);
+    const double f  = double(rows - lo->first) / (hi->first - lo->first);
+    return lo->second + f * (hi->second - lo->second) + attention;
+}
+
+// ---- choice of nodes ----
+
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context, double fixed_ms, int32_t max_rows, last_pass previous) {
+    const int32_t n_slots = (int32_t) values.size();
+    struct item { float value; int32_t slot; int32_t index; };
+    std::vector<item> items;
+    for (int32_t s = 0; s < n_slots; ++s) {
+        for (int32_t i = 0; i < (int32_t) values[s].size(); ++i) {
+            items.push_back({ values[s][i], s, i });
+        }
+    }
+    // Equal values keep a slot's own order, so that a prefix of the list is a prefix of every tree.
+    std::sort(items.begin(), items.end(), [](const item & a, const item & b) {
+        return a.value != b.value ? a.value > b.value : a.index != b.index ? a.index < b.index : a.slot < b.slot;
+    });
+
+    node_choice best;
+    double gain = n_slots;
+    const int32_t last = std::min((int32_t) items.size(), std::max(0, max_rows - n_slots));
+    for (int32_t k = 0; k <= last; ++k) {
+        if (k > 0) {
+            gain += items[k - 1].value;
+        }
+        const int32_t rows = n_slots + k;
+        if (k > 0 && k < last && rows % 4 != 0 && rows != previous.rows && !verify.points().count(rows)) {
+            continue;
+        }
+        const double ms   = fixed_ms + verify.at(rows, rows * context) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
+        const double rate = ms > 0 ? gain / ms : gain;
+        if (k == 0 || rate > best.rate) {
+            best.n_nodes = rows;
+            best.gain    = gain;
+            best.rate    = rate;
+        }
+    }
+    best.per_slot.assign(n_slots, 1);
+    for (int32_t k = 0; k < best.n_nodes - n_slots; ++k) {
+        ++best.per_slot[items[k].slot];
+    }
+    return best;
+}
+
+// ---- value_profile ----
+
+void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values) {
+    // A block that is good to its end says nothing about where a longer one would stop.
+    bool whole = false;
+    for (size_t i = 0; i < values.size(); ++i) {
+        whole = whole || (depths[i] == length - 1 && values[i] >= GOOD_END);
+    }
+    for (auto & [l, m] : lengths_) {
+        if (l > length) {
+            m.age = whole ? STALE + 1 : m.age + 1;
+        }
+    }
+    for (const int32_t l : lengths) {
+        if (l > length) {
+            continue;
+        }
+        const auto [it, fresh] = lengths_.try_emplace(l);
+        mean & m = it->second;
+        m.age = 0;
+        size_t n = 0;
+        for (size_t i = 0; i < values.size(); ++i) {
+            if (depths[i] >= l) {
+                continue;
+            }
+            if (n == m.values.size()) {
+                m.values.push_back(fresh ? values[i] : NEWEST * values[i]);
+            } else {
+                m.values[n] += NEWEST * (values[i] - m.values[n]);
+            }
+            ++n;
+        }
+        for (; n < m.values.size(); ++n) {
+            m.values[n] *= 1 - NEWEST;
+        }
+        // Averages of falling lists of different lengths need not fall.
+        for (size_t k = 1; k < m.values.size(); ++k) {
+            m.values[k] = std::min(m.values[k], m.values[k - 1]);
+        }
+    }
+}
+
+const std::vector<float> * value_profile::at(int32_t length) const {
+    const auto it = lengths_.find(length);
+    return it == lengths_.end() || it->second.age > STALE ? nullptr : &it->second.values;
+}
+
+// ---- choice of the block length ----
+
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows) {
+    const int32_t n_slots = (int32_t) slots.size();
+    length_choice best;
+    if (n_slots == 0) {
+        return best;
+    }
+    std::vector<length_choice> choices;
+    double top = 0;
+    for (const int32_t length : lengths) {
+        std::vector<std::vector<float>> values;
+        for (const value_profile * p : slots) {
+            if (const std::vector<float> * v = p->at(length)) {
+                values.push_back(*v);
+            }
+        }
+        length_choice c;
+        c.length = length;
+        if ((int32_t) values.size() == n_slots) {
+            const node_choice n = choose_nodes(values, verify, context, draft.at(n_slots * length) + other_ms, max_rows);
+            c.rate  = n.rate;
+            c.gain  = n.gain;
+            c.nodes = n.n_nodes;
+        }
+        choices.push_back(c);
+        top = std::max(top, c.rate);
+    }
+    // Longest first: a new slot starts with the whole block, and an old one looks again whether more would pay.
+    for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
+        if (c->rate == 0 || c->rate >= 0.99 * top) {
+            return *c;
+        }
+    }
+    return best;
+}
+
+// ---- draft_switch ----
+
+bool draft_switch::draft_now() {
+    if (rest_ > 0 && --rest_ == 0) {   // one step, judged by itself
+        steps_ = promised_ = ms_ = 0;
+    }
+    return rest_ == 0;
+}
+
+void draft_switch::drafted(int32_t n_slots, double accepted, double promised, double ms, double plain_rate) {
+    kept_     = LONG * kept_ + accepted;
+    said_     = LONG * said_ + promised;
+    steps_    = SHORT * steps_ + n_slots;
+    promised_ = SHORT * promised_ + promised;
+    ms_       = SHORT * ms_ + ms;
+    if (rate() < plain_rate) {
+        backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
+        rest_    = backoff_;
+    } else {
+        backoff_ = 0;
+    }
+}
+
+void draft_switch::new_text() {
+    if (rest_ > 0) {
+        rest_ = 1;   // the next step is a trial
+    }
+}
+
+}  // namespace dflash

@@ -1,0 +1,325 @@
+#include "tune/kernel_timing.h"
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "base/abort_guard.h"
+#include "base/log.h"
+
+#include "common/common.h"
+#include "ggml-cpp.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <random>
+
+namespace dflash {
+
+using json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr int32_t SAMPLE_ROWS    = 64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
+constexpr int32_t MOST_WEIGHTS   = 64;
+constexpr int     MOST_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
+constexpr size_t  LEAST_REPEATS  = 3, MOST_REPEATS = 25;
+
+// The CPU's counts before anybody sets one.
+const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
+    static const std::vector<int> own = [&] {
+        std::vector<int> all(GGML_TYPE_COUNT);
+        for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
+            all[t] = rows((ggml_type) t);
+        }
+        return all;
+    }();
+    return own;
+}
+
+ggml_type quantized_type(const std::string & name) {
+    const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+    for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
+        const ggml_type_traits * traits = ggml_get_type_traits((ggml_type) t);
+        const std::string known = traits->type_name ? traits->type_name : "";
+        if (traits->is_quantized && traits->to_float && std::equal(known.begin(), known.end(), name.begin(), name.end(), same)) {
+            return (ggml_type) t;
+        }
+    }
+    throw status_error(DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
+}
+
+void check_range(const char * field, int64_t value, int64_t lo, int64_t hi) {
+    if (value < lo || value > hi) {
+        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " + std::to_string(lo) + ".." + std::to_string(hi));
+    }
+}
+
+template <class F> F * find(ggml_backend_dev_t device, const char * name) {
+    return (F *) ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), name);
+}
+
+ggml_context_ptr new_context(size_t n_tensors) {
+    ggml_context_ptr ctx(ggml_init({ n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false), nullptr, true }));
+    return ctx ? std::move(ctx) : throw std::bad_alloc();
+}
+
+// Where a model's loader would put the weight: the first of the device's own buffer types whose product it supports (llama_model_loader).
+ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int32_t m, int32_t k) {
+    const auto get = find<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
+    for (ggml_backend_buffer_type_t * buft = get ? get(device) : nullptr; buft && *buft; ++buft) {
+        const ggml_context_ptr ctx = new_context(3);
+        ggml_tensor * w = ggml_new_tensor_2d(ctx.get(), type, k, m);
+        const ggml_backend_buffer_ptr none(ggml_backend_buft_alloc_buffer(*buft, 0));
+        w->buffer = none.get();
+        if (ggml_backend_dev_supports_op(device, ggml_mul_mat(ctx.get(), w, ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, k, 512)))) {
+            return *buft;
+        }
+    }
+    return ggml_backend_dev_buffer_type(device);
+}
+
+std::vector<float> random_floats(size_t n) {
+    std::mt19937 bits(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(n);
+    std::generate(x.begin(), x.end(), [&] { return normal(bits); });
+    return x;
+}
+
+std::vector<char> random_weight(ggml_type type, int32_t m, int32_t k) {
+    const size_t row = ggml_row_size(type, k);
+    const int32_t n = std::min(m, SAMPLE_ROWS);
+    const std::vector<float> x = random_floats((size_t) n * k), importance(k, 1.0f);
+    std::vector<char> data(row * m);
+    ggml_quantize_chunk(type, x.data(), data.data(), 0, n, k, importance.data());
+    for (size_t at = row * n; at < data.size(); ++at) {
+        data[at] = data[at - row * n];
+    }
+    return data;
+}
+
+// Weights of one shape, more than the caches hold, and passes of products with them.
+class bench {
+  public:
+    bench(const matrix_rows & kernel, const dflash_tune_params & p) : kernel_(kernel), k_(p.k), backend_(ggml_backend_dev_init(kernel.device(), nullptr)) {
+        if (!backend_) {
+            throw status_error(DFLASH_ERROR_MEMORY, std::string("the device ") + p.device + " could not be started: " + logged_error());
+        }
+        if (const auto set_threads = find<void(ggml_backend_t, int)>(kernel.device(), "ggml_backend_set_n_threads")) {
+            set_threads(backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
+        }
+        const std::vector<char> data = random_weight(kernel.type(), p.m, p.k);
+        const size_t n = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MOST_WEIGHTS);
+        weights_.resize(n);
+        weights_ctx_ = new_context(n);
+        for (ggml_tensor *& w : weights_) {
+            w = ggml_new_tensor_2d(weights_ctx_.get(), kernel.type(), p.k, p.m);
+        }
+        buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.m, p.k)));
+        if (!buffer_) {
+            throw status_error(DFLASH_ERROR_MEMORY, std::to_string(n) + " weights of " + std::to_string(data.size() >> 20) + " MiB do not fit " + p.device + ": " + logged_error());
+        }
+        ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        for (ggml_tensor * w : weights_) {
+            ggml_backend_tensor_set(w, data.data(), 0, data.size());
+        }
+        x_ = random_floats((size_t) p.n_max * p.k);
+        // A GPU's launches would hide a single product; on a CPU one takes long enough, and the next finds other weights.
+        per_pass_ = ggml_backend_dev_type(kernel.device()) == GGML_BACKEND_DEVICE_TYPE_CPU ? 1 : n;
+        for (pass & p : passes_) {
+            p.alloc.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
+        }
+    }
+
+    // Milliseconds of one product of n rows, kernel by kernel in turns; medians. The matrix kernel is the one that serves from `from[1]` rows on.
+    void time(int32_t n, const std::vector<int> & from, int32_t limit_ms, std::vector<double> & ms) {
+        std::vector<std::vector<double>> all(from.size());
+        for (size_t i = 0; i < from.size(); ++i) {
+            build(passes_[i], n);
+            for (int warm = 0; warm < (per_pass_ > 1 ? 3 : 1); ++warm) {   // a CUDA graph is recorded at the second time
+                run(passes_[i], from[i]);
+            }
+        }
+        double spent = 0;
+        for (size_t r = 0; r < LEAST_REPEATS || (r < MOST_REPEATS && spent < limit_ms); ++r) {
+            for (size_t i = 0; i < from.size(); ++i) {
+                if (per_pass_ < weights_.size()) {
+                    build(passes_[i], n);
+                }
+                all[i].push_back(run(passes_[i], from[i]));
+                spent += all[i].back() * per_pass_;
+            }
+        }
+        ms.clear();
+        for (auto & times : all) {
+            std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+            ms.push_back(times[times.size() / 2]);
+        }
+    }
+
+    size_t       n_weights() const { return weights_.size(); }
+    const char * buffer() const { return ggml_backend_buffer_name(buffer_.get()); }
+
+  private:
+    struct pass {   // products of n rows with the next weights. Each kernel has its own: a CUDA graph replays the kernels that it was recorded with
+        ggml_context_ptr ctx;
+        ggml_gallocr_ptr alloc;
+        ggml_cgraph *    graph = nullptr;
+    };
+
+    void build(pass & p, int32_t n) {
+        p.ctx   = new_context(per_pass_ + 1);
+        p.graph = ggml_new_graph_custom(p.ctx.get(), per_pass_ + 1, false);
+        ggml_tensor * x = ggml_new_tensor_2d(p.ctx.get(), GGML_TYPE_F32, k_, n);
+        ggml_set_input(x);
+        for (size_t i = 0; i < per_pass_; ++i, next_ = (next_ + 1) % weights_.size()) {
+            ggml_build_forward_expand(p.graph, ggml_mul_mat(p.ctx.get(), weights_[next_], x));
+        }
+        if (!ggml_gallocr_alloc_graph(p.alloc.get(), p.graph)) {
+            throw status_error(DFLASH_ERROR_MEMORY, "no memory for the products of " + std::to_string(n) + " rows: " + logged_error());
+        }
+        ggml_backend_tensor_set(x, x_.data(), 0, ggml_nbytes(x));
+    }
+
+    double run(pass & p, int from) {
+        kernel_.set(from);
+        const abort_guard guard(abort_guard::phase::pass);
+        const int64_t t = ggml_time_us();
+        if (ggml_backend_graph_compute(backend_.get(), p.graph) != GGML_STATUS_SUCCESS) {
+            throw status_error(DFLASH_ERROR_COMPUTE, "a product failed: " + logged_error());
+        }
+        return (ggml_time_us() - t) / 1000.0 / per_pass_;
+    }
+
+    const matrix_rows &         kernel_;
+    int64_t                     k_;
+    ggml_backend_ptr            backend_;
+    ggml_context_ptr            weights_ctx_;
+    std::vector<ggml_tensor *>  weights_;
+    ggml_backend_buffer_ptr     buffer_;
+    std::vector<float>          x_;
+    size_t                      per_pass_ = 1, next_ = 0;
+    pass                        passes_[2];
+};
+
+}  // namespace
+
+matrix_rows::matrix_rows(const char * device, const char * type) : device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
+    if (!device_) {
+        throw status_error(DFLASH_ERROR_ARG, std::string("device is '") + (device ? device : "") + "', which is not here");
+    }
+    ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
+    while (ggml_backend_reg_dev_get(reg, index_) != device_) {
+        ++index_;
+    }
+    gpu_rows_      = find<int(int, ggml_type, int)>(device_, "dflash_matrix_rows");
+    tile_rows_     = find<int(ggml_type)>(device_, "dflash_tile_rows");
+    set_tile_rows_ = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
+    if (tile_rows_) {
+        own_tile_rows(tile_rows_);
+    }
+}
+
+int matrix_rows::get() const {
+    return gpu_rows_ ? gpu_rows_(index_, type_, -1) : tile_rows_ ? tile_rows_(type_) : 0;
+}
+
+void matrix_rows::set(int rows) const {
+    if (gpu_rows_) {
+        gpu_rows_(index_, type_, rows);
+    } else if (set_tile_rows_ && get() > 0) {
+        set_tile_rows_(type_, rows > 0 ? std::min(rows, MOST_TILE_ROWS) : own_tile_rows(tile_rows_)[type_]);
+    }
+}
+
+std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {
+    const matrix_rows kernel(p.device, p.type);
+    const int before = kernel.get();
+    if (before == 0) {
+        throw status_error(DFLASH_ERROR_ARG, std::string(p.device) + " has one kernel only for " + ggml_type_name(kernel.type()) + ", or none that can be chosen");
+    }
+    check_range("m", p.m, 16, 1 << 20);
+    check_range("k", p.k, 256, 1 << 20);
+    check_range("m * k", (int64_t) p.m * p.k, 0, (int64_t) 1 << 30);
+    check_range("n_max", p.n_max, 1, DFLASH_MAX_NODES);
+    check_range("n_threads", p.n_threads, 0, GGML_MAX_N_THREADS);
+    check_range("megabytes", p.megabytes, 0, 1 << 16);
+    check_range("ms", p.ms, 0, 60'000);
+    if (p.k % 256 != 0) {
+        throw status_error(DFLASH_ERROR_ARG, "k is " + std::to_string(p.k) + ", must be a multiple of 256");
+    }
+    logged_error();   // forget what went wrong before
+    const abort_guard guard(abort_guard::phase::load);
+    struct restore { const matrix_rows & kernel; int rows; ~restore() { kernel.set(rows); } } as_it_was{ kernel, before };
+    bench b(kernel, p);
+    kernel.set(1 << 20);
+    const int widest = kernel.get();   // one more than the vector kernel can serve
+
+    json vector_ms = json::array(), matrix_ms = json::array();
+    std::vector<double> ms;
+    for (int32_t n = 1; n <= p.n_max; ++n) {
+        if (n < widest) {
+            b.time(n, { 1, widest }, p.ms, ms);
+            vector_ms.push_back(ms[1]);
+        } else {
+            b.time(n, { 1 }, p.ms, ms);
+            vector_ms.push_back(nullptr);
+        }
+        matrix_ms.push_back(ms[0]);
+        if (progress && !progress((float) n / p.n_max, user)) {
+            throw status_error(DFLASH_ERROR_ARG, "the measurement was cancelled");
+        }
+    }
+    const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k }, { "weights", b.n_weights() }, { "buffer", b.buffer() },
+        { "rows", before }, { "rows_max", widest }, { "vector_ms", vector_ms }, { "matrix_ms", matrix_ms } };
+    return result.dump();
+}
+
+}  // namespace dflash
+
+// ---- C entry points ----
+
+void dflash_tune_params_default(dflash_tune_params * p) {
+    *p = {};
+    p->device    = "CPU";
+    p->type      = "q4_K";
+    p->m         = 12288;
+    p->k         = 4096;
+    p->n_max     = DFLASH_MAX_NODES;
+    p->megabytes = 512;
+    p->ms        = 100;
+}
+
+char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status) {
+    char * out = nullptr;
+    int    rc  = DFLASH_OK;
+    try {
+        dflash::set_error("");
+        dflash::log_init();
+        if (!params) {
+            throw dflash::status_error(DFLASH_ERROR_ARG, "params is NULL");
+        }
+        out = dflash::dup_string(dflash::tune(*params, progress, user));
+    } catch (...) {
+        rc = dflash::take_exception();
+    }
+    if (status) {
+        *status = rc;
+    }
+    return out;
+}
+
+int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows) {
+    try {
+        dflash::set_error("");
+        dflash::log_init();
+        const dflash::matrix_rows kernel(device, type);
+        if (rows >= 0) {
+            kernel.set(rows);
+        }
+        return kernel.get();
+    } catch (...) {
+        return dflash::take_exception();
+    }
+}
