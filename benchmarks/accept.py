@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/accept.py [--temperatures 0.6 1.0] [--repeats 20]
 
-Both give the target's distribution, but not the same text, so the two means are over different answers: many seeds per prompt, and the
-standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
+Both give the target's distribution, but not the same text, so the two means are over different answers: many seeds per
+prompt, and the standard error of each mean. The small pocket pair (f16), whole blocks, no prompt lookup.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import record
 from benchmarks.answers import acceptance_length, answers
@@ -52,7 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     pair = bundled_pair("dflash2")
     rows: list[dict[str, Any]] = []
     with Engine(
-        pair.target, pair.drafter, n_ctx=1024, n_threads=args.threads, draft="chain", budget=BLOCK, lookup=False, warmup=False
+        pair.target,
+        pair.drafter,
+        n_ctx=1024,
+        n_threads=args.threads,
+        draft="chain",
+        budget=BLOCK,
+        lookup=False,
+        warmup=False,
     ) as engine:
         for temperature in args.temperatures:
             row: dict[str, Any] = {"temperature": temperature}

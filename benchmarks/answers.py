@@ -19,14 +19,19 @@ def answers(
     ignore_eos: bool = False,
     **options: Any,
 ) -> Iterator[Completion]:
-    """Answer all prompts `repeats` times (at temperature 0 once: every repeat would be the same), nothing reused between them.
+    """Answer all prompts `repeats` times (at temperature 0 once: every repeat would be the same), nothing reused
+    between them.
 
     `options` are those of `Engine.submit`. Seeds differ by prompt and repeat and are the same whatever the options.
     """
     for repeat in range(repeats if temperature > 0 else 1):
         for i, prompt in enumerate(prompts):
-            sampling = SamplingParams(seed=seed_of(i, repeat), temperature=temperature, ignore_eos=ignore_eos, **SAMPLING)
-            yield engine.submit_chat(engine.apply_chat(prompt), sampling, max_tokens=n, cache_prompt=False, **options).result()
+            sampling = SamplingParams(
+                seed=seed_of(i, repeat), temperature=temperature, ignore_eos=ignore_eos, **SAMPLING
+            )
+            yield engine.submit_chat(
+                engine.apply_chat(prompt), sampling, max_tokens=n, cache_prompt=False, **options
+            ).result()
 
 
 def acceptance_length(done: Sequence[Completion]) -> float:

@@ -1,4 +1,5 @@
-"""What this machine can do at most, measured by ceilings.cpp, which the system's compiler builds for the CPU that it runs on."""
+"""What this machine can do at most, measured by ceilings.cpp, which the system's compiler builds for the CPU that it
+runs on."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ WAITS, WAIT = 20, 0.1  # how often to look, seconds between
 
 @dataclass(frozen=True)
 class Ceilings:
-    """GB/s by the bytes that are read again and again; 10^9 multiply-adds per second in registers of int8, f32 and AMX tiles (0: none)."""
+    """GB/s by the bytes that are read again and again; 10^9 multiply-adds per second in registers of int8, f32 and AMX
+    tiles (0: none)."""
 
     read: dict[int, float]
     int8: float
@@ -55,7 +57,10 @@ class Meter:
     def __init__(self, folder: Path) -> None:
         compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
         if not compiler:
-            raise DFlashError("no C++ compiler found to measure the machine's ceilings with", hint="install g++ or clang++, or set CXX")
+            raise DFlashError(
+                "no C++ compiler found to measure the machine's ceilings with",
+                hint="install g++ or clang++, or set CXX",
+            )
         self._program = folder / "ceilings"
         cpu = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
         command = [*compiler.split(), "-std=c++17", "-O3", cpu, "-pthread", str(SOURCE), "-o", str(self._program)]
@@ -64,8 +69,14 @@ class Meter:
             raise DFlashError(f"{SOURCE.name} does not compile: {done.stderr.strip()[:500]}")
 
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
-        """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not read."""
-        argv = [str(self._program), str(threads), "2" if quick else "5", *map(str, sorted({*sizes} if quick else {MEMORY, *sizes}))]
+        """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not
+        read."""
+        argv = [
+            str(self._program),
+            str(threads),
+            "2" if quick else "5",
+            *map(str, sorted({*sizes} if quick else {MEMORY, *sizes})),
+        ]
         found = json.loads(self._run(argv))
         read = {int(size): speed for size, speed in found["read"].items()}
         return Ceilings(read, found["int8"], found["f32"], found["tile"], found["instruction"])
@@ -78,13 +89,16 @@ class Meter:
     def _run(argv: list[str]) -> str:
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
-            raise DFlashError(f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}")
+            raise DFlashError(
+                f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}"
+            )
         return done.stdout
 
 
 class Cores:
-    """Whether the cores are ours alone. On a shared machine another guest may compute on a core's other hardware thread for seconds:
-    what a core can begin in a clock is then about half, and whatever does more than dot products in registers takes up to twice as long.
+    """Whether the cores are ours alone. On a shared machine another guest may compute on a core's other hardware thread
+    for seconds: what a core can begin in a clock is then about half, and whatever does more than dot products in
+    registers takes up to twice as long.
     """
 
     def __init__(self, look: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> None:

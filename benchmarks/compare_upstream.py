@@ -1,10 +1,12 @@
-"""dflash-local against upstream's own llama-server, one client: three drafters, three quantizations, temperatures 0 and 1.
+"""dflash-local against upstream's own llama-server, one client: three drafters, three quantizations, temperatures 0 and
+1.
 
 Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1] [--resume]
 
-The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and time that of a
-larger model. Upstream is built from the unpatched pinned source (benchmarks/peer.py). docs/benchmarks.md says what is held equal
-and why. Writes the table (Markdown) and every single answer's figures (JSON) after each cell; `--resume` goes on where a run stopped.
+The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and
+time that of a larger model. Upstream is built from the unpatched pinned source (benchmarks/peer.py). docs/benchmarks.md
+says what is held equal and why. Writes the table (Markdown) and every single answer's figures (JSON) after each cell;
+`--resume` goes on where a run stopped.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import geometric_mean, requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
-from dflash_local.inflate.inflate import TYPES
 
 LOST = 0.9  # a draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win the cell
 
@@ -57,7 +61,8 @@ class Run:
 
 
 def speed(runs: Sequence[Run]) -> float:
-    """Tokens per second: all tokens after each answer's first over all time since then. Long answers weigh more, as they do in life."""
+    """Tokens per second: all tokens after each answer's first over all time since then. Long answers weigh more, as
+    they do in life."""
     return sum(sum(run.tokens) for run in runs) / sum(sum(run.generate) for run in runs)
 
 
@@ -103,7 +108,8 @@ class Cell:
         return min(self.ratio(PLAIN), self.ratio(self.best))
 
     def over_best_with_prompts(self) -> float:
-        """Ours over upstream's best, counted as a client sees it: all tokens over all requests' time, prompts and HTTP included."""
+        """Ours over upstream's best, counted as a client sees it: all tokens over all requests' time, prompts and HTTP
+        included."""
 
         def rate(name: str) -> float:
             runs = self.runs[name]
@@ -142,7 +148,10 @@ class Cell:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
         names = [field.name for field in fields(Run)]
-        runs = {system: [Run(**{name: run[name] for name in names}) for run in found["runs"]] for system, found in data["systems"].items()}
+        runs = {
+            system: [Run(**{name: run[name] for name in names}) for run in found["runs"]]
+            for system, found in data["systems"].items()
+        }
         return cls(data["drafter"], data["ftype"], data["temperature"], runs)
 
 
@@ -159,7 +168,11 @@ def measure(
                 answers[name] += systems.turn(name, [body]).answers
         for name in playing:
             runs[name].append(Run.of(answers[name]))
-        say(f"{where}, {repeat + 1}/{repeats}: " + ", ".join(f"{name} {speed(runs[name]):.1f}" for name in playing) + " tok/s")
+        say(
+            f"{where}, {repeat + 1}/{repeats}: "
+            + ", ".join(f"{name} {speed(runs[name]):.1f}" for name in playing)
+            + " tok/s"
+        )
         best = max(speed(runs[name]) for name in UPSTREAM if name in playing)
         playing = [name for name in playing if name not in UPSTREAM or speed(runs[name]) >= LOST * best]
     return runs
@@ -207,15 +220,20 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
-    """Finished cells of an interrupted run with the same settings and the seconds that it took; nothing unless `--resume`."""
+    """Finished cells of an interrupted run with the same settings and the seconds that it took; nothing unless
+    `--resume`."""
     found = record.load(args.out) if args.resume else {}
     if not found:
         return [], 0.0
     selection = ("drafters", "types", "temperatures")
-    before, now = ({k: v for k, v in options.items() if k not in selection} for options in (found["options"], env["options"]))
+    before, now = (
+        {k: v for k, v in options.items() if k not in selection} for options in (found["options"], env["options"])
+    )
     if before != now:
         different = [key for key in now if before.get(key) != now[key]]
-        raise LoadError(f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or give -o")
+        raise LoadError(
+            f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or give -o"
+        )
     return [Cell.from_json(cell) for cell in found["cells"]], float(found["seconds"])
 
 
@@ -223,7 +241,9 @@ def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "compare_upstream", n_predict=100, repeats=2)
     record.add_pair_options(ap)
     ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=list(DRAFTERS), help="bundled pairs, by drafter")
-    ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
+    ap.add_argument(
+        "--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair"
+    )
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
     ap.add_argument("--resume", action="store_true", help="keep the cells that STEM.json has")
     return ap
@@ -245,7 +265,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             pair = pairs.make(args.work, args.shape, ftype, drafter)
             setting = Setting(pair, bins, threads=args.threads)
-            with tempfile.TemporaryDirectory(prefix="compare-") as logs, Systems(setting.commands(), Path(logs)) as systems:
+            with (
+                tempfile.TemporaryDirectory(prefix="compare-") as logs,
+                Systems(setting.commands(), Path(logs)) as systems,
+            ):
                 for temperature in missing:
                     systems.warm_up(requests(prompts[:2], args.n_predict, temperature))
                     where = f"{drafter} {ftype} T{temperature:g}"

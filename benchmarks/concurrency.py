@@ -1,10 +1,11 @@
-"""Throughput against the number of concurrent clients: plain, upstream's draft lengths and ours, through HTTP, in turns.
+"""Throughput against the number of concurrent clients: plain, upstream's draft lengths and ours, through HTTP, in
+turns.
 
 Usage: python benchmarks/concurrency.py [--clients 1 2 4 8 16] [--drafter dflash] [--type q4_0] [--temperature 0]
 
-Every server has a slot per client. A turn answers the whole prompt set (at least three prompts per client, so that the tail in which
-clients run dry stays short); throughput is all tokens over the wall time of the turn, prompts and HTTP included. Ratios are medians
-over the repeats: systems of one repeat share the machine's mood.
+Every server has a slot per client. A turn answers the whole prompt set (at least three prompts per client, so that the
+tail in which clients run dry stays short); throughput is all tokens over the wall time of the turn, prompts and HTTP
+included. Ratios are medians over the repeats: systems of one repeat share the machine's mood.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
-from dflash_local.inflate.inflate import TYPES
 
 PROMPTS_PER_CLIENT = 3
 
@@ -75,13 +78,23 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         for name in (r["best_upstream"], OURS):
             speeds[name] = f"**{speeds[name]}**"
         lines.append([str(r["clients"]), *speeds.values(), f"{r['over_best']:.2f}", f"{r['over_plain']:.2f}"])
-    return record.table(head, lines) + f"\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
+    return (
+        record.table(head, lines)
+        + f"\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "concurrency", n_predict=100, repeats=3)
     record.add_pair_options(ap)
-    ap.add_argument("--clients", nargs="+", type=int, default=[1, 2, 4, 8, 16], metavar="N", help="concurrent clients, one slot each")
+    ap.add_argument(
+        "--clients",
+        nargs="+",
+        type=int,
+        default=[1, 2, 4, 8, 16],
+        metavar="N",
+        help="concurrent clients, one slot each",
+    )
     ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
     ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
     ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
@@ -95,7 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)
         several = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
-        with tempfile.TemporaryDirectory(prefix="concurrency-") as logs, Systems(setting.commands(), Path(logs), clients) as systems:
+        with (
+            tempfile.TemporaryDirectory(prefix="concurrency-") as logs,
+            Systems(setting.commands(), Path(logs), clients) as systems,
+        ):
             systems.warm_up(requests(several[: 2 * clients], args.n_predict, args.temperature))
             rows.append(row(clients, measure(systems, several, args.temperature, args.n_predict, args.repeats)))
             record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))

@@ -2,10 +2,11 @@
 
 Usage: python benchmarks/convert_memory.py [--gigabytes 3] [--outtypes f16 q8_0] [--folder DIR]
 
-Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model with as many layers as the size takes) and the
-GGUF header of a target with 151,936 tokens, converts in a process of its own and reads that process's peak resident memory. The
-limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes benchmarks/results/convert_memory.json, and fails if
-a peak is above the limit. Needs about twice the size on disk (in DIR, default the system's temporary folder), freed at the end.
+Writes a sharded DFlash checkpoint (bfloat16, the shapes of a drafter for an 8b model with as many layers as the size
+takes) and the GGUF header of a target with 151,936 tokens, converts in a process of its own and reads that process's
+peak resident memory. The limit is twice the largest tensor plus 300 MB. Prints a Markdown table, writes
+benchmarks/results/convert_memory.json, and fails if a peak is above the limit. Needs about twice the size on disk (in
+DIR, default the system's temporary folder), freed at the end.
 """
 
 from __future__ import annotations
@@ -133,7 +134,11 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
     """Names and shapes of a DFlash checkpoint."""
     n_embd, n_ff = shape.n_embd, shape.n_ff
     n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
-    yield from {"fc.weight": (n_embd, shape.n_taps * n_embd), "hidden_norm.weight": (n_embd,), "norm.weight": (n_embd,)}.items()
+    yield from {
+        "fc.weight": (n_embd, shape.n_taps * n_embd),
+        "hidden_norm.weight": (n_embd,),
+        "norm.weight": (n_embd,),
+    }.items()
     for i in range(n_layer):
         for name, size in {
             "input_layernorm": (n_embd,),
@@ -153,7 +158,11 @@ def tensors(shape: Shape, n_layer: int) -> Iterator[tuple[str, tuple[int, ...]]]
 
 def write_shard(path: Path, part: list[tuple[str, tuple[int, ...]]]) -> None:
     """Weights repeat a block of 16 MB: what they are does not matter, that they are on the disk does."""
-    block = (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    block = (
+        (np.random.default_rng(0).normal(size=8_000_000).astype(np.float32).view(np.uint32) >> 16)
+        .astype(np.uint16)
+        .tobytes()
+    )
     header: dict[str, Any] = {}
     end = 0
     for name, size in part:
@@ -185,7 +194,8 @@ def write_target(path: Path, shape: Shape) -> Path:
 def measure(
     folder: Path, outtypes: list[str], n_bytes: int, shape: Shape | None = None, shard_bytes: int = 1000 * MB
 ) -> Iterator[Measurement]:
-    """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`; `folder` is empty again at the end."""
+    """Convert a checkpoint of `n_bytes` in the empty `folder` to each of `outtypes`; `folder` is empty again at the
+    end."""
     shape = shape or Shape()
     checkpoint, output = folder / "checkpoint", folder / "out.gguf"
     target = write_target(folder / "target.gguf", shape)
@@ -195,7 +205,9 @@ def measure(
             start = time.monotonic()
             command = [sys.executable, "-c", CHILD, str(checkpoint), str(target), str(output), outtype]
             idle, peak = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-            yield Measurement(outtype, size, largest, 2 * largest + 300 * MB, idle, peak, round(time.monotonic() - start, 1))
+            yield Measurement(
+                outtype, size, largest, 2 * largest + 300 * MB, idle, peak, round(time.monotonic() - start, 1)
+            )
             output.unlink()
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -204,9 +216,17 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Peak memory of `dflash-local convert` on a large synthetic checkpoint.")
+    parser = argparse.ArgumentParser(
+        description="Peak memory of `dflash-local convert` on a large synthetic checkpoint."
+    )
     parser.add_argument("--gigabytes", type=float, default=3.0, help="size of the checkpoint (default: %(default)s)")
-    parser.add_argument("--outtypes", nargs="+", choices=OUTTYPES, default=["f16", "q8_0"], help="types to convert to (default: f16 q8_0)")
+    parser.add_argument(
+        "--outtypes",
+        nargs="+",
+        choices=OUTTYPES,
+        default=["f16", "q8_0"],
+        help="types to convert to (default: f16 q8_0)",
+    )
     parser.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
     args = parser.parse_args()
     print(HEADER)

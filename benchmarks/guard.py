@@ -1,4 +1,5 @@
-"""Never slower than without us: where drafting can't help, ours over plain; and the time to the first token of long prompts.
+"""Never slower than without us: where drafting can't help, ours over plain; and the time to the first token of long
+prompts.
 
 Usage: python benchmarks/guard.py [--types q4_0 ...] [--drafters dflash ...] [--cases hostile entropy ttft]
 
@@ -6,9 +7,9 @@ Usage: python benchmarks/guard.py [--types q4_0 ...] [--drafters dflash ...] [--
 - entropy: the bundled drafter, temperature 2 with no truncation: text that nobody can guess. At least 0.98.
 - ttft: prompts of 3,000 tokens, what the client waits for its first token. At most 1.05.
 
-The first two count what follows each answer's first 100 tokens: an answer of N tokens minus one of 100 with the same seed, which begins
-with the same text, both by the server's clock. Plain is upstream's server without a drafter. Systems take turns at every prompt.
-Exits with 1 if a limit is missed.
+The first two count what follows each answer's first 100 tokens: an answer of N tokens minus one of 100 with the same
+seed, which begins with the same text, both by the server's clock. Plain is upstream's server without a drafter. Systems
+take turns at every prompt. Exits with 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
+from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
-from dflash_local.inflate.inflate import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may find out
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts
@@ -83,7 +86,10 @@ def row(case: str, drafter: str, ftype: str, seconds: dict[str, list[float]], n_
     """One line of the table. `n_tokens` were made in each turn; 0: the time itself counts."""
     totals = {name: sum(values) for name, values in seconds.items()}
     ratio = totals[PLAIN] / totals[OURS] if n_tokens else totals[OURS] / totals[PLAIN]
-    figure = {name: n_tokens * len(seconds[name]) / t if n_tokens else 1e3 * t / len(seconds[name]) for name, t in totals.items()}
+    figure = {
+        name: n_tokens * len(seconds[name]) / t if n_tokens else 1e3 * t / len(seconds[name])
+        for name, t in totals.items()
+    }
     return {
         "case": case,
         "drafter": drafter,
@@ -104,7 +110,17 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         sign = "at least" if r["unit"] == "tok/s" else "at most"
         values = [f"{r['figures'][name]:.1f} {r['unit']}" for name in (PLAIN, OURS)]
         verdict = "held" if r["held"] else "**missed**"
-        lines.append([r["case"], r["drafter"], r["ftype"].upper(), *values, f"{r['ratio']:.3f}", f"{sign} {r['limit']:.2f}", verdict])
+        lines.append(
+            [
+                r["case"],
+                r["drafter"],
+                r["ftype"].upper(),
+                *values,
+                f"{r['ratio']:.3f}",
+                f"{sign} {r['limit']:.2f}",
+                verdict,
+            ]
+        )
     return record.table(head, lines) + f"\n\n{footer}\n"
 
 
@@ -113,8 +129,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     record.add_pair_options(ap)
     ap.set_defaults(limit=8)
     ap.add_argument("--drafters", nargs="+", choices=PAIRS, default=["dflash"], help="bundled pairs, by drafter")
-    ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair")
-    ap.add_argument("--cases", nargs="+", choices=("hostile", "entropy", "ttft"), default=["hostile", "entropy", "ttft"])
+    ap.add_argument(
+        "--types", nargs="+", choices=TYPES, default=["q4_0", "q4_k_m", "q8_0"], help="quantizations of the pair"
+    )
+    ap.add_argument(
+        "--cases", nargs="+", choices=("hostile", "entropy", "ttft"), default=["hostile", "entropy", "ttft"]
+    )
     ap.add_argument("--budget-1", action="store_true", help="also ours without drafting: what our own plain path costs")
     args = ap.parse_args(argv)
     if args.n_predict <= LEARN:
@@ -146,7 +166,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     for done in measured():
         rows.append(done)
-        say(f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}")
+        say(
+            f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}"
+        )
         record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
     print(markdown(rows, record.footer(env)))
     return int(not all(r["held"] for r in rows))

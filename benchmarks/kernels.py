@@ -1,4 +1,5 @@
-"""Stock kernels and ours, each in a process of its own: the same library and the same file, told apart by switches in the environment."""
+"""Stock kernels and ours, each in a process of its own: the same library and the same file, told apart by switches in
+the environment."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ Processes = dict[str, ProcessPoolExecutor]
 STOCK, OURS = "stock", "ours"
 NAMES = (STOCK, OURS)
 PASS_ROWS = 512  # at most
-# Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment says: DFLASH_PANELS=avx2
-# measures the kernels of that instruction set alone.
+# Each turns a part of ours off. ggml's own repacking and its own AMX kernels stay on. Ours runs as the environment
+# says: DFLASH_PANELS=avx2 measures the kernels of that instruction set alone.
 SWITCHES = ("DFLASH_PANELS", "DFLASH_AMX", "DFLASH_ATTENTION", "DFLASH_DENSE", "DFLASH_FUSED")
 
 _open: list[Engine] = []  # in a child: the engine, if there is one
@@ -30,7 +31,8 @@ _open: list[Engine] = []  # in a child: the engine, if there is one
 
 @contextmanager
 def processes() -> Iterator[Processes]:
-    """One process per name, for `submit` of the functions below. They live until the end, and sleep unless they are given work."""
+    """One process per name, for `submit` of the functions below. They live until the end, and sleep unless they are
+    given work."""
     with ExitStack() as stack:
         spawn = multiprocessing.get_context("spawn")
         yield {name: stack.enter_context(ProcessPoolExecutor(1, spawn, _switch, (name,))) for name in NAMES}
@@ -59,7 +61,10 @@ def open_all(both: Processes, path: Path, threads: int, n_ctx: int, cells: int =
     time.sleep(0.5)
     for name, process in both.items():
         if (idle := (process.submit(time.process_time).result() - before[name]) / 0.5) > IDLE_CPU_LIMIT:
-            raise DFlashError(f"the process with {name} kernels uses {idle:.0%} of a core while it is idle", hint="unset OMP_WAIT_POLICY")
+            raise DFlashError(
+                f"the process with {name} kernels uses {idle:.0%} of a core while it is idle",
+                hint="unset OMP_WAIT_POLICY",
+            )
 
 
 def close_all(both: Processes) -> None:
@@ -82,15 +87,18 @@ def _load(path: Path, threads: int, n_ctx: int, cells: int) -> None:
 
 def _chain(rows: int, keep: bool, want_logits: bool) -> TreeRows:
     vocab = _open[0].n_vocab
-    return TreeRows(0, [i * 7919 % vocab for i in range(rows)], range(-1, rows - 1), range(rows) if keep else (), want_logits)
+    return TreeRows(
+        0, [i * 7919 % vocab for i in range(rows)], range(-1, rows - 1), range(rows) if keep else (), want_logits
+    )
 
 
 def pass_times(rows: int, seconds: float) -> list[float]:
-    """In a child: milliseconds of passes of `rows` rows over the cells there are, at least two, and as many as fit `seconds`.
+    """In a child: milliseconds of passes of `rows` rows over the cells there are, at least two, and as many as fit
+    `seconds`.
 
-    Up to 64 rows are verified: all of them get logits. More are a chunk of a prompt: only the last does. A pass is llama.cpp's, from
-    handing over the batch until the logits lie in memory; before it a first one, which is not counted, builds its graph and reads the
-    weights once.
+    Up to 64 rows are verified: all of them get logits. More are a chunk of a prompt: only the last does. A pass is
+    llama.cpp's, from handing over the batch until the logits lie in memory; before it a first one, which is not
+    counted, builds its graph and reads the weights once.
     """
     time.sleep(SETTLE)
     engine = _open[0]

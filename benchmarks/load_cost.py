@@ -1,11 +1,14 @@
-"""What a repacked layout costs: time to load a target and memory once it is loaded, ours, stock's and without any repacking.
+"""What a repacked layout costs: time to load a target and memory once it is loaded, ours, stock's and without any
+repacking.
 
 Usage: python benchmarks/load_cost.py [--shapes 0.6b,4b] [--types q4_0,q4_k_m,q8_0] [--json OUT]
 
-Each load is a process of its own, from the call until a first pass of two rows is done: a file that is memory-mapped is read by its first
-pass. Cold: the file's pages were dropped from the page cache before. `ours` puts weights into panels, `stock` repacks as ggml does for this
-CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that every weight stays in the file. Memory is what the load
-added: of the process's own (anonymous) and of the file's pages, which the system shares between processes and can take back.
+Each load is a process of its own, from the call until a first pass of two rows is done: a file that is memory-mapped is
+read by its first pass. Cold: the file's pages were dropped from the page cache before. `ours` puts weights into panels,
+`stock` repacks as ggml does for this CPU (our switches off), `mapped` is llama.cpp with use_extra_bufts off, so that
+every weight stays in the file. Memory is what the load
+added: of the process's own (anonymous) and of the file's pages, which the system shares between processes and can take
+back.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import kernels, record, targets
 from benchmarks.verify_cost import Commas
 from dflash_local import native
-from dflash_local.engine import Engine
 from dflash_local.diagnose.machine import this_machine
+from dflash_local.engine import Engine
 
 MAPPED = "mapped"
 HOWS = (kernels.OURS, kernels.STOCK, MAPPED)
@@ -99,22 +104,40 @@ def markdown(found: dict[str, Any]) -> str:
     lines = []
     for row in found["rows"]:
         sizes = [f"{row[key] / MIB:.0f}" for key in ("own", "file", "peak")]
-        first = [row["shape"], row["type"].upper(), f"{row['file_bytes'] / MIB:.0f}"] if row["how"] == HOWS[0] else ["", "", ""]
+        first = (
+            [row["shape"], row["type"].upper(), f"{row['file_bytes'] / MIB:.0f}"]
+            if row["how"] == HOWS[0]
+            else ["", "", ""]
+        )
         lines.append([*first, row["how"], f"{row['cold_seconds']:.2f}", f"{row['warm_seconds']:.2f}", *sizes])
     head = ["shape", "type", "file, MiB", "", "cold, s", "warm, s", "own, MiB", "of the file, MiB", "peak, MiB"]
     return f"{record.table(head, lines)}\n\n{found['machine_name']}. `{found['command']}`\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    ap.add_argument("--shapes", type=lambda text: Commas(text.split(",")), default=Commas(("0.6b", "4b")), metavar="A,B")
+    ap = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     ap.add_argument(
-        "--types", type=Commas.types, default=Commas(("q4_0", "q4_k_m", "q8_0")), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+        "--shapes", type=lambda text: Commas(text.split(",")), default=Commas(("0.6b", "4b")), metavar="A,B"
+    )
+    ap.add_argument(
+        "--types",
+        type=Commas.types,
+        default=Commas(("q4_0", "q4_k_m", "q8_0")),
+        metavar="A,B",
+        help=f"of: {', '.join(targets.TYPES)}",
     )
     ap.add_argument("--threads", type=int, default=2, metavar="N")
     ap.add_argument("--repeats", type=int, default=3, metavar="N", help="loads of each kind")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument("--json", type=Path, default=record.RESULTS / "load_cost.json", metavar="OUT", help="writes OUT and beside it a .md")
+    ap.add_argument(
+        "--json",
+        type=Path,
+        default=record.RESULTS / "load_cost.json",
+        metavar="OUT",
+        help="writes OUT and beside it a .md",
+    )
     args = ap.parse_args(argv)
     if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
         ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")
@@ -127,7 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 warm = [measure(path, how, args.threads, cold=False) for _ in range(args.repeats)]
                 row = {"shape": shape, "type": kind, "how": how, "file_bytes": path.stat().st_size}
                 row |= {
-                    f"{name}_seconds": round(median(one["seconds"] for one in loads), 3) for name, loads in (("cold", cold), ("warm", warm))
+                    f"{name}_seconds": round(median(one["seconds"] for one in loads), 3)
+                    for name, loads in (("cold", cold), ("warm", warm))
                 }
                 row |= {key: int(median(one[key] for one in warm)) for key in ("own", "file", "peak")}
                 row["cold_from_disk"] = int(median(one["from_disk"] for one in cold))

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from gguf import GGUFReader
 
-from dflash_local.inflate.inflate import inflate, quantizer
-from dflash_local.demo.pocket import bundled_pair, shape_of
-from dflash_local.inflate.inflate import Pair
 from dflash_local.build.upstream import cache_dir
+from dflash_local.demo import inflate, quantizer
+from dflash_local.demo.inflate import Pair
+from dflash_local.demo.pocket import bundled_pair, shape_of
 
 HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
 
@@ -40,7 +40,8 @@ def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
 
 
 def hostile(drafter: Path, path: Path) -> Path:
-    """Copy `drafter` with noise of the same scale in place of every matrix (norms stay): a sound file that guesses at random."""
+    """Copy `drafter` with noise of the same scale in place of every matrix (norms stay): a sound file that guesses at
+    random."""
     shutil.copyfile(drafter, path)
     for tensor in GGUFReader(path, "r+").tensors:
         if tensor.data.ndim > 1:

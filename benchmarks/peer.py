@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dflash_local.build.wheel import installed_stamp
 from dflash_local.build.log import BuildLog
-from dflash_local.errors import BuildError
 from dflash_local.build.recipe import make_recipe
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
+from dflash_local.build.wheel import installed_stamp
+from dflash_local.errors import BuildError
 
 PROGRAM = "llama-server"
 FLAGS = (
@@ -33,9 +33,9 @@ FLAGS = (
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # would be downloaded
     "-DLLAMA_CURL=OFF",
 )
-# Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of 8 bytes only; the stores of the rest were
-# removed, and upstream built for a CPU with AMX dies of an illegal instruction. A header before that one file gives it the right
-# intrinsic and leaves the source unpatched.
+# Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of 8 bytes only; the
+# stores of the rest were removed, and upstream built for a CPU with AMX dies of an illegal instruction. A header before
+# that one file gives it the right intrinsic and leaves the source unpatched.
 AMX_HEADER = """\
 #if defined(__GNUC__) && !defined(__clang__) && defined(__AMX_TILE__)
 #include <immintrin.h>
@@ -43,8 +43,9 @@ static inline void load_tile_config(const void * config) { __asm__ volatile("ldt
 #define _tile_loadconfig load_tile_config
 #endif
 """
-# A native build on a CPU with AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors: plain decoding was a
-# tenth to a sixth slower, drafted a quarter to a third. No CPU variant that upstream releases has that code; ours has not either.
+# A native build on a CPU with AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors:
+# plain decoding was a tenth to a sixth slower, drafted a quarter to a third. No CPU variant that upstream releases has
+# that code; ours has not either.
 CMAKE = """\
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mno-avx512fp16 HAS_NO_AVX512FP16)
@@ -64,7 +65,8 @@ def pin() -> Upstream:
 
 
 def build() -> Path:
-    """The folder that holds `PROGRAM`, built for the backend of the installed build (without one: cpu) unless the cache has it.
+    """The folder that holds `PROGRAM`, built for the backend of the installed build (without one: cpu) unless the cache
+    has it.
 
     DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
     """
@@ -77,7 +79,10 @@ def build() -> Path:
     home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
-        with BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log") as log, tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+        with (
+            BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log") as log,
+            tempfile.TemporaryDirectory(dir=home.parent) as scratch,
+        ):
             _compile(Path(scratch), flags, log).rename(home)
     return _complete(home)
 
@@ -87,7 +92,9 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     log.say(f"upstream's own server, once: {upstream.package} {upstream.version}, unpatched (log: {log.path})")
     upstream.unpack(upstream.fetch(log), scratch / "tree")
     build = scratch / "build"
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # cmake and ninja from this environment
+    path = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    )  # cmake and ninja from this environment
     cmake = shutil.which("cmake", path=path)
     if cmake is None:
         raise BuildError("cmake is not on PATH", hint="run: make setup-test")
@@ -106,7 +113,9 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
 
 def _complete(folder: Path) -> Path:
     if not (folder / PROGRAM).is_file():
-        raise BuildError(f"{folder} has no {PROGRAM}", hint="delete the folder to build it again, or correct DFLASH_PEER_BIN")
+        raise BuildError(
+            f"{folder} has no {PROGRAM}", hint="delete the folder to build it again, or correct DFLASH_PEER_BIN"
+        )
     return folder
 
 

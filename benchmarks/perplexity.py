@@ -2,10 +2,11 @@
 
 Usage: python benchmarks/perplexity.py [--shape pocket] [--types q4_0,...] [--widths 1,32] [--json OUT]
 
-The text (perplexity.txt, some 10,000 tokens of the kind that the pocket model was trained on) is read in windows of WINDOW tokens, each
-with nothing before it; a width is how many rows a pass has. Stock and ours are the same library and file in two processes. Perplexity is
-exp of the mean of -log p(token), with the probabilities computed in float64 from the logits. The text is easy for this model, so the mean
-absolute difference of -log p per token tells more: how far ours is from stock, beside how far the type is from F16.
+The text (perplexity.txt, some 10,000 tokens of the kind that the pocket model was trained on) is read in windows of
+WINDOW tokens, each with nothing before it; a width is how many rows a pass has. Stock and ours are the same library and
+file in two processes. Perplexity is exp of the mean of -log p(token), with the probabilities computed in float64 from
+the logits. The text is easy for this model, so the mean absolute difference of -log p per token tells more: how far
+ours is from stock, beside how far the type is from F16.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import kernels, record, targets
 from benchmarks.kernels import OURS, STOCK
@@ -36,17 +39,23 @@ def same(stock: float, ours: float) -> bool:
     return abs(ours - stock) < 0.5 * 10 ** (math.floor(math.log10(stock)) - 3)
 
 
-def surprises(both: kernels.Processes, path: Path, text: str, widths: Sequence[int], threads: int) -> dict[int, dict[str, np.ndarray]]:
+def surprises(
+    both: kernels.Processes, path: Path, text: str, widths: Sequence[int], threads: int
+) -> dict[int, dict[str, np.ndarray]]:
     """-log p of every token, by width and process."""
     kernels.open_all(both, path, threads, n_ctx=WINDOW)
     tokens = both[STOCK].submit(kernels.tokenize, text).result()
-    found = {n: {name: both[name].submit(kernels.surprise, tokens, WINDOW, n).result() for name in kernels.NAMES} for n in widths}
+    found = {
+        n: {name: both[name].submit(kernels.surprise, tokens, WINDOW, n).result() for name in kernels.NAMES}
+        for n in widths
+    }
     kernels.close_all(both)
     return found
 
 
 def row(kind: str, width: int, by_name: dict[str, np.ndarray], f16: np.ndarray) -> dict[str, Any]:
-    """Perplexities, and mean absolute differences of -log p per token: ours from stock, and the type from F16 (both stock)."""
+    """Perplexities, and mean absolute differences of -log p per token: ours from stock, and the type from F16 (both
+    stock)."""
     stock, ours = by_name[STOCK], by_name[OURS]
     perplexity = {name: round(float(np.exp(values.mean())), 6) for name, values in by_name.items()}
     return {
@@ -67,26 +76,44 @@ def markdown(found: dict[str, Any]) -> str:
         rows = sorted((row for row in found["rows"] if row["type"] == kind), key=lambda row: row["width"])
         figures = [f"{row[name]:.5f}" for row in rows for name in kernels.NAMES]
         yes = "yes" if all(row["same"] for row in rows) else "**no**"
-        lines.append([kind.upper(), *figures, yes, f"{rows[-1]['ours_from_stock']:.5f}", f"{rows[-1]['stock_from_f16']:.5f}"])
+        lines.append(
+            [kind.upper(), *figures, yes, f"{rows[-1]['ours_from_stock']:.5f}", f"{rows[-1]['stock_from_f16']:.5f}"]
+        )
     names = [f"{name}, {n} row{'s' if n > 1 else ''}" for n in widths for name in kernels.NAMES]
     head = ["type", *names, "same to four digits", "per token: ours from stock", "type from F16"]
     return f"{record.table(head, lines)}\n\n{found['tokens']} tokens. {found['machine_name']}. `{found['command']}`\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    ap.add_argument("--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to")
-    ap.add_argument("--types", type=Commas.types, default=Commas(TYPES), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}")
-    ap.add_argument("--widths", type=Commas.numbers, default=Commas((1, 32)), metavar="N,M", help="rows of a pass, at most 64")
+    ap = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    ap.add_argument(
+        "--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to"
+    )
+    ap.add_argument(
+        "--types", type=Commas.types, default=Commas(TYPES), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+    )
+    ap.add_argument(
+        "--widths", type=Commas.numbers, default=Commas((1, 32)), metavar="N,M", help="rows of a pass, at most 64"
+    )
     ap.add_argument("--threads", type=int, default=1, metavar="N", help="one is faster for the pocket target")
     ap.add_argument("--letters", type=int, metavar="N", help="of the text (default: all of it)")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument("--json", type=Path, default=record.RESULTS / "perplexity.json", metavar="OUT", help="writes OUT and beside it a .md")
+    ap.add_argument(
+        "--json",
+        type=Path,
+        default=record.RESULTS / "perplexity.json",
+        metavar="OUT",
+        help="writes OUT and beside it a .md",
+    )
     args = ap.parse_args(argv)
     text = TEXT.read_text(encoding="utf-8")[: args.letters]
     found = record.environment(ap, args) | {"machine_name": str(this_machine()), "tokens": 0, "rows": []}
     with kernels.processes() as both:
-        f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[args.widths[-1]][STOCK]
+        f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[
+            args.widths[-1]
+        ][STOCK]
         found["tokens"] = len(f16)
         for kind in args.types:
             by_width = surprises(both, targets.make(args.work, args.shape, kind), text, args.widths, args.threads)

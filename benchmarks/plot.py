@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/plot.py [--results DIR] [--figures DIR] [NAME ...]
 
-The same JSON gives the same bytes: no dates, no random ids. Figures stand on a white card of their own, so that they can be read on
-light and dark pages; colours are those of Okabe and Ito, which most eyes tell apart.
+The same JSON gives the same bytes: no dates, no random ids. Figures stand on a white card of their own, so that they
+can be read on light and dark pages; colours are those of Okabe and Ito, which most eyes tell apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 HERE = Path(__file__).resolve().parent
-BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#777777"
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d55e00",
+    "#cc79a7",
+    "#56b4e9",
+    "#777777",
+)
 PLAIN, OURS, STOCK = "plain", "dflash-local", "stock kernels"
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
@@ -69,7 +77,11 @@ def concurrency(data: Data) -> Figure:
     for label, colour, marker in ((PLAIN, GREY, "s"), ("upstream's best", ORANGE, "^"), (OURS, BLUE, "o")):
         names = [row["best_upstream"] if label not in (PLAIN, OURS) else label for row in rows]
         ax.plot(
-            clients, [row["tokens_per_second"][n] for row, n in zip(rows, names, strict=True)], marker=marker, color=colour, label=label
+            clients,
+            [row["tokens_per_second"][n] for row, n in zip(rows, names, strict=True)],
+            marker=marker,
+            color=colour,
+            label=label,
         )
     _powers_of_two(ax, clients)
     ax.set(xlabel="concurrent clients", ylabel="tokens per second, all clients together", ylim=(0, None))
@@ -89,7 +101,15 @@ def trees(data: Data) -> Figure:
             budgets = [row["budget"] for row in line]
             for shape, dash, marker in (("tree", "-", "o"), ("chain", "--", "s")):
                 colour = DRAFTER_COLOURS.get(drafter, GREY)
-                ax.plot(budgets, [row[shape] for row in line], dash, marker=marker, ms=4, color=colour, label=f"{drafter}, {shape}")
+                ax.plot(
+                    budgets,
+                    [row[shape] for row in line],
+                    dash,
+                    marker=marker,
+                    ms=4,
+                    color=colour,
+                    label=f"{drafter}, {shape}",
+                )
         _powers_of_two(ax, sorted({row["budget"] for row in rows}))
         ax.set(xlabel="nodes per pass, the anchor counted", title=f"temperature {temperature:g}", ylim=(0, None))
     panels[0].set_ylabel("AL: tokens per target pass")
@@ -102,7 +122,15 @@ def steps(data: Data) -> Figure:
     bars = {"budget auto": data["auto"]["ms_per_step"], "64 nodes": data["most_nodes"]["ms_per_step"]}
     figure = Figure((6.4, 2.6))
     ax = figure.subplots()
-    colours = {"draft": ORANGE, "verify": BLUE, "grow": GREEN, "walk": PURPLE, "commit": RED, "plan": SKY, "other": GREY}
+    colours = {
+        "draft": ORANGE,
+        "verify": BLUE,
+        "grow": GREEN,
+        "walk": PURPLE,
+        "commit": RED,
+        "plan": SKY,
+        "other": GREY,
+    }
     for title, phases in bars.items():
         left = 0.0
         for phase, colour in colours.items():
@@ -125,9 +153,16 @@ def cost_curve(data: Data) -> Figure:
         for time, style, note in (("at_load", "-o", ""), ("kept_fresh", "x", ", after some answers")):
             points = sorted((int(n), ms) for n, ms in data["cost"][time][name].items())
             ax.plot(
-                [n for n, _ in points], [ms for _, ms in points], style, ms=4 if time == "at_load" else 6, color=colour, label=label + note
+                [n for n, _ in points],
+                [ms for _, ms in points],
+                style,
+                ms=4 if time == "at_load" else 6,
+                color=colour,
+                label=label + note,
             )
-    ax.set(xlabel="rows of a pass, or tokens of a block", ylabel="milliseconds per pass", xlim=(0, None), ylim=(0, None))
+    ax.set(
+        xlabel="rows of a pass, or tokens of a block", ylabel="milliseconds per pass", xlim=(0, None), ylim=(0, None)
+    )
     ax.legend()
     return figure
 
@@ -142,7 +177,13 @@ def choices(data: Data) -> Figure:
     ax.bar(x, [step["n_tokens"] for step in trace], 1.0, color=SKY, label="tokens that the step gave")
     ax.step(x, [step["n_nodes"] for step in trace], where="mid", color=BLUE, label="nodes verified, the anchor counted")
     ax.step(
-        x, [step["n_denoised"] for step in trace], where="mid", color=ORANGE, lw=1.0, ls="--", label="tokens denoised (0: no drafter pass)"
+        x,
+        [step["n_denoised"] for step in trace],
+        where="mid",
+        color=ORANGE,
+        lw=1.0,
+        ls="--",
+        label="tokens denoised (0: no drafter pass)",
     )
     ax.set(ylabel="tokens or nodes", ylim=(0, None))
     figure.legend(ncols=3, loc="outside upper center", fontsize=8)
@@ -157,7 +198,8 @@ def choices(data: Data) -> Figure:
 
 
 def roofline(data: Data) -> Figure:
-    """Milliseconds of a pass against its rows, with the most threads: stock, ours and the roofline, a panel per type."""
+    """Milliseconds of a pass against its rows, with the most threads: stock, ours and the roofline, a panel per
+    type."""
     threads, rows = _widest(data)
     kinds = list(dict.fromkeys(row["type"] for row in rows))
     figure = Figure((3.4 * len(kinds) + 0.6, 4.4))
@@ -165,7 +207,11 @@ def roofline(data: Data) -> Figure:
     for ax, kind in zip(panels, kinds, strict=True):
         line = [row for row in rows if row["type"] == kind]
         widths = [row["n"] for row in line]
-        for key, label, colour, style in (("stock", STOCK, GREY, "-s"), ("our", "ours", BLUE, "-o"), ("roofline", "roofline", RED, "--")):
+        for key, label, colour, style in (
+            ("stock", STOCK, GREY, "-s"),
+            ("our", "ours", BLUE, "-o"),
+            ("roofline", "roofline", RED, "--"),
+        ):
             times = [row[f"{key}_ms"] for row in line]
             ax.plot(widths, times, style, ms=4, color=colour, label=label)
             if key != "roofline":
@@ -181,7 +227,8 @@ def roofline(data: Data) -> Figure:
 
 
 def roofline_classic(data: Data) -> Figure:
-    """The same in the usual form: multiply-adds per second against multiply-adds per byte of weights, with the machine's ceilings."""
+    """The same in the usual form: multiply-adds per second against multiply-adds per byte of weights, with the
+    machine's ceilings."""
     threads, rows = _widest(data)
     ceilings = data["ceilings"][str(threads)]
     figure = Figure((7.4, 5.0))
@@ -190,11 +237,15 @@ def roofline_classic(data: Data) -> Figure:
     for row in rows:
         model = data["models"][row["type"]]
         macs, n_bytes = row["n"] * sum(model["macs"].values()), sum(model["bytes"].values())
-        points.setdefault(row["type"], []).append((macs / n_bytes, macs / row["stock_ms"] / 1e6, macs / row["our_ms"] / 1e6))
+        points.setdefault(row["type"], []).append(
+            (macs / n_bytes, macs / row["stock_ms"] / 1e6, macs / row["our_ms"] / 1e6)
+        )
     first = min(x for line in points.values() for x, *_ in line) / 1.5
     last = max(x for line in points.values() for x, *_ in line) * 1.5
     speeds = [*ceilings["read"].items()]
-    for (size, speed), style in zip(sorted(speeds, key=lambda item: int(item[0])), ("-", "--", "-.", ":", ":", ":"), strict=False):
+    for (size, speed), style in zip(
+        sorted(speeds, key=lambda item: int(item[0])), ("-", "--", "-.", ":", ":", ":"), strict=False
+    ):
         ax.plot(
             [first, ceilings["int8"] / speed],
             [first * speed, ceilings["int8"]],
@@ -206,11 +257,23 @@ def roofline_classic(data: Data) -> Figure:
     knee = ceilings["int8"] / max(speed for _, speed in speeds)
     ax.plot([knee, last], [ceilings["int8"]] * 2, color=RED, lw=1)
     ax.annotate(
-        f"{ceilings['instruction']}: {ceilings['int8']:.0f}", (last, ceilings["int8"]), ha="right", va="bottom", fontsize=8, color=RED
+        f"{ceilings['instruction']}: {ceilings['int8']:.0f}",
+        (last, ceilings["int8"]),
+        ha="right",
+        va="bottom",
+        fontsize=8,
+        color=RED,
     )
     if ceilings["tile"]:
         ax.axhline(ceilings["tile"], color=PURPLE, lw=1)
-        ax.annotate(f"AMX tiles: {ceilings['tile']:.0f}", (last, ceilings["tile"]), ha="right", va="bottom", fontsize=8, color=PURPLE)
+        ax.annotate(
+            f"AMX tiles: {ceilings['tile']:.0f}",
+            (last, ceilings["tile"]),
+            ha="right",
+            va="bottom",
+            fontsize=8,
+            color=PURPLE,
+        )
     for (kind, line), colour in zip(points.items(), (BLUE, GREEN, ORANGE, SKY, PURPLE, RED, GREY), strict=False):
         x = [at for at, *_ in line]
         ax.plot(x, [ours for *_, ours in line], "-o", ms=4, color=colour, label=f"{kind.upper()}, ours")
@@ -219,7 +282,11 @@ def roofline_classic(data: Data) -> Figure:
     ax.set_yscale("log")
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.yaxis.set_major_formatter(ScalarFormatter())
-    ax.set(xlabel="multiply-adds per byte of weights", ylabel=f"10⁹ multiply-adds per second, {threads} threads", xlim=(first, last))
+    ax.set(
+        xlabel="multiply-adds per byte of weights",
+        ylabel=f"10⁹ multiply-adds per second, {threads} threads",
+        xlim=(first, last),
+    )
     ax.legend(fontsize=7, ncols=2)
     return figure
 
@@ -261,8 +328,12 @@ def draw(name: str, data: Data) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(description="Draw docs/figures/*.svg from benchmarks/results/*.json, without measuring anything.")
-    ap.add_argument("names", nargs="*", metavar="NAME", help=f"which (default: all whose record is there): {', '.join(FIGURES)}")
+    ap = argparse.ArgumentParser(
+        description="Draw docs/figures/*.svg from benchmarks/results/*.json, without measuring anything."
+    )
+    ap.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which (default: all whose record is there): {', '.join(FIGURES)}"
+    )
     ap.add_argument("--results", type=Path, default=HERE / "results", metavar="DIR")
     ap.add_argument("--figures", type=Path, default=HERE.parent / "docs" / "figures", metavar="DIR")
     args = ap.parse_args(argv)

@@ -1,4 +1,5 @@
-"""What every figure here has around it: prompts, requests, the machine, the command that makes it again, a table and a JSON file."""
+"""What every figure here has around it: prompts, requests, the machine, the command that makes it again, a table and a
+JSON file."""
 
 from __future__ import annotations
 
@@ -14,32 +15,42 @@ from typing import Any
 
 from benchmarks import peer
 from benchmarks.http_load import LoadError
-from dflash_local.errors import DFlashError
-from dflash_local.inflate.inflate import SHAPES
+from dflash_local.demo.inflate import SHAPES
 from dflash_local.diagnose.machine import this_machine
+from dflash_local.errors import DFlashError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-# llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes it greedy.
+# llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes
+# it greedy.
 SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
 
 
 def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argparse.ArgumentParser:
-    """An argument parser with the options that all scripts share; `doc` is the module's docstring, `stem` names its results."""
-    ap = argparse.ArgumentParser(description=(doc or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    """An argument parser with the options that all scripts share; `doc` is the module's docstring, `stem` names its
+    results."""
+    ap = argparse.ArgumentParser(
+        description=(doc or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server or engine")
     ap.add_argument("-n", "--n-predict", type=int, default=n_predict, metavar="N", help="most new tokens per answer")
     ap.add_argument("--repeats", type=int, default=repeats, metavar="N", help="times that everything is measured")
-    ap.add_argument("--prompts", type=Path, default=HERE / "prompts.jsonl", metavar="FILE", help="chat requests, one a line")
+    ap.add_argument(
+        "--prompts", type=Path, default=HERE / "prompts.jsonl", metavar="FILE", help="chat requests, one a line"
+    )
     ap.add_argument("--limit", type=int, metavar="N", help="only N of the prompts, spread evenly: does it run at all?")
-    ap.add_argument("-o", "--out", type=Path, default=RESULTS / stem, metavar="STEM", help="writes STEM.json and STEM.md")
+    ap.add_argument(
+        "-o", "--out", type=Path, default=RESULTS / stem, metavar="STEM", help="writes STEM.json and STEM.md"
+    )
     return ap
 
 
 def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
     """Options of scripts that make inflated pairs."""
     ap.add_argument("--shape", choices=SHAPES, default=shape, help="what the pocket pairs are inflated to")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)")
+    ap.add_argument(
+        "--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)"
+    )
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
@@ -55,7 +66,9 @@ def seed_of(prompt: int, repeat: int = 0) -> int:
     return 1000 * (repeat + 1) + prompt
 
 
-def requests(prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeat: int = 0, **extra: Any) -> list[dict[str, Any]]:
+def requests(
+    prompts: Sequence[dict[str, Any]], n: int, temperature: float, repeat: int = 0, **extra: Any
+) -> list[dict[str, Any]]:
     """Request bodies, equal for every system; no prompt is answered from a cache."""
     common = {**SAMPLING, "max_tokens": n, "temperature": temperature, "cache_prompt": False, **extra}
     return [{**prompt, **common, "seed": seed_of(i, repeat)} for i, prompt in enumerate(prompts)]
@@ -63,7 +76,9 @@ def requests(prompts: Sequence[dict[str, Any]], n: int, temperature: float, repe
 
 def options(args: argparse.Namespace) -> dict[str, Any]:
     """The options that a figure depends on; paths are this machine's business."""
-    return {key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")}
+    return {
+        key: value for key, value in vars(args).items() if not isinstance(value, Path) and key not in ("work", "resume")
+    }
 
 
 def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
@@ -75,7 +90,9 @@ def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
             continue
         words.append(action.option_strings[-1])
         if action.nargs != 0:
-            words += [f"{v:g}" if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])]
+            words += [
+                f"{v:g}" if isinstance(v, float) else str(v) for v in (value if isinstance(value, list) else [value])
+            ]
     return shlex.join(words)
 
 
@@ -134,7 +151,8 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def run(main: Callable[[], int]) -> None:
-    """Run a script's `main` and exit: one line for an error, and servers end with a terminated benchmark as with Ctrl-C."""
+    """Run a script's `main` and exit: one line for an error, and servers end with a terminated benchmark as with
+    Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(main())

@@ -4,7 +4,8 @@ Usage: python benchmarks/steps.py [--type q4_0] [--drafter dflash] [--temperatur
 
 In one process, on the pair inflated to the 0.6b shape. Four measurements:
 
-- phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases took, is 'other':
+- phases: long answers, budget auto. The time from handing over a request to its result, less what the engine's phases
+took, is 'other':
   scheduling, Python and all. The prompt's pass is one step of about a hundred.
 - growth: the same with trees of 64 nodes.
 - cost: what the engine measured for passes of each width, at load and after these answers.
@@ -19,21 +20,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
+from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.engine import Engine
-from dflash_local.inflate.inflate import TYPES
 from dflash_local.stats import EngineStats
 
 MOST_NODES = 64
-# Code that the pocket model knows well. Its answers are short, so the end-of-text token is banned: it wanders on through other subjects.
+# Code that the pocket model knows well. Its answers are short, so the end-of-text token is banned: it wanders on
+# through other subjects.
 LONG = "Write a Python context manager that logs the size."
 
 
-def measure_phases(engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, **options: Any) -> dict[str, Any]:
+def measure_phases(
+    engine: Engine, prompts: Sequence[dict[str, Any]], n: int, temperature: float, **options: Any
+) -> dict[str, Any]:
     """Milliseconds per step by phase over the answers, the graphs' reuse rates and AL."""
     before, start = EngineStats.of(engine.stats()), time.perf_counter()
     done = list(answers(engine, prompts, n, temperature, ignore_eos=True, **options))
@@ -67,7 +73,14 @@ def markdown(found: dict[str, Any], footer: str) -> str:
     rows = []
     for title, part in (("auto", auto), (f"{MOST_NODES} nodes", most)):
         ms = part["ms_per_step"]
-        rows.append([title, *(f"{ms[name]:.3f}" for name in names), f"{sum(ms.values()):.2f}", f"{100 * part['other_share']:.2f} %"])
+        rows.append(
+            [
+                title,
+                *(f"{ms[name]:.3f}" for name in names),
+                f"{sum(ms.values()):.2f}",
+                f"{100 * part['other_share']:.2f} %",
+            ]
+        )
     reuse = ", ".join(f"{model} {100 * share:.0f} %" for model, share in auto["graph_reuse"].items())
     lines = [
         record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),

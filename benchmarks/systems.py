@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.http_load import LoadError, LoadResult, Server, run_load
-from dflash_local.inflate.inflate import Pair
+from dflash_local.demo.inflate import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
 UPSTREAM_N_MAX = (3, 7, 15)
@@ -43,17 +43,26 @@ class Setting:
         return ["-m", str(self.pair.target), *sizes]
 
     def plain(self) -> list[str]:
-        """argv of upstream's server without a drafter, with what makes it fastest here: one K/V buffer for all slots (--kv-unified),
-        no copies of finished prompts to a host cache (-cram)."""
+        """argv of upstream's server without a drafter, with what makes it fastest here: one K/V buffer for all slots
+        (--kv-unified), no copies of finished prompts to a host cache (-cram)."""
         quiet = ["--fit", "off", "--no-webui", "-lv", "2"]
         return [str(self.bins / "llama-server"), *self._common(), "--kv-unified", "-cram", "0", *quiet]
 
     def upstream(self, n_max: int) -> list[str]:
         """argv of upstream's server with the drafter."""
-        return [*self.plain(), "-md", str(self.pair.drafter), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
+        return [
+            *self.plain(),
+            "-md",
+            str(self.pair.drafter),
+            "--spec-type",
+            "draft-dflash",
+            "--spec-draft-n-max",
+            str(n_max),
+        ]
 
     def ours(self, *flags: str) -> list[str]:
-        """argv of our server with the drafter. Nothing is tuned; it measures this machine at its start instead of reading an old file."""
+        """argv of our server with the drafter. Nothing is tuned; it measures this machine at its start instead of
+        reading an old file."""
         serve = [sys.executable, "-m", "dflash_local.cli", "serve", *self._common(), "--no-cost-cache"]
         return [*serve, "-md", str(self.pair.drafter), *flags]
 
@@ -67,7 +76,9 @@ class Systems:
 
     def __init__(self, commands: Mapping[str, list[str]], logs: Path, clients: int = 1) -> None:
         self.clients = clients
-        self.servers = {name: Server(name, argv, logs / f"{name.replace(' ', '_')}.log") for name, argv in commands.items()}
+        self.servers = {
+            name: Server(name, argv, logs / f"{name.replace(' ', '_')}.log") for name, argv in commands.items()
+        }
         self._stack = ExitStack()
 
     def __enter__(self) -> Systems:
@@ -90,7 +101,8 @@ class Systems:
         return run_load(self.servers[name].port, bodies, self.clients)
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
-        """A first answer from everybody, then refuse to measure beside a server that burns CPU while it has nothing to do."""
+        """A first answer from everybody, then refuse to measure beside a server that burns CPU while it has nothing to
+        do."""
         for name in self.servers:
             self.turn(name, bodies)
         self.check_idle()

@@ -1,4 +1,5 @@
-"""Targets of any type: those of the inflated pairs, and for other types or the pocket model itself files made once and kept."""
+"""Targets of any type: those of the inflated pairs, and for other types or the pocket model itself files made once and
+kept."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from gguf import GGUFReader, LlamaFileType, ReaderTensor
 
 from benchmarks import pairs
 from dflash_local import native
-from dflash_local.inflate.inflate import quantizer
+from dflash_local.build.upstream import cache_dir, sha256
 from dflash_local.convert.gguf_metadata import read_metadata, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo import quantizer
+from dflash_local.demo.inflate import SHAPES as ALL_SHAPES
+from dflash_local.demo.inflate import TYPES as PAIR_TYPES
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.inflate.inflate import SHAPES as ALL_SHAPES
-from dflash_local.inflate.inflate import TYPES as PAIR_TYPES
-from dflash_local.build.upstream import cache_dir, sha256
 
 POCKET = "pocket"  # in place of a shape: the pocket target as it is
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))
@@ -70,7 +71,8 @@ def _all_mxfp4(source: Path, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Matrices:
-    """What the matrix products of a pass read and compute: bytes as the file stores them and multiply-adds of one row, by type.
+    """What the matrix products of a pass read and compute: bytes as the file stores them and multiply-adds of one row,
+    by type.
 
     `kv_bytes` and `kv_macs`: what attention reads of the KV cache (f16), and multiplies for one row, per cell.
     """

@@ -1,20 +1,26 @@
-"""What a target pass of n rows costs: stock kernels against ours, and the least that this machine could take (the roofline).
+"""What a target pass of n rows costs: stock kernels against ours, and the least that this machine could take (the
+roofline).
 
-Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --json OUT [--threads 1,2] [--rows 1,2,3,4,...] [--repeats 5]
-       python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without measuring anything
+Usage: python benchmarks/verify_cost.py --shape 0.6b --types q4_0,q4_k_m,q8_0 --json OUT [--threads 1,2] [--rows
+1,2,3,4,...] [--repeats 5]
+       python benchmarks/verify_cost.py --md --json OUT      the tables of a file that is there already, without
+       measuring anything
 
-Stock and ours are the same library and the same file in two processes, and take turns; the one that waits sleeps. A pass is what
-llama.cpp does between being handed a batch and its logits lying in memory, over --context cells of K and V: up to 64 rows as a verify
-pass, with logits for all of them; more as a chunk of a prompt, with logits for the last. The engine's own work around it is not in it.
+Stock and ours are the same library and the same file in two processes, and take turns; the one that waits sleeps. A
+pass is what llama.cpp does between being handed a batch and its logits lying in memory, over --context cells of K and
+V: up to 64 rows as a verify pass, with logits for all of them; more as a chunk of a prompt, with logits for the last.
+The engine's own work around it is not in it.
 
-The roofline of a pass is the larger of two times, for what the machine can do just then: other guests of a shared machine come and go,
-so both limits are measured anew before every turn. Reading: the bytes of all its weight matrices, as the file stores them, at the speed
-at which the same threads read so much memory again and again. Computing: a multiply-add per weight and row, at the rate of int8
-multiply-adds in registers (of f32 for float weights). Attention, norms and the activations' quantization are not in it.
+The roofline of a pass is the larger of two times, for what the machine can do just then: other guests of a shared
+machine come and go, so both limits are measured anew before every turn. Reading: the bytes of all its weight matrices,
+as the file stores them, at the speed at which the same threads read so much memory again and again. Computing: a
+multiply-add per weight and row, at the rate of int8 multiply-adds in registers (of f32 for float weights). Attention,
+norms and the activations' quantization are not in it.
 
-A turn begins when the cores are ours alone, and is done again, up to twice, where they no longer are at its end: another guest
-on a core's other hardware thread halves what a core begins in a clock (see ceilings.cpp), and dot products in registers, which are the
-roofline, hardly feel it. How many turns were disturbed all the same stands below the table.
+A turn begins when the cores are ours alone, and is done again, up to twice, where they no longer are at its end:
+another guest on a core's other hardware thread halves what a core begins in a clock (see ceilings.cpp), and dot
+products in registers, which are the roofline, hardly feel it. How many turns were disturbed all the same stands below
+the table.
 """
 
 from __future__ import annotations
@@ -28,7 +34,9 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as a script, this file's siblings are found as the package `benchmarks`
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
@@ -69,13 +77,19 @@ class Commas(tuple[Any, ...]):
 def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, float]:
     """Milliseconds of a pass: (reading, computing)."""
     n_bytes = sum(matrices.n_bytes.values())
-    # A set that a cache can hold is read faster; the speed for that size is the higher of the two, so the harder to reach.
+    # A set that a cache can hold is read faster; the speed for that size is the higher of the two, so the harder to
+    # reach.
     speed = max(speed for size, speed in ceilings.read.items() if size in (n_bytes, MEMORY))
-    seconds = sum(macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8)) for kind, macs in matrices.macs.items())
+    seconds = sum(
+        macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8))
+        for kind, macs in matrices.macs.items()
+    )
     return n_bytes / speed / 1e6, 1e3 * seconds
 
 
-def cell(kind: str, threads: int, rows: int, times: Mapping[str, Sequence[float]], bound: tuple[float, float]) -> dict[str, Any]:
+def cell(
+    kind: str, threads: int, rows: int, times: Mapping[str, Sequence[float]], bound: tuple[float, float]
+) -> dict[str, Any]:
     """A line of the result: medians over all passes, and between which times the middle half of them lies."""
     found: dict[str, Any] = {"type": kind, "threads": threads, "n": rows}
     for key, name in (("stock", STOCK), ("our", OURS)):
@@ -117,7 +131,8 @@ def measure(
     limits: Callable[[], Ceilings],
     turns: Turns,
 ) -> tuple[dict[int, dict[str, list[float]]], dict[int, list[Ceilings]]]:
-    """Milliseconds of passes by width and process, and what the machine could do, by width; all widths are measured in every repeat."""
+    """Milliseconds of passes by width and process, and what the machine could do, by width; all widths are measured in
+    every repeat."""
     kernels.open_all(both, path, threads, n_ctx=-(-(context + max(widths) + 1) // 256) * 256, cells=context)
     found: dict[int, dict[str, list[float]]] = {n: {name: [] for name in kernels.NAMES} for n in widths}
     ceilings: dict[int, list[Ceilings]] = {n: [] for n in widths}
@@ -168,7 +183,9 @@ def markdown(found: Mapping[str, Any]) -> str:
         for kind in dict.fromkeys(row["type"] for row in rows):
             at = {row["n"]: row for row in rows if row["type"] == kind}
             for title, text in LINES:
-                body.append([kind.upper() if title == "stock" else "", title, *(text(at[n]) if n in at else "" for n in widths)])
+                body.append(
+                    [kind.upper() if title == "stock" else "", title, *(text(at[n]) if n in at else "" for n in widths)]
+                )
         plural = "s" if int(threads) > 1 else ""
         read = ", ".join(
             f"{speed:.0f} GB/s over {int(size) / 1e6:.0f} MB"
@@ -194,26 +211,49 @@ def markdown(found: Mapping[str, Any]) -> str:
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
         matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])}), {macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
-        attention = f" Attention over {found['context']} cells, which the roofline leaves out, {share}." if found["context"] else ""
+        attention = (
+            f" Attention over {found['context']} cells, which the roofline leaves out, {share}."
+            if found["context"]
+            else ""
+        )
         lines.append(f"{kind.upper()}: {matrices}.{attention}")
     return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    ap = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
     ap.add_argument(
-        "--types", type=Commas.types, default=Commas(("q4_0", "q4_k_m", "q8_0")), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+        "--types",
+        type=Commas.types,
+        default=Commas(("q4_0", "q4_k_m", "q8_0")),
+        metavar="A,B",
+        help=f"of: {', '.join(targets.TYPES)}",
     )
     ap.add_argument("--threads", type=Commas.numbers, default=Commas((1, 2)), metavar="N,M")
     ap.add_argument(
-        "--rows", type=Commas.numbers, default=Commas((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512)), metavar="N,M", help="of a pass"
+        "--rows",
+        type=Commas.numbers,
+        default=Commas((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512)),
+        metavar="N,M",
+        help="of a pass",
     )
-    # 192 and up to 64 rows of its own: llama.cpp looks at cells by 256, so that one more would cost stock twice as much attention
-    ap.add_argument("--context", type=int, default=192, metavar="N", help="cells that every pass attends to, beside its own")
+    # 192 and up to 64 rows of its own: llama.cpp looks at cells by 256, so that one more would cost stock twice as much
+    # attention
+    ap.add_argument(
+        "--context", type=int, default=192, metavar="N", help="cells that every pass attends to, beside its own"
+    )
     ap.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of stock and of ours at every width")
-    ap.add_argument("--json", type=Path, default=record.RESULTS / "verify_cost.json", metavar="OUT", help="writes OUT and beside it a .md")
+    ap.add_argument(
+        "--json",
+        type=Path,
+        default=record.RESULTS / "verify_cost.json",
+        metavar="OUT",
+        help="writes OUT and beside it a .md",
+    )
     ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
     args = ap.parse_args(argv)
     if args.md:
@@ -224,7 +264,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     found = record.environment(ap, args)
     found["command"] = kernels.switched() + found["command"]
-    found |= {"machine_name": str(this_machine()), "context": args.context, "ceilings": {}, "turns": {}, "models": {}, "rows": []}
+    found |= {
+        "machine_name": str(this_machine()),
+        "context": args.context,
+        "ceilings": {},
+        "turns": {},
+        "models": {},
+        "rows": [],
+    }
     files = {kind: targets.make(args.work, args.shape, kind) for kind in args.types}
     weights = {kind: Matrices.of(path) for kind, path in files.items()}
     for kind, matrices in weights.items():
@@ -244,11 +291,17 @@ def main(argv: Sequence[str] | None = None) -> int:
                 limits = partial(meter.measure, threads, [size], quick=True)
                 times, at = measure(both, path, threads, args.rows, args.context, args.repeats, limits, turns)
                 measured += [one for all_ in at.values() for one in all_]
-                found["turns"][str(threads)] = {"n": turns.n_turns, "again": turns.n_again, "disturbed": turns.n_disturbed}
+                found["turns"][str(threads)] = {
+                    "n": turns.n_turns,
+                    "again": turns.n_again,
+                    "disturbed": turns.n_disturbed,
+                }
                 found["ceilings"][str(threads)] = Ceilings.middle(measured).to_json()
                 for n in args.rows:
                     bounds = [roofline(weights[kind], one, n) for one in at[n]]
-                    found["rows"].append(cell(kind, threads, n, times[n], (median(b[0] for b in bounds), median(b[1] for b in bounds))))
+                    found["rows"].append(
+                        cell(kind, threads, n, times[n], (median(b[0] for b in bounds), median(b[1] for b in bounds)))
+                    )
                 record.save(args.json, found, markdown(found))
                 record.say(
                     f"{kind}, {threads} threads: "

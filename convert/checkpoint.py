@@ -32,7 +32,8 @@ class Checkpoint:
         """Raises ConvertError whose `field` is the file or tensor to blame."""
         if not directory.is_dir():
             raise ConvertError(
-                f"{directory} is not a directory", hint="give the directory that holds config.json and the safetensors files"
+                f"{directory} is not a directory",
+                hint="give the directory that holds config.json and the safetensors files",
             )
         config = _json_object(directory / _CONFIG)
         if (directory / "mask_embedding.pt").exists():
@@ -83,7 +84,9 @@ def _unindexed(directory: Path) -> list[StoredTensor]:
     if len(totals) > 1 or (len(found) > 1 and totals == {1}):
         raise ConvertError(f"{directory} has {len(found)} safetensors files and no {_INDEX}", field=_INDEX, hint=_WHOLE)
     if totals != {len(found)}:
-        raise ConvertError(f"{len(found)} of {max(totals)} shards are there", field=found[0].name, hint="download the missing shards")
+        raise ConvertError(
+            f"{len(found)} of {max(totals)} shards are there", field=found[0].name, hint="download the missing shards"
+        )
     return [tensor for path in found for tensor in read_header(path)]
 
 
@@ -100,7 +103,9 @@ def _indexed(index: Path) -> list[StoredTensor]:
     tensors = [tensor for shard in sorted(set(weight_map.values())) for tensor in read_header(index.parent / shard)]
     for tensor in tensors:
         if tensor.name not in weight_map:
-            raise ConvertError(f"tensor {tensor.name!r} in {tensor.path.name} is not in {index.name}", field=tensor.name)
+            raise ConvertError(
+                f"tensor {tensor.name!r} in {tensor.path.name} is not in {index.name}", field=tensor.name
+            )
     absent = weight_map.items() - {(tensor.name, tensor.path.name) for tensor in tensors}
     if absent:
         name, shard = min(absent)

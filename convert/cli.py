@@ -26,12 +26,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("drafter", type=Path, metavar="DRAFTER_DIR", help="directory with the drafter's config.json and safetensors files")
     parser.add_argument(
-        "--target", type=Path, required=True, metavar="TARGET.gguf", help="GGUF of the model that the drafter was trained for"
+        "drafter",
+        type=Path,
+        metavar="DRAFTER_DIR",
+        help="directory with the drafter's config.json and safetensors files",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="file to write (default: DRAFTER_DIR's name and the type, here)")
-    parser.add_argument("--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)")
+    parser.add_argument(
+        "--target",
+        type=Path,
+        required=True,
+        metavar="TARGET.gguf",
+        help="GGUF of the model that the drafter was trained for",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="file to write (default: DRAFTER_DIR's name and the type, here)",
+    )
+    parser.add_argument(
+        "--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.set_defaults(func=run)
 
@@ -50,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     kind = "DFlash 2" if done.config.conv else "DFlash"
     taps = ", ".join(map(str, done.config.taps))
     print(f"{done.path}: {kind} drafter, {done.n_tensors} tensors, {done.n_bytes / 1e6:.1f} MB as {args.outtype}")
-    print(f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers {taps}")
+    print(
+        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers {taps}"
+    )
     return 0
 
 

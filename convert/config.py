@@ -1,9 +1,9 @@
 """The settings of a DFlash checkpoint.
 
-Three layouts of `config.json` are in use: the authors' (`dflash_config` beside Qwen3's keys), an older one of theirs (block size,
-mask token and layer ids at the top level), and that of the speculators library (Qwen3's keys inside `transformer_layer_config`).
-Meanings follow the authors' implementation (package `dflash`, model.py) and, for keys that it does not know, vLLM's
-(qwen3_dflash.py). What upstream's `dflash` dialect cannot say is refused.
+Three layouts of `config.json` are in use: the authors' (`dflash_config` beside Qwen3's keys), an older one of theirs
+(block size, mask token and layer ids at the top level), and that of the speculators library (Qwen3's keys inside
+`transformer_layer_config`). Meanings follow the authors' implementation (package `dflash`, model.py) and, for keys that
+it does not know, vLLM's (qwen3_dflash.py). What upstream's `dflash` dialect cannot say is refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class DrafterConfig:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], target: Target) -> DrafterConfig:
-        """Raises ConvertError whose `field` is the key of `config.json` that is missing, wrong, or does not fit the target."""
+        """Raises ConvertError whose `field` is the key of `config.json` that is missing, wrong, or does not fit the
+        target."""
         keys = Keys(config)
         is_dflash2 = _architecture(config)
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
@@ -82,7 +83,9 @@ class DrafterConfig:
         if activation not in _ACTIVATIONS:
             raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
         if keys.flag("sample_from_anchor", False):
-            raise wrong("sample_from_anchor", "a drafter that samples from the anchor is a DSpark drafter, not a DFlash one")
+            raise wrong(
+                "sample_from_anchor", "a drafter that samples from the anchor is a DSpark drafter, not a DFlash one"
+            )
 
         if n_embd != target.n_embd:
             raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
@@ -163,12 +166,15 @@ def _mask_token(keys: Keys, target: Target) -> int:
             )
         key, value = MASK_TOKEN, target.mask_token
     if type(value) is not int or not 0 <= value < target.n_vocab:
-        raise ConvertError(f"the mask token {value!r} ({key}) is outside the target's vocabulary of {target.n_vocab} tokens", field=key)
+        raise ConvertError(
+            f"the mask token {value!r} ({key}) is outside the target's vocabulary of {target.n_vocab} tokens", field=key
+        )
     return value
 
 
 def _taps(keys: Keys, n_layer: int, target: Target) -> tuple[int, ...]:
-    """Inputs of target layers. A Hugging Face id names a layer whose *output* is tapped, which is the next layer's input."""
+    """Inputs of target layers. A Hugging Face id names a layer whose *output* is tapped, which is the next layer's
+    input."""
     name, offset = "aux_hidden_state_layer_ids", 0  # of speculators, which counts inputs
     if keys.find(name)[1] is None:
         name, offset = "target_layer_ids", 1
@@ -199,7 +205,9 @@ def _layer_types(keys: Keys, n_layer: int) -> list[str]:
     key, types = keys.find("layer_types")
     if types is None:
         # Qwen3Config fills the list in from the first layer that uses the window
-        first = keys.integer("max_window_layers", n_layer, minimum=0) if keys.flag("use_sliding_window", False) else n_layer
+        first = (
+            keys.integer("max_window_layers", n_layer, minimum=0) if keys.flag("use_sliding_window", False) else n_layer
+        )
         return [_FULL if i < first else _SLIDING for i in range(n_layer)]
     if not isinstance(types, list) or len(types) != n_layer:
         raise wrong(key, f"it must list {n_layer} layers")
@@ -237,11 +245,14 @@ def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | N
 
 
 def _conv(keys: Keys, n_embd: int, n_vocab: int) -> Conv:
-    conv = Conv(*(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")))
+    conv = Conv(
+        *(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
+    )
     if n_embd % conv.group_size:
         raise wrong("conv_group_size", f"{conv.group_size} does not divide hidden_size {n_embd}")
     if n_embd < conv.selector_top_k * (conv.selector_top_k + 1) or n_vocab < conv.selector_top_k:
         raise wrong(
-            "selector_top_k", f"the lattice of {conv.selector_top_k} candidates does not fit hidden_size {n_embd} and vocabulary {n_vocab}"
+            "selector_top_k",
+            f"the lattice of {conv.selector_top_k} candidates does not fit hidden_size {n_embd} and vocabulary {n_vocab}",
         )
     return conv

@@ -46,13 +46,19 @@ class Conversion:
 
 
 def convert(
-    directory: Path | str, target: Path | str, output: Path | str, *, outtype: str = "f16", progress: Progress | None = None
+    directory: Path | str,
+    target: Path | str,
+    output: Path | str,
+    *,
+    outtype: str = "f16",
+    progress: Progress | None = None,
 ) -> Conversion:
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
-    Matrices get `outtype` ("f32", "f16", "bf16" or "q8_0"; f16 where a row does not divide into q8_0 blocks), vectors and
-    convolution kernels stay float32. Peak memory does not depend on the size of the checkpoint. `output` is written in full or
-    not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or key.
+    Matrices get `outtype` ("f32", "f16", "bf16" or "q8_0"; f16 where a row does not divide into q8_0 blocks), vectors
+    and convolution kernels stay float32. Peak memory does not depend on the size of the checkpoint. `output` is written
+    in full or not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or
+    key.
     """
     if outtype not in _TYPES:
         raise ConvertError(f"unknown outtype {outtype!r}", field="outtype", hint=f"use one of {', '.join(_TYPES)}")
@@ -108,13 +114,16 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
             raise ConvertError(f"tensor {name!r} is missing", field=name, hint="download the whole checkpoint")
         if found[name].shape != shape:
             raise ConvertError(
-                f"tensor {name!r} has shape {list(found[name].shape)}, config.json and the target make it {list(shape)}", field=name
+                f"tensor {name!r} has shape {list(found[name].shape)}, config.json and the target make it {list(shape)}",
+                field=name,
             )
         found[name].check_dtype(integer=name == "d2t")
     return specs
 
 
-def _output_tensor(spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType) -> OutputTensor:
+def _output_tensor(
+    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType
+) -> OutputTensor:
     kind = spec.type if spec.type is not None else matrix_type
     if spec.shape[-1] % GGML_QUANT_SIZES[kind][0]:
         kind = GGMLQuantizationType.F16
@@ -145,7 +154,8 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
 
 
 def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:
-    """Order of a head's dimensions that turns rotation of neighbours (0,1), (2,3), ... into NeoX's rotation of halves."""
+    """Order of a head's dimensions that turns rotation of neighbours (0,1), (2,3), ... into NeoX's rotation of
+    halves."""
     rotated = np.arange(config.rope.n_dims)
     return np.concatenate([rotated[0::2], rotated[1::2], np.arange(config.rope.n_dims, config.head_dim)])
 
@@ -154,7 +164,9 @@ def _typed(rows: npt.NDArray[np.float32], kind: GGMLQuantizationType, name: str)
     with np.errstate(over="ignore"):
         data: npt.NDArray[Any] = quantize(rows, kind)
     if data.dtype == np.float16 and np.any(np.isinf(data) & np.isfinite(rows)):
-        raise ConvertError(f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32")
+        raise ConvertError(
+            f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32"
+        )
     return data
 
 

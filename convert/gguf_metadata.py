@@ -1,8 +1,8 @@
 """The key-value section of a GGUF file, read strictly, with little memory, and written back as it was.
 
-`gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges that is
-more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here a string stays the bytes that it is in
-the file, so copying a tokenizer loses nothing, and tensor data is never touched.
+`gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges
+that is more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here a string stays the
+bytes that it is in the file, so copying a tokenizer loses nothing, and tensor data is never touched.
 Source: docs/gguf.md in the ggml repository.
 """
 
@@ -36,7 +36,8 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class Value:
-    """One GGUF value. Strings are `bytes` or `str`; for an array, `data` is a sequence and `item` the type of its elements."""
+    """One GGUF value. Strings are `bytes` or `str`; for an array, `data` is a sequence and `item` the type of its
+    elements."""
 
     type: GGUFValueType
     data: Any

@@ -11,9 +11,11 @@ _REQUIRED: Any = object()
 
 
 class Keys:
-    """Looks a setting up in `dflash_config`, then at the top level, then in `transformer_layer_config`; `null` counts as absent.
+    """Looks a setting up in `dflash_config`, then at the top level, then in `transformer_layer_config`; `null` counts
+    as absent.
 
-    The typed getters raise ConvertError, its `field` the full key, if the value has another type or is missing without a default.
+    The typed getters raise ConvertError, its `field` the full key, if the value has another type or is missing without
+    a default.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -50,7 +52,10 @@ class Keys:
 
     def integer(self, name: str, default: int = _REQUIRED, *, minimum: int = 1, maximum: int = 2**31 - 1) -> int:
         value: int = self._typed(
-            name, default, lambda v: type(v) is int and minimum <= v <= maximum, f"a whole number from {minimum} to {maximum}"
+            name,
+            default,
+            lambda v: type(v) is int and minimum <= v <= maximum,
+            f"a whole number from {minimum} to {maximum}",
         )
         return value
 

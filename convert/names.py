@@ -21,10 +21,10 @@ ARCH = "dflash"
 class TensorSpec:
     """A tensor of the GGUF and where it comes from.
 
-    `source` is its checkpoint name without a leading "model.", `source_shape` what must be found there (row-major), of which this
-    tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where upstream's graph takes one type
-    only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions. A tensor with `values` is
-    computed from the configuration and has no source.
+    `source` is its checkpoint name without a leading "model.", `source_shape` what must be found there (row-major), of
+    which this tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where upstream's
+    graph takes one type only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions.
+    A tensor with `values` is computed from the configuration and has no source.
     """
 
     name: str
@@ -38,7 +38,8 @@ class TensorSpec:
 
 
 def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Value]:
-    """Every key of the drafter GGUF but `general.file_type`; the architecture comes first, as upstream's loader expects."""
+    """Every key of the drafter GGUF but `general.file_type`; the architecture comes first, as upstream's loader
+    expects."""
     keys: dict[str, Value | None] = {
         "block_count": u32(config.n_layer),
         "context_length": u32(config.n_ctx),
@@ -52,7 +53,9 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "attention.value_scale": _maybe(config.value_scale),
         "attention.causal": None if config.causal is None else boolean(config.causal),
         "attention.sliding_window": u32(config.sliding_window) if config.sliding_window else None,
-        "attention.sliding_window_pattern": array(GGUFValueType.BOOL, config.is_sliding) if config.sliding_window else None,
+        "attention.sliding_window_pattern": array(GGUFValueType.BOOL, config.is_sliding)
+        if config.sliding_window
+        else None,
         "hidden_activation": string(config.activation) if config.activation != "silu" else None,
         "embedding_scale": _maybe(config.embedding_scale),
         "logit_scale": _maybe(config.logit_scale),
@@ -97,7 +100,8 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
         keys["rope.scaling.original_context_length"] = u32(rope.n_ctx_original)
         keys["rope.scaling.yarn_beta_fast"] = _maybe(rope.yarn.beta_fast)
         keys["rope.scaling.yarn_beta_slow"] = _maybe(rope.yarn.beta_slow)
-        # llama.cpp overwrites yarn_attn_factor with the default scale and then multiplies by this key (llama-context.cpp)
+        # llama.cpp overwrites yarn_attn_factor with the default scale and then multiplies by this key
+        # (llama-context.cpp)
         keys["rope.scaling.attn_factor"] = _maybe(rope.yarn.attention_scale)
     return keys
 
@@ -111,7 +115,8 @@ _F32 = GGMLQuantizationType.F32
 def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpec]:
     """Every tensor that the drafter GGUF has, in file order.
 
-    `found` are the checkpoint's tensor names; they decide between spellings of the same thing and about the optional tensors.
+    `found` are the checkpoint's tensor names; they decide between spellings of the same thing and about the optional
+    tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
     yield _tensor("fc", "fc", n_embd, len(config.taps) * n_embd)
@@ -130,7 +135,10 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)
     if config.conv:
         rank = config.conv.selector_rank
-        for gguf_name, name in (("selector_predecessor", "predecessor_codebook"), ("selector_successor", "successor_codebook")):
+        for gguf_name, name in (
+            ("selector_predecessor", "predecessor_codebook"),
+            ("selector_successor", "successor_codebook"),
+        ):
             source = f"candidate_selector.{name}"
             if source not in found:  # published with and without ".weight"
                 source += ".weight"

@@ -33,7 +33,8 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Rope:
-    """`n_dims` are the rotated dimensions of a head; `factor` and `n_ctx_original` mean nothing if `kind` is "default"."""
+    """`n_dims` are the rotated dimensions of a head; `factor` and `n_ctx_original` mean nothing if `kind` is
+    "default"."""
 
     kind: str
     theta: float
@@ -45,7 +46,8 @@ class Rope:
 
     @classmethod
     def read(cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str]) -> Rope:
-        """Settings stand in `rope_parameters` or `rope_scaling`, the older ones at the top level; or once per kind of layer."""
+        """Settings stand in `rope_parameters` or `rope_scaling`, the older ones at the top level; or once per kind of
+        layer."""
         place, found = keys.find("rope_parameters")
         if found is None:
             place, found = keys.find("rope_scaling")
@@ -54,7 +56,9 @@ class Rope:
             raise wrong(place, "it must be an object")
         per_layer_type = [chosen[name] for name in sorted(set(layer_types)) if isinstance(chosen.get(name), dict)]
         if len(per_layer_type) > 1 and per_layer_type[0] != per_layer_type[1]:
-            raise wrong(place, "full and sliding layers rotate differently, the GGUF dialect of DFlash has one rotation")
+            raise wrong(
+                place, "full and sliding layers rotate differently, the GGUF dialect of DFlash has one rotation"
+            )
         if per_layer_type:
             chosen = per_layer_type[0]
         keys = keys.inside(place, chosen)
@@ -66,7 +70,9 @@ class Rope:
             raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
         n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
         if not 2 <= n_dims <= head_dim or n_dims % 2:
-            raise wrong(keys.find("partial_rotary_factor")[0], f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs")
+            raise wrong(
+                keys.find("partial_rotary_factor")[0], f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs"
+            )
         theta = keys.number("rope_theta", 10000.0)  # Qwen3Config's default
         if kind == "default":
             return cls(kind, theta, n_dims)

@@ -1,8 +1,8 @@
 """One safetensors file: a strict header, tensors read by rows.
 
-The `safetensors` package hands bf16 to torch only and a tensor to numpy only as a whole; this reader needs neither torch nor
-memory for more than the rows asked for. It is as strict as the format's own Rust implementation, and every way in which a file
-can be bad has its own message (tests/convert/test_safetensors_file.py has one test for each).
+The `safetensors` package hands bf16 to torch only and a tensor to numpy only as a whole; this reader needs neither
+torch nor memory for more than the rows asked for. It is as strict as the format's own Rust implementation, and every
+way in which a file can be bad has its own message (tests/convert/test_safetensors_file.py has one test for each).
 Source: the format description in the safetensors repository's README.
 """
 
@@ -65,7 +65,9 @@ class StoredTensor:
         except OSError as error:
             raise ConvertError(f"cannot read {self.path.name}: {error.strerror}", field=self.name) from error
         if raw.size != count:
-            raise ConvertError(f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the shard again")
+            raise ConvertError(
+                f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the shard again"
+            )
         if self.dtype == "BF16":
             raw = (raw.astype(np.uint32) << 16).view(np.float32)
         elif self.dtype == "F16":
@@ -80,7 +82,9 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
     """
 
     def bad(what: str, field: str = path.name) -> ConvertError:
-        return ConvertError(f"{path.name} is not a valid safetensors file: {what}", field=field, hint="download the file again")
+        return ConvertError(
+            f"{path.name} is not a valid safetensors file: {what}", field=field, hint="download the file again"
+        )
 
     try:
         with path.open("rb") as file:

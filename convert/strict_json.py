@@ -15,7 +15,8 @@ class DuplicateKeyError(Exception):
 
 
 def strict_json(raw: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError for anything that is not JSON in UTF-8, DuplicateKeyError for a key listed twice."""
+    """The value of a JSON text. Raises ValueError for anything that is not JSON in UTF-8, DuplicateKeyError for a key
+    listed twice."""
     try:
         value = json.loads(raw, object_pairs_hook=_unique_keys)
         json.dumps(value, ensure_ascii=False).encode()  # Python lets escaped halves of surrogate pairs pass

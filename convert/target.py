@@ -18,8 +18,8 @@ _INTEGERS = {GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.UINT64, GG
 
 @dataclass(frozen=True)
 class Target:
-    """`n_layer` counts the layers that can be tapped, appended prediction (MTP) layers left out. `tokenizer` holds every
-    `tokenizer.*` key as the file has it."""
+    """`n_layer` counts the layers that can be tapped, appended prediction (MTP) layers left out. `tokenizer` holds
+    every `tokenizer.*` key as the file has it."""
 
     path: Path
     arch: str
@@ -40,9 +40,13 @@ class Target:
             if value is None and default is not None:
                 return default
             if value is None:
-                raise ModelError(f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE)
+                raise ModelError(
+                    f"{path.name} is not a text model: it lacks the key {key!r}", field=key, hint=_WHAT_WE_TAKE
+                )
             if value.type not in _INTEGERS or value.data < 0:
-                raise ModelError(f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again")
+                raise ModelError(
+                    f"{path.name}: the key {key!r} is not a size", field=key, hint="download the file again"
+                )
             return int(value.data)
 
         def text(key: str, default: str | None = None) -> str:
@@ -50,11 +54,15 @@ class Target:
             if value is None and default is not None:
                 return default
             if value is None or value.type != GGUFValueType.STRING:
-                raise ModelError(f"{path.name} is not a text model: it lacks the string {key!r}", field=key, hint=_WHAT_WE_TAKE)
+                raise ModelError(
+                    f"{path.name} is not a text model: it lacks the string {key!r}", field=key, hint=_WHAT_WE_TAKE
+                )
             return bytes(value.data).decode(errors="replace")
 
         if integer("split.no", 0) != 0:
-            raise ModelError(f"{path.name} is not the first part of a split model", field="split.no", hint="give the -00001-of- file")
+            raise ModelError(
+                f"{path.name} is not the first part of a split model", field="split.no", hint="give the -00001-of- file"
+            )
         arch = text("general.architecture")
         if text("general.type", "model") != "model" or arch in _NOT_TARGETS:
             raise ModelError(f"{path.name} ({arch}) is not a target", field="general.architecture", hint=_WHAT_WE_TAKE)

@@ -36,10 +36,13 @@ class OutputTensor:
         return math.prod(self.shape) // block * block_bytes
 
 
-def write_gguf(path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Callable[[str, int], None]) -> None:
+def write_gguf(
+    path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Callable[[str, int], None]
+) -> None:
     """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk.
 
-    A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in memory.
+    A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in
+    memory.
     """
     with _complete_or_absent(path) as file:
         file.write(b"GGUF" + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))

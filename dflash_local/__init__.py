@@ -1,8 +1,8 @@
 """dflash-local: DFlash speculative decoding for llama.cpp on one's own machine.
 
-    from dflash_local import Engine
-    with Engine("target.gguf", "drafter.gguf") as engine:
-        print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
+from dflash_local import Engine
+with Engine("target.gguf", "drafter.gguf") as engine:
+    print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
 """
 
 from __future__ import annotations

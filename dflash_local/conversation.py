@@ -23,7 +23,8 @@ CHAT_FIELDS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A rendered conversation: the prompt, stop strings and sampling fields its format needs, and the answer's parser (JSON)."""
+    """A rendered conversation: the prompt, stop strings and sampling fields its format needs, and the answer's parser
+    (JSON)."""
 
     prompt: str
     stops: tuple[str, ...]
@@ -38,7 +39,8 @@ class ChatPrompt:
 
 @dataclass(slots=True)
 class ChatCompletion:
-    """A finished chat answer: `message` as OpenAI shapes it ("role", "content", "reasoning_content"?, "tool_calls"?)."""
+    """A finished chat answer: `message` as OpenAI shapes it ("role", "content", "reasoning_content"?,
+    "tool_calls"?)."""
 
     message: dict[str, Any]
     finish_reason: str

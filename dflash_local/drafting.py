@@ -12,7 +12,9 @@ Draft = Literal["off", "chain", "tree"]
 Accept = Literal["match", "block"]
 
 
-def request_drafting(budget: Budget = "auto", draft: Draft | None = None, accept: Accept | None = None, draft_n_max: int = 0) -> Drafting:
+def request_drafting(
+    budget: Budget = "auto", draft: Draft | None = None, accept: Accept | None = None, draft_n_max: int = 0
+) -> Drafting:
     """A request's share of dflash_request; "auto", None and 0 mean the engine's settings.
 
     Raises:
@@ -31,7 +33,9 @@ def budget_nodes(budget: Budget) -> int:
     if budget == "auto":
         return 0
     if isinstance(budget, bool) or not isinstance(budget, int) or not 1 <= budget <= MAX_NODES:
-        raise RequestError(f'budget must be "auto" or an integer from 1 to {MAX_NODES}, got {budget!r:.80}', param="budget")
+        raise RequestError(
+            f'budget must be "auto" or an integer from 1 to {MAX_NODES}, got {budget!r:.80}', param="budget"
+        )
     return budget
 
 
@@ -48,7 +52,9 @@ def accept_rule(accept: Accept) -> int:
 def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
     """dflash_request.draft_n_max: 0 is what the drafter's block holds, or the engine's setting."""
     if isinstance(draft_n_max, bool) or not isinstance(draft_n_max, int) or not 0 <= draft_n_max < MAX_NODES:
-        raise RequestError(f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param)
+        raise RequestError(
+            f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param
+        )
     return draft_n_max
 
 

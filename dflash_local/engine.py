@@ -12,9 +12,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from dflash_local.conversation import (
+    CHAT_FIELDS,
+    ChatAnswer,
+    ChatCompletion,
+    ChatDelta,
+    ChatPrompt,
+    chat_body,
+    stream_deltas,
+)
 from dflash_local.diagnose import costs, tuning
-from dflash_local.conversation import CHAT_FIELDS, ChatAnswer, ChatCompletion, ChatDelta, ChatPrompt, chat_body, stream_deltas
-from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens, request_drafting
+from dflash_local.drafting import (
+    Accept,
+    Budget,
+    Draft,
+    accept_rule,
+    budget_nodes,
+    draft_mode,
+    draft_tokens,
+    request_drafting,
+)
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf
@@ -45,8 +62,9 @@ class Score:
 class DraftProbe:
     """One drafter pass in the open, float32 but for `ids` (int32).
 
-    hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k] candidates;
-    scores [n_block, k] log-probabilities (DFlash) or [n_block, k, k] pair scores, predecessor first (DFlash 2).
+    hidden [n_block, n_embd] after the final norm; logits [n_block, n_vocab] after scale and soft-cap; ids [n_block, k]
+    candidates; scores [n_block, k] log-probabilities (DFlash) or [n_block, k, k] pair scores, predecessor first (DFlash
+    2).
     """
 
     hidden: np.ndarray
@@ -74,22 +92,27 @@ class Engine:
         draft_n_max: most draft tokens on a path; 0: what the drafter's block holds.
         budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
         draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
-        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block" is block
+        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block"
+        is block
             verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other text.
         lookup: let what followed earlier occurrences of the last tokens join the draft.
         kv_unified: one KV stream for all slots; False: one each.
-        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other slots do, so that
-            drafted text is plain text without an exception (a CPU and types with row-invariant kernels, docs/kernels.md). None: where it
-            costs nothing; `info["not_bit_exact"]` says why they are not, empty: they are. True: refuse to run where they are not, and
-            give sliding windows a full-size cache (swa_full). False: promise nothing.
-        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure every time.
+        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other
+        slots do, so that
+            drafted text is plain text without an exception (a CPU and types with row-invariant kernels,
+            docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not, empty: they
+            are. True: refuse to run where they are not, and give sliding windows a full-size cache (swa_full). False:
+            promise nothing.
+        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure
+        every time.
         chat_template: Jinja source instead of the target's own template.
         max_queue: requests that may wait for a slot.
         progress: called with 0..1 while loading; returning False cancels.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
-        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the two headers tell is
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the two headers
+        tell is
             told before anything is loaded.
         RequestError: an argument is out of range.
     """
@@ -136,7 +159,9 @@ class Engine:
         cost_arguments = {name: value for name, value in locals().items() if name in costs.ARGUMENTS}
         flash_modes = {"auto": -1, "off": 0, "on": 1}
         if flash_attn not in flash_modes:
-            raise RequestError(f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn")
+            raise RequestError(
+                f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn"
+            )
         for name, value, low in (
             ("n_ctx", n_ctx, 0), ("n_slots", n_slots, 1), ("n_batch", n_batch, 1), ("n_ubatch", n_ubatch, 1), ("draft_ctx", draft_ctx, 0),
         ):  # fmt: skip
@@ -207,7 +232,9 @@ class Engine:
         engine._attach(lambda: native, int(native.info()["n_slots"]), chat_template=chat_template, max_queue=max_queue)
         return engine
 
-    def _attach(self, create: Callable[[], NativeEngine], n_slots: int, *, chat_template: str | None, max_queue: int) -> None:
+    def _attach(
+        self, create: Callable[[], NativeEngine], n_slots: int, *, chat_template: str | None, max_queue: int
+    ) -> None:
         self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
         self._native = self._scheduler.native
         self._chat_template = chat_template
@@ -236,7 +263,8 @@ class Engine:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` that were set (tuning.Table)."""
+        """Target, drafter, context and memory (dflash_engine_info), and the `tuned_rows` that were set
+        (tuning.Table)."""
         return self._info
 
     @property
@@ -293,7 +321,8 @@ class Engine:
     # ---- text ----
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids; `add_special` adds BOS/EOS as the model wants, `parse_special` reads control tokens in the text."""
+        """Token ids; `add_special` adds BOS/EOS as the model wants, `parse_special` reads control tokens in the
+        text."""
         self._raise_if_closed()
         return self._native.tokenize(text, add_special, parse_special)
 
@@ -354,20 +383,33 @@ class Engine:
         if accept == "block" and kind != "dflash2":
             raise _no_block("this one is a DFlash drafter" if kind else "there is none")
         request = GenerationRequest(
-            tokens, sampling or SamplingParams(), min(max_tokens, _INT32_MAX), stops, drafting, cache_prompt, special, trace
+            tokens,
+            sampling or SamplingParams(),
+            min(max_tokens, _INT32_MAX),
+            stops,
+            drafting,
+            cache_prompt,
+            special,
+            trace,
         )
         self._native.check(tokens, request.max_tokens, request.sampling.to_json(), drafting, cache_prompt)
         return self._scheduler.submit(request)
 
-    def generate(self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any) -> Completion:
+    def generate(
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
+    ) -> Completion:
         """The continuation of `prompt`. Options are those of `submit` and every field of SamplingParams."""
         return self._start(prompt, sampling, options).result()
 
-    def stream(self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any) -> Iterator[Chunk]:
+    def stream(
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
+    ) -> Iterator[Chunk]:
         """`generate`, chunk by chunk; closing the iterator cancels the request."""
         return _until_closed(self._start(prompt, sampling, options))
 
-    def _start(self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]) -> Generation:
+    def _start(
+        self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]
+    ) -> Generation:
         fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
         return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **options)
@@ -376,21 +418,37 @@ class Engine:
 
     @overload
     def chat(
-        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: Literal[False] = False, **options: Any
+        self,
+        messages: list[dict[str, Any]],
+        sampling: SamplingParams | None = None,
+        *,
+        stream: Literal[False] = False,
+        **options: Any,
     ) -> ChatCompletion: ...
 
     @overload
     def chat(
-        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: Literal[True], **options: Any
+        self,
+        messages: list[dict[str, Any]],
+        sampling: SamplingParams | None = None,
+        *,
+        stream: Literal[True],
+        **options: Any,
     ) -> Iterator[ChatDelta]: ...
 
     def chat(
-        self, messages: list[dict[str, Any]], sampling: SamplingParams | None = None, *, stream: bool = False, **options: Any
+        self,
+        messages: list[dict[str, Any]],
+        sampling: SamplingParams | None = None,
+        *,
+        stream: bool = False,
+        **options: Any,
     ) -> ChatCompletion | Iterator[ChatDelta]:
         """Answer a conversation in OpenAI's shape.
 
         Options are OpenAI's `tools`, `tool_choice`, `parallel_tool_calls` and `response_format`, llama-server's
-        `chat_template_kwargs`, `reasoning_format` and `enable_thinking`, those of `submit`, and every field of SamplingParams.
+        `chat_template_kwargs`, `reasoning_format` and `enable_thinking`, those of `submit`, and every field of
+        SamplingParams.
         """
         body = {name: options.pop(name) for name in CHAT_FIELDS & options.keys()}
         fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
@@ -425,7 +483,8 @@ class Engine:
     # ---- proof ----
 
     def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
-        """Teacher-forced check of tokens[start:] in passes of `width` rows, without a drafter; waits for an idle slot."""
+        """Teacher-forced check of tokens[start:] in passes of `width` rows, without a drafter; waits for an idle
+        slot."""
         ids = self._token_array(tokens, "tokens")
         if not 1 <= start <= len(ids):
             raise RequestError(f"start must be between 1 and {len(ids)}, got {start}", param="start")
@@ -444,10 +503,13 @@ class Engine:
             "ids": (n_block, k),
             "scores": (n_block, k, k) if drafter["kind"] == "dflash2" else (n_block, k),
         }
-        return self._scheduler.call_on_slot(lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))).result()
+        return self._scheduler.call_on_slot(
+            lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))
+        ).result()
 
     def tree_pass(self, trees: Sequence[TreeRows]) -> list[np.ndarray | None]:
-        """One target pass over trees of idle slots (TreeRows names them), then the commit of their paths: logits [n_nodes, n_vocab] each.
+        """One target pass over trees of idle slots (TreeRows names them), then the commit of their paths: logits
+        [n_nodes, n_vocab] each.
 
         The slots keep their caches from call to call, so nothing else may run meanwhile; end with `slot_clear`.
 
@@ -479,13 +541,17 @@ class Engine:
             raise RequestError(f"{param} must be token ids", param=param) from None
         if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
             worst = min(ids) if min(ids) < 0 else max(ids)
-            raise RequestError(f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param)
+            raise RequestError(
+                f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
+            )
         return ids
 
 
 def _no_block(why: str) -> RequestError:
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
-    return RequestError(f"accept=block needs a DFlash 2 drafter, and {why}", param="accept", hint="leave accept at match")
+    return RequestError(
+        f"accept=block needs a DFlash 2 drafter, and {why}", param="accept", hint="leave accept at match"
+    )
 
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:

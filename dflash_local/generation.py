@@ -20,9 +20,11 @@ Waiter = threading.Event | asyncio.Future[None]
 
 @dataclass(slots=True)
 class Chunk:
-    """What one target pass added. `text` may lag behind `tokens`: unfinished characters and possible stop strings are held.
+    """What one target pass added. `text` may lag behind `tokens`: unfinished characters and possible stop strings are
+    held.
 
-    `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be drafted.
+    `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
+    drafted.
     """
 
     text: str
@@ -33,8 +35,9 @@ class Chunk:
 class Step(NamedTuple):
     """One target pass after the prompt's, as it went for one answer: what the controller chose and what came of it.
 
-    A pass without a draft has one node, the anchor. `n_denoised` is the block length of the drafter pass that the tree grew from
-    (0: there was none), `reason` why the controller chose so (docs/budget.md). Milliseconds; the passes served all slots.
+    A pass without a draft has one node, the anchor. `n_denoised` is the block length of the drafter pass that the tree
+    grew from (0: there was none), `reason` why the controller chose so (docs/budget.md). Milliseconds; the passes
+    served all slots.
     """
 
     n_tokens: int
@@ -72,7 +75,9 @@ class Timings:
     reason: str = ""  # of the last pass
 
     @classmethod
-    def of(cls, stats: SlotStats, n_tokens: int, *, depth_sum: int, n_drafter_passes: int, denoised_sum: int, reason: str) -> Timings:
+    def of(
+        cls, stats: SlotStats, n_tokens: int, *, depth_sum: int, n_drafter_passes: int, denoised_sum: int, reason: str
+    ) -> Timings:
         """From the native counters and what the steps told; `n_tokens` excludes what a stop string cut off."""
         return cls(
             cache_n=stats.n_cached,
@@ -120,7 +125,8 @@ class Timings:
 
     @property
     def nodes_mean(self) -> float | None:
-        """Nodes per target pass after the prompt's, the anchor counted: 1 is plain decoding. None if there was no such pass."""
+        """Nodes per target pass after the prompt's, the anchor counted: 1 is plain decoding. None if there was no such
+        pass."""
         return 1 + self.draft_n / self.n_passes if self.n_passes else None
 
     @property
@@ -200,8 +206,8 @@ class GenerationRequest:
 class Generation:
     """The handle of one request: iterate over its chunks (`for` or `async for`), or wait for `result()`.
 
-    One consumer at a time. Who waits only for the result is not woken before it is there. Iteration starts with the first
-    chunk whenever it begins, and raises what made the request fail.
+    One consumer at a time. Who waits only for the result is not woken before it is there. Iteration starts with the
+    first chunk whenever it begins, and raises what made the request fail.
     """
 
     def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None]) -> None:
@@ -210,7 +216,8 @@ class Generation:
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self._outcome: Completion | DFlashError | None = None
-        # A consumer sets its waiter and then looks once more; the engine appends and then takes the waiter. Either sees the other.
+        # A consumer sets its waiter and then looks once more; the engine appends and then takes the waiter. Either sees
+        # the other.
         self._waiter: Waiter | None = None
         self._wakes_per_chunk = False
 

@@ -209,10 +209,11 @@ class Drafting(NamedTuple):
 
 
 class StepUpdate(NamedTuple):
-    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last pass.
+    """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last
+    pass.
 
-    The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised` tokens (0: no
-    drafter pass). `reason` is the controller's, one of a few fixed strings.
+    The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
+    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings.
     """
 
     slot: int
@@ -232,7 +233,8 @@ class StepUpdate(NamedTuple):
 class TreeRows(NamedTuple):
     """Rows of a tree for an idle slot, on top of what its cache holds, and what to keep of them.
 
-    `parents[i]` is a smaller index than i, -1 for row 0. `path`: the rows to commit afterwards, row 0 first; empty forgets them all.
+    `parents[i]` is a smaller index than i, -1 for row 0. `path`: the rows to commit afterwards, row 0 first; empty
+    forgets them all.
     """
 
     slot: int
@@ -278,11 +280,31 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_chat_message": (c_void_p, [c_void_p]),
     "dflash_score": (
         c_int,
-        [c_void_p, c_int32, POINTER(c_int32), c_int32, c_int32, c_int32, POINTER(c_int32), POINTER(c_float), POINTER(c_float)],
+        [
+            c_void_p,
+            c_int32,
+            POINTER(c_int32),
+            c_int32,
+            c_int32,
+            c_int32,
+            POINTER(c_int32),
+            POINTER(c_float),
+            POINTER(c_float),
+        ],
     ),
     "dflash_draft_probe": (
         c_int,
-        [c_void_p, c_int32, POINTER(c_int32), c_int32, c_int32, POINTER(c_float), POINTER(c_float), POINTER(c_int32), POINTER(c_float)],
+        [
+            c_void_p,
+            c_int32,
+            POINTER(c_int32),
+            c_int32,
+            c_int32,
+            POINTER(c_float),
+            POINTER(c_float),
+            POINTER(c_int32),
+            POINTER(c_float),
+        ],
     ),
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
@@ -293,14 +315,17 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def library_path() -> Path:
-    """Where libdflash is: `DFLASH_LIBRARY`, or beside libllama in the installed llama-cpp-python, which is not imported.
+    """Where libdflash is: `DFLASH_LIBRARY`, or beside libllama in the installed llama-cpp-python, which is not
+    imported.
 
     Raises:
         NativeLibraryError: llama-cpp-python is missing, or is a stock build.
     """
     if override := os.environ.get("DFLASH_LIBRARY"):
         if not Path(override).is_file():
-            raise NativeLibraryError(f"DFLASH_LIBRARY names no file: {override}", hint="unset it, or point it at libdflash")
+            raise NativeLibraryError(
+                f"DFLASH_LIBRARY names no file: {override}", hint="unset it, or point it at libdflash"
+            )
         return Path(override)
     name = {"win32": "dflash.dll", "darwin": "libdflash.dylib"}.get(sys.platform, "libdflash.so")
     spec = find_spec("llama_cpp")
@@ -381,10 +406,11 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
-    """From how many rows on the matrix kernel of `device` serves `weights` (a quantized type), 0: there is nothing to choose.
+    """From how many rows on the matrix kernel of `device` serves `weights` (a quantized type), 0: there is nothing to
+    choose.
 
-    Sets the count first if `rows` > 0 (what is more than the vector kernel can serve becomes one more than that), for the whole process;
-    0 gives the choice back to the device.
+    Sets the count first if `rows` > 0 (what is more than the vector kernel can serve becomes one more than that), for
+    the whole process; 0 gives the choice back to the device.
     """
     lib = load()
     count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))
@@ -419,7 +445,9 @@ def _utf8(text: str, param: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise RequestError(f"{param} is not valid Unicode: lone surrogate at character {error.start}", param=param) from None
+        raise RequestError(
+            f"{param} is not valid Unicode: lone surrogate at character {error.start}", param=param
+        ) from None
 
 
 def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
@@ -433,7 +461,9 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
         case Status.ERROR_PAIR:
             return PairError(message)
         case Status.ERROR_MEMORY:
-            return ComputeError(message, hint="a smaller context (-c), fewer slots (-np) or fewer GPU layers (-ngl) need less")
+            return ComputeError(
+                message, hint="a smaller context (-c), fewer slots (-np) or fewer GPU layers (-ngl) need less"
+            )
         case Status.ERROR_COMPUTE:
             return ComputeError(message)
     return DFlashError(message)
@@ -500,7 +530,9 @@ class NativeEngine:
 
     # -- requests --
 
-    def _request(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> Request:
+    def _request(
+        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> Request:
         request = Request()
         self._lib.dflash_request_default(byref(request))
         request.tokens = (c_int32 * len(tokens))(*tokens)
@@ -510,12 +542,16 @@ class NativeEngine:
         request.cache_prompt = cache_prompt
         return request
 
-    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
+    def check(
+        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
         """Raise what `submit` would raise. Thread-safe."""
         request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
         _check(self._lib, self._lib.dflash_request_check(self._handle, byref(request)))
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
+    def submit(
+        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
         """Start a request on an idle slot."""
         request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
         _check(self._lib, self._lib.dflash_submit(self._handle, slot, byref(request)))
@@ -578,7 +614,9 @@ class NativeEngine:
         capacity = len(data) + 8
         while True:
             tokens = (c_int32 * capacity)()
-            count = self._lib.dflash_tokenize(self._handle, data, len(data), add_special, parse_special, tokens, capacity)
+            count = self._lib.dflash_tokenize(
+                self._handle, data, len(data), add_special, parse_special, tokens, capacity
+            )
             _check(self._lib, count)
             if count <= capacity:
                 return tokens[:count]
@@ -608,8 +646,11 @@ class NativeEngine:
 
     # -- proof --
 
-    def score(self, slot: int, tokens: Sequence[int], start: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Teacher-forced ranks of tokens[start:]: (best id, best logit, the token's own logit), each [len(tokens) - start]."""
+    def score(
+        self, slot: int, tokens: Sequence[int], start: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Teacher-forced ranks of tokens[start:]: (best id, best logit, the token's own logit), each [len(tokens) -
+        start]."""
         import numpy as np
 
         count = max(len(tokens) - start, 0)
@@ -623,13 +664,18 @@ class NativeEngine:
         )  # fmt: skip
         return best_id, best_logit, logit
 
-    def draft_probe(self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-        """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their shapes."""
+    def draft_probe(
+        self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, np.ndarray]:
+        """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their
+        shapes."""
         import numpy as np
 
         outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
         ids = outputs.get("ids")
-        hidden, logits, scores = (None if name not in outputs else _float(outputs[name]) for name in ("hidden", "logits", "scores"))
+        hidden, logits, scores = (
+            None if name not in outputs else _float(outputs[name]) for name in ("hidden", "logits", "scores")
+        )
         _check(
             self._lib,
             self._lib.dflash_draft_probe(
@@ -640,7 +686,8 @@ class NativeEngine:
         return outputs
 
     def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
-        """One target pass over trees of idle slots, then the commit of their paths: each tree's logits [n_nodes, n_vocab] or None.
+        """One target pass over trees of idle slots, then the commit of their paths: each tree's logits [n_nodes,
+        n_vocab] or None.
 
         Raises RequestError where the target refuses trees; the message says why.
         """
@@ -650,9 +697,13 @@ class NativeEngine:
         rows = (NativeTreeRows * len(trees))()
         for row, tree, out in zip(rows, trees, logits, strict=True):
             if len(tree.parents) != len(tree.tokens):
-                raise RequestError(f"a tree of {len(tree.tokens)} tokens has {len(tree.parents)} parents", param="parents")
+                raise RequestError(
+                    f"a tree of {len(tree.tokens)} tokens has {len(tree.parents)} parents", param="parents"
+                )
             row.slot, row.n_nodes, row.n_path = tree.slot, len(tree.tokens), len(tree.path)
-            row.tokens, row.parents, row.path = ((c_int32 * len(values))(*values) for values in (tree.tokens, tree.parents, tree.path))
+            row.tokens, row.parents, row.path = (
+                (c_int32 * len(values))(*values) for values in (tree.tokens, tree.parents, tree.path)
+            )
             if out is not None:
                 row.logits = _float(out)
         _check(self._lib, self._lib.dflash_tree_pass(self._handle, rows, len(trees)))

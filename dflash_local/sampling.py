@@ -28,9 +28,9 @@ def _integer(default: int, low: int = -_INT32_MAX, high: int = _INT32_MAX) -> An
 class SamplingParams:
     """One request's sampler chain. `temperature=0` is greedy; everything else follows llama-server's documentation.
 
-    Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target samples
-    it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a bad flag is
-    told before a model loads; all else by libdflash when a request is submitted.
+    Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target
+    samples it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a
+    bad flag is told before a model loads; all else by libdflash when a request is submitted.
 
     Raises:
         RequestError: a number is out of range; `param` names the field.

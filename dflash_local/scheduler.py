@@ -21,8 +21,9 @@ from dflash_local.text import Pieces, TextStream
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle longest is,
-# so that two characters in common do not cost another conversation its cache. llama-server's --slot-prompt-similarity.
+# A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle
+# longest is, so that two characters in common do not cost another conversation its cache. llama-server's
+# --slot-prompt-similarity.
 MIN_PREFIX_SHARE = 0.1
 
 
@@ -113,13 +114,15 @@ class _Running:
 
 
 class Scheduler:
-    """Runs requests on the slots of a native engine, first come first served, each on the idle slot that fits its prompt best.
+    """Runs requests on the slots of a native engine, first come first served, each on the idle slot that fits its
+    prompt best.
 
-    Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes commands
-    between two steps. If it dies, everyone who waits gets an EngineDeadError.
+    Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes
+    commands between two steps. If it dies, everyone who waits gets an EngineDeadError.
 
     `create` runs on the engine thread too: OpenMP keeps a team of threads for every thread that ever computed, and with
-    more of them than cores its barriers stop spinning, which makes a step half as fast again. What it raises comes out here.
+    more of them than cores its barriers stop spinning, which makes a step half as fast again. What it raises comes out
+    here.
     """
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
@@ -141,7 +144,9 @@ class Scheduler:
         self._thread = threading.Thread(target=self._run, args=(create, created), name="dflash-engine", daemon=True)
         self._thread.start()
         self._native = native = created.result()
-        self._pieces: dict[bool | frozenset[int], Pieces] = {special: Pieces(native, special) for special in (False, True)}
+        self._pieces: dict[bool | frozenset[int], Pieces] = {
+            special: Pieces(native, special) for special in (False, True)
+        }
 
     # ---- any thread ----
 
@@ -156,7 +161,9 @@ class Scheduler:
         with self._lock:
             self._raise_if_ended()
             if self._n_pending >= self._n_slots + self._max_queue:
-                raise QueueFullError("too many requests are waiting", retry_after=self._retry_after(), hint="try again later")
+                raise QueueFullError(
+                    "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
+                )
             self._pending.add(generation)
             self._n_pending += 1
             self._commands.put(lambda: self._waiting.append(generation))
@@ -280,7 +287,12 @@ class Scheduler:
         slot = self._choose_slot(request.prompt)
         try:
             self._native.submit(
-                slot, request.prompt, request.max_tokens, request.sampling.to_json(), request.drafting, request.cache_prompt
+                slot,
+                request.prompt,
+                request.max_tokens,
+                request.sampling.to_json(),
+                request.drafting,
+                request.cache_prompt,
             )
         except DFlashError as error:
             self._release(generation)

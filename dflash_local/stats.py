@@ -86,7 +86,11 @@ class EngineStats:
     def phase_shares(self) -> dict[str, float]:
         """Each phase's share of the time; empty unless all phases are known, since a share of a part would mislead."""
         total = sum(self.phase_ms.values())
-        return {phase: ms / total for phase, ms in self.phase_ms.items()} if len(self.phase_ms) == len(PHASES) and total > 0 else {}
+        return (
+            {phase: ms / total for phase, ms in self.phase_ms.items()}
+            if len(self.phase_ms) == len(PHASES) and total > 0
+            else {}
+        )
 
     def reuse(self) -> dict[str, float]:
         """Share of passes whose compute graph was there already, by model."""

@@ -9,7 +9,8 @@ from dflash_local.native import NativeEngine
 
 
 class Pieces(dict[int, bytes]):
-    """The bytes of each token, fetched once. Control tokens are empty unless `special` is true, or a set that has them."""
+    """The bytes of each token, fetched once. Control tokens are empty unless `special` is true, or a set that has
+    them."""
 
     def __init__(self, native: NativeEngine, special: bool | frozenset[int]) -> None:
         super().__init__()

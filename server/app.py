@@ -61,7 +61,9 @@ def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:
         yield
         await service.close()
 
-    app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
     app.state.service = service
     if settings.api_keys:
         app.add_middleware(KeyCheck, keys=settings.api_keys)
@@ -82,7 +84,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-        return error_response(HTTPError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", type=kind))
+        return error_response(
+            HTTPError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", type=kind)
+        )
 
     app.add_exception_handler(DFlashError, on_error)
     app.add_exception_handler(HTTPException, on_http)
@@ -95,7 +99,9 @@ def _add_error_handlers(app: FastAPI) -> None:
 def _add_generation(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
-    async def respond(request: Request, ask: Ask, reply: Reply, generations: list[Generation], n_prompts: int) -> Response:
+    async def respond(
+        request: Request, ask: Ask, reply: Reply, generations: list[Generation], n_prompts: int
+    ) -> Response:
         if ask.stream:
             return EventStream(reply, generations, n_prompts, include_usage=ask.include_usage)
         async with cancelled_on_disconnect(request.receive, generations):
@@ -124,7 +130,9 @@ def _add_generation(app: FastAPI, service: Service) -> None:
 
             def start() -> list[Generation]:
                 tokens = [engine.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-                return _submit_all(ask, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **ask.options))
+                return _submit_all(
+                    ask, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **ask.options)
+                )
 
             generations = await asyncio.to_thread(start)
             return await respond(request, ask, reply_type(ask.model or settings.alias), generations, len(prompts))
@@ -141,9 +149,13 @@ def _add_generation(app: FastAPI, service: Service) -> None:
 def _submit_all(ask: Ask, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]) -> list[Generation]:
     """All choices of all prompts, or none. Each choice has a seed of its own."""
     if ask.n * n_prompts > MAX_CHOICES:
-        raise RequestError(f"n times the number of prompts must be at most {MAX_CHOICES}, got {ask.n * n_prompts}", param="n")
+        raise RequestError(
+            f"n times the number of prompts must be at most {MAX_CHOICES}, got {ask.n * n_prompts}", param="n"
+        )
     seed = ask.sampling.seed
-    samplings = [ask.sampling if seed in (None, -1) else replace(ask.sampling, seed=seed + choice) for choice in range(ask.n)]
+    samplings = [
+        ask.sampling if seed in (None, -1) else replace(ask.sampling, seed=seed + choice) for choice in range(ask.n)
+    ]
     generations: list[Generation] = []
     try:
         for prompt in range(n_prompts):
@@ -219,7 +231,9 @@ def _add_facts(app: FastAPI, service: Service) -> None:
 
 def _sampling_dict(settings: Settings) -> dict[str, Any]:
     sampling = settings.defaults.sampling
-    return {name: getattr(sampling, name) for name in sampling.__dataclass_fields__} | {"max_tokens": settings.defaults.max_tokens}
+    return {name: getattr(sampling, name) for name in sampling.__dataclass_fields__} | {
+        "max_tokens": settings.defaults.max_tokens
+    }
 
 
 def _token_text(engine: Engine, name: str) -> str:
@@ -242,7 +256,9 @@ def _add_text(app: FastAPI, service: Service) -> None:
         engine = service.engine
         tokens = await asyncio.to_thread(engine.tokenize, text, add_special=special, parse_special=parse)
         if body.get("with_pieces"):
-            return JSON({"tokens": [{"id": token, "piece": engine.detokenize([token], special=True)} for token in tokens]})
+            return JSON(
+                {"tokens": [{"id": token, "piece": engine.detokenize([token], special=True)} for token in tokens]}
+            )
         return JSON({"tokens": tokens})
 
     async def detokenize(request: Request) -> Response:

@@ -84,7 +84,8 @@ class Defaults:
 
 
 def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False) -> Ask:
-    """Check everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has them."""
+    """Check everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has
+    them."""
     for name, why in UNSUPPORTED.items():
         if body.get(name) not in (None, False, 0, "", [], {}):
             raise RequestError(f"{name}: {why}", param=name)
@@ -108,7 +109,9 @@ def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False
         stream=_take(body, "stream", bool, False),
         include_usage=_take(_take(body, "stream_options", dict, {}), "include_usage", bool, False),
         n=n,
-        sampling=replace(defaults.sampling, **{name: body[name] for name in fields & body.keys() if body[name] is not None}),
+        sampling=replace(
+            defaults.sampling, **{name: body[name] for name in fields & body.keys() if body[name] is not None}
+        ),
         options={
             "max_tokens": max_tokens,
             "stop": _stops(body.get("stop")),
@@ -137,7 +140,9 @@ def parse_prompts(body: Mapping[str, Any]) -> list[str | list[int]]:
     """The prompts of a completion: a string, token ids, or a list of either."""
     for name in ("response_format", "tools"):
         if body.get(name) not in (None, [], {"type": "text"}):
-            raise RequestError(f"{name} needs a chat: use /v1/chat/completions, or json_schema or grammar here", param=name)
+            raise RequestError(
+                f"{name} needs a chat: use /v1/chat/completions, or json_schema or grammar here", param=name
+            )
     prompt = body.get("prompt")
     if isinstance(prompt, str) or _is_tokens(prompt):
         return [prompt]  # type: ignore[list-item]

@@ -8,8 +8,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.errors import RequestError
 from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
     from dflash_local.server.service import Settings
@@ -22,12 +22,21 @@ examples:
 Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/serving.md lists the endpoints.
 """
 
-# llama-server's flags that are right as they are, or have nothing to switch here: accepted, so that its command lines work.
+# llama-server's flags that are right as they are, or have nothing to switch here: accepted, so that its command lines
+# work.
 IGNORED_SWITCHES = (
     "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "--no-context-shift", "--no-mmproj",
     "--perf", "--no-perf", "--prefill-assistant", "--log-disable", "--offline",
 )  # fmt: skip
-IGNORED_OPTIONS = ("--threads-http", "--spec-type", "--cache-reuse", "-to", "--timeout", "-sps", "--slot-prompt-similarity")
+IGNORED_OPTIONS = (
+    "--threads-http",
+    "--spec-type",
+    "--cache-reuse",
+    "-to",
+    "--timeout",
+    "-sps",
+    "--slot-prompt-similarity",
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -43,23 +52,53 @@ def add_parser(subparsers: Any) -> None:
     add_engine_flags(parser)
 
     http = parser.add_argument_group("HTTP")
-    add_flag(http, "--host", env="LLAMA_ARG_HOST", default="127.0.0.1", metavar="HOST", help="address to listen on (default: 127.0.0.1)")
-    add_flag(http, "--port", env="LLAMA_ARG_PORT", type=count(), default=8080, metavar="N", help="port; 0 takes a free one (default: 8080)")
-    add_flag(http, "-a", "--alias", env="LLAMA_ARG_ALIAS", metavar="NAME", help="the model's name in the API (default: its file name)")
-    add_flag(http, "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]", help="keys that clients must show (default: none)")
-    add_flag(http, "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE", help="file with one key a line")
+    add_flag(
+        http,
+        "--host",
+        env="LLAMA_ARG_HOST",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to listen on (default: 127.0.0.1)",
+    )
+    add_flag(
+        http,
+        "--port",
+        env="LLAMA_ARG_PORT",
+        type=count(),
+        default=8080,
+        metavar="N",
+        help="port; 0 takes a free one (default: 8080)",
+    )
+    add_flag(
+        http,
+        "-a",
+        "--alias",
+        env="LLAMA_ARG_ALIAS",
+        metavar="NAME",
+        help="the model's name in the API (default: its file name)",
+    )
+    add_flag(
+        http, "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]", help="keys that clients must show (default: none)"
+    )
+    add_flag(
+        http, "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE", help="file with one key a line"
+    )
     add_flag(
         http, "--cors-origins", env="LLAMA_ARG_CORS_ORIGINS", default="*", metavar="LIST",
         help="comma-separated origins that browsers may call from (default: *)",
     )  # fmt: skip
     add_flag(http, "--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
     add_flag(http, "--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
-    http.add_argument("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
+    http.add_argument(
+        "--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)"
+    )
     http.add_argument(
         "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
         help="how long running requests may take to finish after SIGTERM (default: 60)",
     )  # fmt: skip
-    http.add_argument("--max-body", type=count(1), default=64, metavar="MIB", help="largest request body in MiB (default: 64)")
+    http.add_argument(
+        "--max-body", type=count(1), default=64, metavar="MIB", help="largest request body in MiB (default: 64)"
+    )
     http.add_argument("--no-webui", "--no-ui", dest="webui", action="store_false", help="no chat page at /")
     http.add_argument("--no-slots", dest="slots", action="store_false", help="no /slots endpoint")
 
@@ -146,7 +185,9 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise RequestError(f"--chat-template-kwargs is not valid JSON: {error}", param="--chat-template-kwargs") from None
+        raise RequestError(
+            f"--chat-template-kwargs is not valid JSON: {error}", param="--chat-template-kwargs"
+        ) from None
     if not isinstance(value, dict):
         raise RequestError("--chat-template-kwargs must be a JSON object", param="--chat-template-kwargs")
     return value

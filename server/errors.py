@@ -14,7 +14,9 @@ from dflash_local.errors import ContextLengthError, DFlashError, QueueFullError,
 class HTTPError(DFlashError):
     """A refusal that the HTTP layer itself makes."""
 
-    def __init__(self, status: int, message: str, *, type: str = "invalid_request_error", code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, type: str = "invalid_request_error", code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.type, self.code = status, type, code
 

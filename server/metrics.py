@@ -1,4 +1,5 @@
-"""Prometheus text: llama-server's metric names (`server-task.cpp`, `to_metrics`), and our own about what the controller chose."""
+"""Prometheus text: llama-server's metric names (`server-task.cpp`, `to_metrics`), and our own about what the controller
+chose."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ class Metrics:
             "n_busy_slots_per_decode": counters.busy_slot_steps / max(counters.steps, 1),
         }
         values["prompt_tokens_seconds"] = self._rate(values, "prompt_tokens_total", "prompt_seconds_total")
-        values["predicted_tokens_seconds"] = self._rate(values, "tokens_predicted_total", "tokens_predicted_seconds_total")
+        values["predicted_tokens_seconds"] = self._rate(
+            values, "tokens_predicted_total", "tokens_predicted_seconds_total"
+        )
         self._last = values
 
         lines = []
@@ -66,7 +69,10 @@ class Metrics:
                 lines += _header(name, kind, text) + [f"llamacpp:{name} {values[name]:.10g}"]
         if drafted := [depth for depth, passes in enumerate(counters.depth_drafted) if passes and depth]:
             lines += _header(PER_POSITION, "counter", "Accepted tokens per draft position")
-            lines += [f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}' for d in range(1, drafted[-1] + 1)]
+            lines += [
+                f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}'
+                for d in range(1, drafted[-1] + 1)
+            ]
         lines += choice_lines(stats or EngineStats())
         return "\n".join(lines) + "\n"
 
@@ -76,7 +82,8 @@ class Metrics:
 
 
 def choice_lines(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose and where the time went. What the library does not tell is left out: 0 would be a lie."""
+    """What the controller chose and where the time went. What the library does not tell is left out: 0 would be a
+    lie."""
     graphs = {
         f'model="{model}",outcome="{outcome}"': float(count)
         for model, counts in stats.graphs.items()
@@ -84,8 +91,16 @@ def choice_lines(stats: EngineStats) -> Iterator[str]:
     }
     seconds = {phase: ms / 1e3 for phase, ms in stats.phase_ms.items()}
     for name, text, samples in (
-        ("passes_by_nodes_total", "Target passes by the nodes of a slot's tree, the anchor counted", _by("nodes", stats.nodes)),
-        ("drafts_by_length_total", "Drafter passes by the length of the block that was denoised", _by("length", stats.lengths)),
+        (
+            "passes_by_nodes_total",
+            "Target passes by the nodes of a slot's tree, the anchor counted",
+            _by("nodes", stats.nodes),
+        ),
+        (
+            "drafts_by_length_total",
+            "Drafter passes by the length of the block that was denoised",
+            _by("length", stats.lengths),
+        ),
         ("choices_total", "Choices of the budget controller by their reason", _by("reason", stats.reasons)),
         ("lookup_tokens_total", "Draft tokens that prompt lookup alone proposed", _by("outcome", stats.lookup)),
         ("graphs_total", "Compute graphs of passes, reused or built anew", graphs),

@@ -32,8 +32,8 @@ LAST_WORDS = 3
 class Server(uvicorn.Server):
     """uvicorn with a drain that ends in proper errors, after which a signal that was obeyed does not kill the process.
 
-    A second signal ends the drain, also properly: uvicorn would tear all tasks down, with a traceback for each. A third one does not
-    wait for the running step either.
+    A second signal ends the drain, also properly: uvicorn would tear all tasks down, with a traceback for each. A third
+    one does not wait for the running step either.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, drain_timeout: float) -> None:
@@ -85,7 +85,8 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket, opened before the model loads: who would wait a minute to hear that the port is taken?"""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it a kept connection waits 40 ms per answer.
+    # asyncio turns Nagle's algorithm off only where the protocol is named; with it a kept connection waits 40 ms per
+    # answer.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":  # there it would let two servers share the port
@@ -98,8 +99,11 @@ def listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def make_server(app: FastAPI, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None) -> Server:
-    """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to finish."""
+def make_server(
+    app: FastAPI, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None
+) -> Server:
+    """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to
+    finish."""
     config = uvicorn.Config(
         app,
         access_log=False,
@@ -121,7 +125,8 @@ def serve(
     ssl_cert: str | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until a signal comes and what runs has finished. `on_ready` is called once signals are obeyed, before the first request.
+    """Serve until a signal comes and what runs has finished. `on_ready` is called once signals are obeyed, before the
+    first request.
 
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
@@ -129,7 +134,8 @@ def serve(
     server = make_server(app, drain_timeout=drain_timeout, ssl_key=ssl_key, ssl_cert=ssl_cert)
     # The engine thread comes back from a step every few milliseconds and must not wait its turn for five.
     sys.setswitchinterval(0.0005)
-    # Around the loop, not only inside of it, where uvicorn captures them: Ctrl-C while asyncio makes its loop would tear that in two.
+    # Around the loop, not only inside of it, where uvicorn captures them: Ctrl-C while asyncio makes its loop would
+    # tear that in two.
     with server.capture_signals():
         on_ready()
         asyncio.run(server.serve(sockets=[sock]))

@@ -81,7 +81,8 @@ class ChatReply(Reply):
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
         choices = [
-            {"index": index, "message": answer.message, "finish_reason": answer.finish_reason} for index, answer in enumerate(answers)
+            {"index": index, "message": answer.message, "finish_reason": answer.finish_reason}
+            for index, answer in enumerate(answers)
         ]
         return self._answer(choices, completions, n_prompts)
 

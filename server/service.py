@@ -41,7 +41,8 @@ class Settings:
 
 
 class Service:
-    """Loads the engine in the background while the socket already answers; `stop` ends the server, `failure` says why."""
+    """Loads the engine in the background while the socket already answers; `stop` ends the server, `failure` says
+    why."""
 
     def __init__(self, load: Loader, settings: Settings) -> None:
         self.settings = settings
@@ -74,7 +75,8 @@ class Service:
         return self._metrics
 
     async def stats(self) -> EngineStats:
-        """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is dead."""
+        """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is
+        dead."""
         try:
             future = asyncio.wrap_future(self.engine.stats_soon())
             self._stats = EngineStats.of(await asyncio.wait_for(future, STATS_PATIENCE))
@@ -85,11 +87,18 @@ class Service:
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status and body of /health."""
         if self._engine is None and self.failure is None:
-            return 503, {"error": {"message": LOADING.message, "type": LOADING.type, "param": None, "code": LOADING.code}} | {
-                "progress": round(self.progress, 3)
-            }
+            return 503, {
+                "error": {"message": LOADING.message, "type": LOADING.type, "param": None, "code": LOADING.code}
+            } | {"progress": round(self.progress, 3)}
         if self.failure is not None:
-            return 503, {"error": {"message": str(self.failure), "type": "unavailable_error", "param": None, "code": "engine_dead"}}
+            return 503, {
+                "error": {
+                    "message": str(self.failure),
+                    "type": "unavailable_error",
+                    "param": None,
+                    "code": "engine_dead",
+                }
+            }
         return 200, {"status": "ok"}
 
     def start(self) -> None:

@@ -14,15 +14,18 @@ from dflash_local.build.upstream import cache_dir
 ROOT = Path(__file__).resolve().parent.parent
 
 
-# Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for ever.
+# Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for
+# ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when OpenMP is loaded.
+# Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when
+# OpenMP is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder of the session's own, here and in every process that a test starts: no test may write into the user's.
+    """A cache folder of the session's own, here and in every process that a test starts: no test may write into the
+    user's.
 
     Except for upstream's own programs, which are compiled once for all sessions.
     """
@@ -47,7 +50,8 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The GGUFs that ship with the package: `target`, `dflash`, `dflash2`, `dflash-small`, `hybrid-target`, `hybrid-dflash`."""
+    """The GGUFs that ship with the package: `target`, `dflash`, `dflash2`, `dflash-small`, `hybrid-target`,
+    `hybrid-dflash`."""
     folder = ROOT / "dflash_local" / "demo"
     names = ("target", "dflash", "dflash2", "dflash-small", "hybrid-target", "hybrid-dflash")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}

@@ -1,6 +1,7 @@
 """FakeNative: an in-memory native engine for what a real one cannot be made to do on demand (timing, death, odd bytes).
 
-Its vocabulary: token t < 256 is the byte t; 256 is `<tool_call>`, a control token; 257 ends an answer. What it says is scripted.
+Its vocabulary: token t < 256 is the byte t; 256 is `<tool_call>`, a control token; 257 ends an answer. What it says is
+scripted.
 """
 
 from __future__ import annotations
@@ -74,7 +75,14 @@ class FakeNative(NativeEngine):
         return {
             "n_slots": len(self._slots),
             "n_ctx_slot": self._n_ctx_slot,
-            "target": {"n_vocab": N_VOCAB, "arch": "fake", "n_params": 1, "size": 1, "n_embd": 1, "n_ctx_train": self._n_ctx_slot},
+            "target": {
+                "n_vocab": N_VOCAB,
+                "arch": "fake",
+                "n_params": 1,
+                "size": 1,
+                "n_embd": 1,
+                "n_ctx_train": self._n_ctx_slot,
+            },
             "drafter": None,
             "chat_template": "fake",
             "memory": {},
@@ -94,17 +102,23 @@ class FakeNative(NativeEngine):
             "choices": {
                 "nodes": {name: count for name, count in (("5", drafted), ("1", plain)) if count},
                 "lengths": {"8": drafted} if drafted else {},
-                "reasons": {name: count for name, count in (("drafting pays", drafted), ("drafting is off", plain)) if count},
+                "reasons": {
+                    name: count for name, count in (("drafting pays", drafted), ("drafting is off", plain)) if count
+                },
             },
             "lookup": {"drafted": drafted, "accepted": 0},
             "cost_source": "measured",
         }
 
-    def check(self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
+    def check(
+        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
+    def submit(
+        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
         state = self._slots[slot]
         assert not state.running, "submit on a running slot"
         self.submitted.append({"slot": slot, "n_predict": n_predict, "sampling": sampling, "drafting": drafting})
@@ -161,7 +175,16 @@ class FakeNative(NativeEngine):
         if slot.plain:
             return StepUpdate(index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0)
         return StepUpdate(
-            index, state, tokens, n_accepted, n_drafted, n_depth=3, n_denoised=8, reason="drafting pays", draft_ms=0.5, verify_ms=1.0
+            index,
+            state,
+            tokens,
+            n_accepted,
+            n_drafted,
+            n_depth=3,
+            n_denoised=8,
+            reason="drafting pays",
+            draft_ms=0.5,
+            verify_ms=1.0,
         )
 
     def interrupt(self) -> None:

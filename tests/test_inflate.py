@@ -17,22 +17,24 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, ReaderTensor
 from gguf.quants import dequantize
 
 from benchmarks import inflate as command
-from dflash_local.inflate.inflate import inflate as inflate_module
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo import inflate as inflate_module
+from dflash_local.demo.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
 from dflash_local.errors import DFlashError, ModelError, PairError
-from dflash_local.inflate.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
 from tests.parity.f32 import engine_f32, widen
 
 Array = npt.NDArray[Any]
 TOKENS = [4, 300, 17, 950, 1200, 33, 77, 640, 5, 1698]
 ROOT = Path(__file__).parent.parent
-# Twice the head size, four q heads to one of k and v instead of two, and experts that hold the whole feed-forward or half of it.
+# Twice the head size, four q heads to one of k and v instead of two, and experts that hold the whole feed-forward or
+# half of it.
 NARROW = Shape(8, 512, 1024, 8, 4, 2048, 2)
 WIDE = Shape(7, 512, 1024, 12, 3, 2048, 3, 128)
-# Half again as many key heads with three value heads each instead of two, all heads twice the size, a group of layers between the real two.
+# Half again as many key heads with three value heads each instead of two, all heads twice the size, a group of layers
+# between the real two.
 HYBRID_SHAPE = Shape(12, 512, 1024, 6, 2, 2048, 3, 128, delta=DeltaNet(3, 9, 128))
 SMALL_SHAPES = {
     "narrow": NARROW,
@@ -136,7 +138,8 @@ def test_target_keeps_its_logits_and_padded_rows_never_win(inflated: Callable[..
 
 
 def test_routers_differ_from_token_to_token(inflated: Callable[..., Pair]) -> None:
-    """A router that always picks the same experts would cost less than a real one. Parts of one feed-forward are picked together."""
+    """A router that always picks the same experts would cost less than a real one. Parts of one feed-forward are picked
+    together."""
     model = Model(inflated("dflash", "moe-halves").target)
     n, n_used = model.keys["expert_count"], model.keys["expert_used_count"]
     assert model.tensors["blk.0.ffn_gate_exps.weight"].data.shape == (n, 384, 512)
@@ -148,7 +151,9 @@ def test_routers_differ_from_token_to_token(inflated: Callable[..., Pair]) -> No
         assert len(np.unique(best)) > n // 2
 
 
-def test_a_lost_layer_is_noticed(inflated: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_lost_layer_is_noticed(
+    inflated: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The test above can fail: put the real layers in the wrong order and the logits differ."""
     monkeypatch.setattr(inflate_module, "_places", lambda n_real, n_all: list(range(n_real))[::-1])
     wrong = inflate(bundled_pair(), tmp_path, NARROW)
@@ -190,13 +195,17 @@ def test_drafter_keeps_its_real_values(inflated: Callable[..., Pair], drafter: s
 def test_dflash2_convolutions_keep_their_layout(inflated: Callable[..., Pair]) -> None:
     small, large = Model(bundled_pair("dflash2").drafter), Model(inflated("dflash2").drafter)
     np.testing.assert_array_equal(large("blk.1.attn_conv_base")[:, :, :256], small("blk.1.attn_conv_base"))
-    assert (large("blk.1.attn_conv_base")[:, 0, 256:] == 1).all() and (large("blk.1.attn_conv_base")[:, 1, 256:] == 0).all()
+    assert (large("blk.1.attn_conv_base")[:, 0, 256:] == 1).all() and (
+        large("blk.1.attn_conv_base")[:, 1, 256:] == 0
+    ).all()
     groups_small, groups_large = 256 // 16, 512 // 16
     before = small("blk.1.ffn_conv_proj.weight").reshape(2, 2, groups_small, 256)
     after = large("blk.1.ffn_conv_proj.weight").reshape(2, 2, groups_large, 512)
     np.testing.assert_array_equal(after[:, :, :groups_small, :256], before.astype(np.float16))
     assert not after[:, :, groups_small:].any()
-    np.testing.assert_array_equal(large("selector_hidden.weight")[:, :256], small("selector_hidden.weight").astype(np.float16))
+    np.testing.assert_array_equal(
+        large("selector_hidden.weight")[:, :256], small("selector_hidden.weight").astype(np.float16)
+    )
 
 
 def test_new_layers_of_a_drafter_are_the_identity(tmp_path: Path) -> None:
@@ -210,8 +219,8 @@ def test_new_layers_of_a_drafter_are_the_identity(tmp_path: Path) -> None:
 def test_memory_stays_at_a_few_chunks() -> None:
     """Experts of 192 MiB in f32, made and quantized one chunk at a time."""
     program = (
-        "import resource; from dataclasses import replace; from dflash_local.inflate.inflate import *; from dflash_local.inflate.inflate import _Source, "
-        "_InflatedTarget, _places; from dflash_local.demo.pocket import bundled_pair; from dflash_local.inflate.quantizer import quantized\n"
+        "import resource; from dataclasses import replace; from dflash_local.demo.inflate import *; from dflash_local.demo.inflate import _Source, "
+        "_InflatedTarget, _places; from dflash_local.demo.pocket import bundled_pair; from dflash_local.demo.quantizer import quantized\n"
         "shape = replace(SHAPES['35b-a3b'], experts=Experts(48, 8, 512))\n"
         "m = _InflatedTarget(_Source(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
         "big = next(t for t in m.tensors() if t.name == 'blk.6.ffn_gate_exps.weight')\n"
@@ -303,9 +312,13 @@ def changed(source: Path, path: Path, keys: dict[str, Value], extra: Sequence[Ou
     """A copy of a GGUF with other values and more tensors."""
 
     def copied(tensor: ReaderTensor) -> OutputTensor:
-        return OutputTensor(tensor.name, tuple(reversed(tensor.shape.tolist())), tensor.tensor_type, lambda: [tensor.data])
+        return OutputTensor(
+            tensor.name, tuple(reversed(tensor.shape.tolist())), tensor.tensor_type, lambda: [tensor.data]
+        )
 
-    write_gguf(path, read_metadata(source) | keys, [*map(copied, GGUFReader(source).tensors), *extra], lambda name, n: None)
+    write_gguf(
+        path, read_metadata(source) | keys, [*map(copied, GGUFReader(source).tensors), *extra], lambda name, n: None
+    )
     return path
 
 
@@ -317,7 +330,11 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
     scaled = changed(target, tmp_path / "scaled.gguf", {"qwen3.rope.scaling.factor": f32(4.0)})
     larger = inflate(bundled_pair(), tmp_path / "larger", WIDE).drafter
     hybrid = bundled_pair(HYBRID)
-    turned = changed(hybrid.target, tmp_path / "turned.gguf", {"qwen35.rope.dimension_sections": array(GGUFValueType.INT32, (8, 4, 4, 0))})
+    turned = changed(
+        hybrid.target,
+        tmp_path / "turned.gguf",
+        {"qwen35.rope.dimension_sections": array(GGUFValueType.INT32, (8, 4, 4, 0))},
+    )
     for pair, shape, error, what in (
         (Pair(drafter, target), "narrow", ModelError, "only a qwen3 model"),
         (Pair(target, target), "narrow", ModelError, "only a dflash model"),
@@ -338,7 +355,12 @@ def test_wrong_files_are_refused(tmp_path: Path) -> None:
 def test_a_small_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sizes are those of the real shapes."""
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2**30))
-    sizes = [("27b", "f16", "56.9"), ("27b", "q4_0", "16.4"), ("35b-a3b", "q8_0", "34.0"), ("hybrid-27b", "q4_0", "15.3")]
+    sizes = [
+        ("27b", "f16", "56.9"),
+        ("27b", "q4_0", "16.4"),
+        ("35b-a3b", "q8_0", "34.0"),
+        ("hybrid-27b", "q4_0", "15.3"),
+    ]
     for shape, ftype, size in sizes:
         with pytest.raises(DFlashError, match=rf"has 1.0 GiB free; the pair needs {size} GiB"):
             inflate(bundled_pair(HYBRID if SHAPES[shape].delta else "dflash"), tmp_path, SHAPES[shape], ftype)
@@ -349,7 +371,12 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setitem(SHAPES, "0.6b", WIDE)  # the default
     small = bundled_pair("dflash-small")
     assert command.main(["--type", "q4_0", "--drafter", "dflash-small", str(tmp_path / "a")]) == 0
-    assert command.main(["--type", "q4_0", "--target", str(small.target), "--drafter", str(small.drafter), str(tmp_path / "b")]) == 0
+    assert (
+        command.main(
+            ["--type", "q4_0", "--target", str(small.target), "--drafter", str(small.drafter), str(tmp_path / "b")]
+        )
+        == 0
+    )
     for name in ("target.gguf", "drafter.gguf"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert "drafter.gguf" in capsys.readouterr().out
@@ -360,7 +387,9 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_the_hybrid_pair_takes_the_hybrid_shape_of_a_size() -> None:
     assert shape_of("0.6b", HYBRID) is shape_of("hybrid-0.6b", HYBRID) is SHAPES["hybrid-0.6b"]
-    assert shape_of("0.6b", "dflash") is SHAPES["0.6b"] and shape_of("8b", HYBRID) is SHAPES["8b"]  # which inflate() then refuses
+    assert (
+        shape_of("0.6b", "dflash") is SHAPES["0.6b"] and shape_of("8b", HYBRID) is SHAPES["8b"]
+    )  # which inflate() then refuses
 
 
 def test_cached_pair_is_made_once_and_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,13 +418,19 @@ QUESTIONS = ("Count from 11 in steps of 3, 14 numbers.", "Write a Python functio
 
 
 @pytest.mark.parametrize(("drafter", "shape"), KINDS)
-def test_the_engine_answers_as_with_the_small_pair(inflated: Callable[..., Pair], tmp_path: Path, drafter: str, shape: str) -> None:
-    """In f32: the target's logits, the drafts (taps, fusion, injection, block, head, convolutions, selector), the text, the AL."""
+def test_the_engine_answers_as_with_the_small_pair(
+    inflated: Callable[..., Pair], tmp_path: Path, drafter: str, shape: str
+) -> None:
+    """In f32: the target's logits, the drafts (taps, fusion, injection, block, head, convolutions, selector), the text,
+    the AL."""
     small = Pair(*(widen(path, tmp_path / path.name) for path in bundled_pair(drafter)))
     seen = []
     for pair in (small, inflated(drafter, shape, "f32")):
         with engine_f32(*pair, n_ctx=512) as engine:
-            prompts = [engine.tokenize(engine.apply_chat({"messages": [{"role": "user", "content": q}]}).prompt) for q in QUESTIONS]
+            prompts = [
+                engine.tokenize(engine.apply_chat({"messages": [{"role": "user", "content": q}]}).prompt)
+                for q in QUESTIONS
+            ]
             probe = engine.draft_probe([*prompts[0], *engine.tokenize("11, 14,")], 16)
             answers = [engine.generate(p, max_tokens=80, temperature=0.0, budget=16) for p in prompts]
             seen.append((engine.score(TOKENS * 4, 1), probe, answers))
@@ -407,5 +442,7 @@ def test_the_engine_answers_as_with_the_small_pair(inflated: Callable[..., Pair]
     assert np.abs(large_probe.logits[:, :n_vocab] - probe.logits).max() < 1e-3 * np.ptp(probe.logits)
     assert large_probe.logits[:, n_vocab:].max() < probe.logits.max() - 10
     assert [answer.tokens for answer in large_answers] == [answer.tokens for answer in answers]
-    lengths, large_lengths = ([answer.timings.acceptance_length or 0 for answer in group] for group in (answers, large_answers))
+    lengths, large_lengths = (
+        [answer.timings.acceptance_length or 0 for answer in group] for group in (answers, large_answers)
+    )
     assert min(lengths) > 2 and large_lengths == pytest.approx(lengths, rel=0.05)

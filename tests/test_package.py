@@ -21,8 +21,12 @@ ROOMS = {"dflash_local": "dflash_local", "convert": "dflash_local/convert", "ser
 
 def python(code: str, cwd: Path, path: Path | None = None) -> str:
     """What a fresh interpreter in `cwd` prints."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | ({"PYTHONPATH": str(path)} if path else {})
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, check=True).stdout.strip()
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | (
+        {"PYTHONPATH": str(path)} if path else {}
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,9 @@ def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
     for room, package in ROOMS.items():
         for file in (repo / room).rglob("*"):
             if file.suffix in (".py", ".gguf", ".typed"):
-                assert (wheel / package / file.relative_to(repo / room)).is_file(), f"pyproject.toml forgets {file.relative_to(repo)}"
+                assert (wheel / package / file.relative_to(repo / room)).is_file(), (
+                    f"pyproject.toml forgets {file.relative_to(repo)}"
+                )
 
 
 def test_wheel_holds_what_build_needs(wheel: Path, repo: Path) -> None:
@@ -59,7 +65,10 @@ def test_wheel_holds_what_build_needs(wheel: Path, repo: Path) -> None:
 
 def test_wheel_has_one_script_and_one_top_level_package(wheel: Path) -> None:
     (metadata,) = wheel.glob("dflash_local-*.dist-info")
-    assert (metadata / "entry_points.txt").read_text().split("\n")[:2] == ["[console_scripts]", "dflash-local = dflash_local.cli:main"]
+    assert (metadata / "entry_points.txt").read_text().split("\n")[:2] == [
+        "[console_scripts]",
+        "dflash-local = dflash_local.cli:main",
+    ]
     assert "[console_scripts]" in (metadata / "entry_points.txt").read_text()
     assert (metadata / "entry_points.txt").read_text().count("=") == 1, "a second script"
     assert sorted(entry.name for entry in wheel.iterdir()) == ["dflash_local", metadata.name]
@@ -69,7 +78,9 @@ def test_wheel_has_one_script_and_one_top_level_package(wheel: Path) -> None:
 def test_rooms_are_parts_of_the_package_only(wheel: Path, tmp_path: Path, installed: str) -> None:
     path = wheel if installed == "from the wheel" else None
     for room in ("convert", "server"):
-        code = f"import importlib.util as u; print(bool(u.find_spec('{room}')), bool(u.find_spec('dflash_local.{room}')))"
+        code = (
+            f"import importlib.util as u; print(bool(u.find_spec('{room}')), bool(u.find_spec('dflash_local.{room}')))"
+        )
         assert python(code, tmp_path, path) == "False True"
 
 
@@ -100,7 +111,9 @@ def test_every_error_is_public_and_a_dflash_error() -> None:
 
 def test_help_lists_every_command_quickly(tmp_path: Path) -> None:
     started = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "dflash_local.cli", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_local.cli", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert time.monotonic() - started < 3
     for name in COMMANDS:
         assert f"\n    {name} " in done.stdout
@@ -119,6 +132,8 @@ def test_help_of_each_command_imports_nothing_heavy(command: str, tmp_path: Path
 
 
 def test_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "dflash_local.cli", "sevre"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "dflash_local.cli", "sevre"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert "sevre" in done.stderr

@@ -13,9 +13,9 @@ from dflash_local.convert.gguf_metadata import Value, read_metadata
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import write_gguf
 from dflash_local.demo.pocket import PAIRS, bundled_pair
-from dflash_local.errors import ModelError, PairError
 from dflash_local.diagnose.finding import Level
 from dflash_local.diagnose.pair import TAPPED_ARCHS, Drafter, check, compare
+from dflash_local.errors import ModelError, PairError
 
 Change = Callable[[dict[str, Value]], None]
 
@@ -24,7 +24,9 @@ def edited(path: Path, out: Path, change: Change) -> Path:
     """A copy of the header of `path` with `change` applied to its keys."""
     keys = read_metadata(path)
     change(keys)
-    keys["general.architecture"] = replace(keys["general.architecture"], data=keys["general.architecture"].data.decode())
+    keys["general.architecture"] = replace(
+        keys["general.architecture"], data=keys["general.architecture"].data.decode()
+    )
     write_gguf(out, keys, [], lambda name, n: None)
     return out
 

@@ -10,10 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PROGRESS = re.compile(r"^\s*\[\s*(\d+)/(\d+)\]")
-_ERROR = re.compile(r"\b(error|fatal error|ERROR)\b:?|No space left on device|CMake Error|undefined reference", re.IGNORECASE)
+_ERROR = re.compile(
+    r"\b(error|fatal error|ERROR)\b:?|No space left on device|CMake Error|undefined reference", re.IGNORECASE
+)
 # pip's own last words say only that something failed.
-_NOISE = re.compile(r"subprocess-exited-with-error|Failed (building|to build)|This error originates"
-    r"|exit code: \d|did not run successfully|finished with status")
+_NOISE = re.compile(
+    r"subprocess-exited-with-error|Failed (building|to build)|This error originates"
+    r"|exit code: \d|did not run successfully|finished with status"
+)
 
 
 class BuildLog:
@@ -43,12 +47,19 @@ class BuildLog:
         self._file.flush()
 
     def run(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        """Run a command, log its output as it comes, show its `[i/n]` lines as progress. Returns exit status and output lines."""
+        """Run a command, log its output as it comes, show its `[i/n]` lines as progress. Returns exit status and output
+        lines."""
         self._file.write(f"$ {' '.join(command)}\n")
         lines: list[str] = []
         shown = 0
         with subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         ) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -76,5 +87,7 @@ class BuildLog:
         plain = [line.strip()[:300] for line in lines if line.strip() and not _PROGRESS.match(line)]
         errors = [at for at, line in enumerate(plain) if _ERROR.search(line) and not _NOISE.search(line)]
         # CMake puts the message on the line below "CMake Error at ...".
-        wanted = sorted({at + extra for at in errors[:count] for extra in range(2 if plain[at].startswith("CMake Error") else 1)})
+        wanted = sorted(
+            {at + extra for at in errors[:count] for extra in range(2 if plain[at].startswith("CMake Error") else 1)}
+        )
         return "\n".join("  " + line for line in ([plain[at] for at in wanted if at < len(plain)] or plain[-count:]))

@@ -1,6 +1,6 @@
-"""Strict application of unified diffs, in Python: slim images and Windows have no `patch`, and `git apply` skips files silently
-in a tree below another repository. Context must match exactly (no fuzz), but a hunk may have moved up or down, since an
-earlier patch may have been deleted."""
+"""Strict application of unified diffs, in Python: slim images and Windows have no `patch`, and `git apply` skips files
+silently in a tree below another repository. Context must match exactly (no fuzz), but a hunk may have moved up or down,
+since an earlier patch may have been deleted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class FilePatch:
 
 
 def parse(text: str, name: str) -> list[FilePatch]:
-    """The file patches of a unified diff, first path component stripped (`-p1`). Raises BuildError naming `name` and the line."""
+    """The file patches of a unified diff, first path component stripped (`-p1`). Raises BuildError naming `name` and
+    the line."""
     files: list[FilePatch] = []
     source: str | None = None
     lines = _lines(text)
@@ -99,10 +100,15 @@ def _patched(text: str | None, file: FilePatch, what: str) -> str | None:
 
 
 def _nearest(lines: list[str], wanted: list[str], expected: int, start: int) -> int | None:
-    """Index at or after `start` where `wanted` stands, the one closest to `expected`; an empty `wanted` fits only there."""
+    """Index at or after `start` where `wanted` stands, the one closest to `expected`; an empty `wanted` fits only
+    there."""
     if not wanted:
         return expected if start <= expected <= len(lines) else None
-    places = [i for i in range(start, len(lines) - len(wanted) + 1) if lines[i] == wanted[0] and lines[i : i + len(wanted)] == wanted]
+    places = [
+        i
+        for i in range(start, len(lines) - len(wanted) + 1)
+        if lines[i] == wanted[0] and lines[i : i + len(wanted)] == wanted
+    ]
     return min(places, key=lambda i: abs(i - expected), default=None)
 
 

@@ -42,7 +42,8 @@ BACKENDS = {
         Backend("vulkan", ("-DGGML_VULKAN=ON",), "glslc", "install the Vulkan SDK (glslc, headers, loader)"),
     )
 }
-# A toolkit alone is no reason to compile for an hour: without the device file there is nothing that could run the result.
+# A toolkit alone is no reason to compile for an hour: without the device file there is nothing that could run the
+# result.
 DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
 DEVICES = Path("/dev")
 
@@ -69,7 +70,8 @@ def _has_device(backend: str) -> bool:
 
 
 def _find_compiler(backend: str) -> str | None:
-    """Path of the backend's own compiler; nvcc is also looked for where its installer puts it, which is rarely on PATH."""
+    """Path of the backend's own compiler; nvcc is also looked for where its installer puts it, which is rarely on
+    PATH."""
     name = BACKENDS[backend].compiler
     if name is None:
         return None
@@ -107,7 +109,8 @@ def _digest(value: object) -> str:
 
 
 def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = ()) -> Recipe:
-    """The recipe for a named backend (not `auto`). Raises BuildError for a missing compiler or arguments that don't go together."""
+    """The recipe for a named backend (not `auto`). Raises BuildError for a missing compiler or arguments that don't go
+    together."""
     compilers = [_identify(_host_compiler(language)) for language in ("C", "C++")]
     flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags]
     if BACKENDS[backend].compiler:
@@ -120,13 +123,19 @@ def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_
             flags.append(f"-DCMAKE_CUDA_COMPILER={compiler}")
     if cuda_arch is not None:
         if backend != "cuda":
-            raise BuildError(f"--cuda-arch does not go with backend {backend}", hint="add --backend cuda or drop --cuda-arch")
+            raise BuildError(
+                f"--cuda-arch does not go with backend {backend}", hint="add --backend cuda or drop --cuda-arch"
+            )
         if not CUDA_ARCH.fullmatch(cuda_arch):
             what = f"--cuda-arch '{cuda_arch}' is not a list of architectures"
             raise BuildError(what, hint="use numbers like 86;89 (RTX 30xx and 40xx), or native")
         flags.append(f"-DCMAKE_CUDA_ARCHITECTURES={cuda_arch.replace(',', ';')}")
-    elif backend == "cuda" and not _has_device("cuda") and not any("CUDA_ARCHITECTURES" in flag for flag in cmake_flags):
-        raise BuildError("no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89")
+    elif (
+        backend == "cuda" and not _has_device("cuda") and not any("CUDA_ARCHITECTURES" in flag for flag in cmake_flags)
+    ):
+        raise BuildError(
+            "no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89"
+        )
     flags += [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
     patches = source / "patches"
@@ -158,7 +167,9 @@ def _host_compiler(language: str) -> str:
 
 def _identify(compiler: str) -> str:
     try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False)
+        done = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
     except OSError as error:
         if compiler == "msvc":
             return compiler
@@ -178,11 +189,15 @@ def _machine() -> str:
 
 def native_files(ggml_ops: Path) -> list[Path]:
     """Our sources, without tests and without what editors leave behind."""
-    files = [file for file in ggml_ops.rglob("*") if file.relative_to(ggml_ops).parts[0] not in ("tests", "__pycache__")]
+    files = [
+        file for file in ggml_ops.rglob("*") if file.relative_to(ggml_ops).parts[0] not in ("tests", "__pycache__")
+    ]
     return sorted(
         file for file in files if file.is_file() and not file.name.startswith(".") and not file.name.endswith("~")
     )
 
 
 def _hash_files(root: Path, files: list[Path]) -> str:
-    return _digest([(file.relative_to(root).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
+    return _digest(
+        [(file.relative_to(root).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
+    )

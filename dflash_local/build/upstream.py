@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_local.build.wheel import patch
+from dflash_local.build import patch
 from dflash_local.build.log import BuildLog
 from dflash_local.errors import BuildError
 
@@ -31,7 +31,8 @@ def native_source() -> Path:
 
 
 def cache_dir() -> Path:
-    """Where downloads, work trees and built wheels are kept: $DFLASH_CACHE, $XDG_CACHE_HOME/dflash-local or ~/.cache/dflash-local."""
+    """Where downloads, work trees and built wheels are kept: $DFLASH_CACHE, $XDG_CACHE_HOME/dflash-local or
+    ~/.cache/dflash-local."""
     if own := os.environ.get("DFLASH_CACHE"):
         return Path(own).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -50,7 +51,11 @@ class Upstream:
     @classmethod
     def read(cls, path: Path) -> Upstream:
         """Parse `patches/UPSTREAM` (`key value` lines, # comments). Raises BuildError naming the missing key."""
-        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip() and not line.startswith("#")]
+        lines = [
+            line.split()
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.strip() and not line.startswith("#")
+        ]
         values = {words[0]: words[-1] for words in lines}
         for key in ("package", "sha256", "llama.cpp"):
             if key not in values:
@@ -63,17 +68,26 @@ class Upstream:
         return f"{self.package.replace('-', '_')}-{self.version}.tar.gz"
 
     def fetch(self, log: BuildLog) -> Path:
-        """The verified source distribution, downloaded unless the cache has it. Raises BuildError on a wrong hash or no network."""
+        """The verified source distribution, downloaded unless the cache has it. Raises BuildError on a wrong hash or no
+        network."""
         archive = cache_dir() / "sdist" / self.archive_name
         if archive.is_file() and sha256(archive) == self.sha256:
             return archive
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-            # pip checks the hash before it looks into the archive, so nothing unverified ever runs. It reads the package's
-            # metadata, which compiles nothing.
+            # pip checks the hash before it looks into the archive, so nothing unverified ever runs. It reads the
+            # package's metadata, which compiles nothing.
             requirement = Path(scratch) / "requirement.txt"
             requirement.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
-            command = [*pip(), "download", "--no-deps", "--no-binary", self.package, "--require-hashes", "--no-cache-dir"]
+            command = [
+                *pip(),
+                "download",
+                "--no-deps",
+                "--no-binary",
+                self.package,
+                "--require-hashes",
+                "--no-cache-dir",
+            ]
             status, lines = log.run([*command, "--retries", "2", "-d", scratch, "-r", str(requirement)])
             found = Path(scratch) / self.archive_name
             if status != 0 and not any(_NO_MATCH in line for line in lines):
@@ -94,7 +108,8 @@ class Upstream:
         tree.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=tree.parent) as scratch:
             with tarfile.open(archive) as tar:
-                # Trusted: its hash is checked. (`filter=` came with 3.10.12; the filter as an attribute is ignored before that.)
+                # Trusted: its hash is checked. (`filter=` came with 3.10.12; the filter as an attribute is ignored
+                # before that.)
                 tar.extraction_filter = tarfile.data_filter if hasattr(tarfile, "data_filter") else None
                 tar.extractall(scratch)
             source = Path(scratch) / self.archive_name.removesuffix(".tar.gz")
@@ -107,7 +122,8 @@ class Upstream:
 
 
 def apply_patches(patches: Path, tree: Path) -> list[str]:
-    """Apply `patches/*.patch` to `tree` in the order of their names. Returns their names; raises BuildError as patch.apply does."""
+    """Apply `patches/*.patch` to `tree` in the order of their names. Returns their names; raises BuildError as
+    patch.apply does."""
     files = sorted(patches.glob("*.patch"))
     for file in files:
         patch.apply(file, tree)
@@ -127,4 +143,3 @@ def sha256(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-

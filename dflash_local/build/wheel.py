@@ -1,7 +1,8 @@
-"""`dflash-local build`: the pinned llama-cpp-python with our patches and libdflash inside, as one cached wheel, installed here.
+"""`dflash-local build`: the pinned llama-cpp-python with our patches and libdflash inside, as one cached wheel,
+installed here.
 
-Everything that the wheel depends on goes into one key; the installed build carries its key, so that a build with nothing to do
-is a comparison, and the cache carries one wheel per key, so that a second environment needs no compiler.
+Everything that the wheel depends on goes into one key; the installed build carries its key, so that a build with
+nothing to do is a comparison, and the cache carries one wheel per key, so that a second environment needs no compiler.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.build.log import BuildLog
-from dflash_local.errors import BuildError
 from dflash_local.build.recipe import BACKENDS, Recipe, detect_backend, make_recipe, native_files
 from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, native_source, pip
+from dflash_local.errors import BuildError
 
 STAMP = "dflash.json"
 LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
@@ -37,7 +38,8 @@ DISK_NEEDED_DEFAULT = 1 << 30
 WHEELS_KEPT = 6
 
 
-# ---- what is installed --------------------------------------------------------------------------------------------------
+# ---- what is installed
+# --------------------------------------------------------------------------------------------------
 
 
 def installed_stamp() -> dict[str, Any] | None:
@@ -57,11 +59,15 @@ def installed_stamp() -> dict[str, Any] | None:
     return None
 
 
-# ---- build --------------------------------------------------------------------------------------------------------------
+# ---- build
+# --------------------------------------------------------------------------------------------------------------
 
 
-def build(backend: str = "auto", cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = (), *, force: bool = False) -> bool:
-    """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already had.
+def build(
+    backend: str = "auto", cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = (), *, force: bool = False
+) -> bool:
+    """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already
+    had.
 
     `force` compiles again even if a wheel is cached. Raises BuildError.
     """
@@ -147,12 +153,16 @@ def _sync_native(source: Path, target: Path) -> None:
 
 
 def _set_version(tree: Path, upstream: Upstream, recipe: Recipe) -> str:
-    """Mark the version as ours (`0.3.36+dflash.1a2b3c4d`), so that `pip list` shows it and pip sees that it differs from stock."""
+    """Mark the version as ours (`0.3.36+dflash.1a2b3c4d`), so that `pip list` shows it and pip sees that it differs
+    from stock."""
     init = tree / "llama_cpp" / "__init__.py"
     version = f"{upstream.version}+dflash.{recipe.key[:8]}"
     text, count = re.subn(r'(?m)^__version__ = ".*"$', f'__version__ = "{version}"', init.read_text(encoding="utf-8"))
     if count != 1:
-        raise BuildError(f"{init}: no __version__ line", hint="the pinned package changed its layout: adapt dflash_local/build/wheel.py")
+        raise BuildError(
+            f"{init}: no __version__ line",
+            hint="the pinned package changed its layout: adapt dflash_local/build/wheel.py",
+        )
     init.write_text(text, encoding="utf-8")
     return version
 
@@ -160,7 +170,9 @@ def _set_version(tree: Path, upstream: Upstream, recipe: Recipe) -> str:
 def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(work / 'ggml_ops' / 'inject.cmake').as_posix()}"]
     defines += [flag for flag in recipe.flags if flag.startswith("-")]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # cmake and ninja from this environment
+    path = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    )  # cmake and ninja from this environment
     env = os.environ | {
         "CMAKE_ARGS": shlex.join(defines),
         "PATH": path,
@@ -188,7 +200,9 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
         folder = wheels / recipe.key
         folder.mkdir(exist_ok=True)
         built = built.replace(folder / built.name)
-    for old in sorted((entry for entry in wheels.iterdir() if entry.is_dir()), key=lambda entry: entry.stat().st_mtime)[:-WHEELS_KEPT]:
+    for old in sorted((entry for entry in wheels.iterdir() if entry.is_dir()), key=lambda entry: entry.stat().st_mtime)[
+        :-WHEELS_KEPT
+    ]:
         shutil.rmtree(old, ignore_errors=True)
     return built
 
@@ -209,7 +223,9 @@ def _install(wheel: Path, recipe: Recipe, log: BuildLog) -> None:
 
 
 def _disk_full(folder: Path, detail: str = "") -> BuildError:
-    return BuildError(f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk")
+    return BuildError(
+        f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk"
+    )
 
 
 @contextmanager
@@ -232,7 +248,8 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-# ---- command ------------------------------------------------------------------------------------------------------------
+# ---- command
+# ------------------------------------------------------------------------------------------------------------
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -245,10 +262,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
     )
     backends = ("auto", *BACKENDS)
-    parser.add_argument("--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too")
-    parser.add_argument("--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)")
+    parser.add_argument(
+        "--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too"
+    )
+    parser.add_argument(
+        "--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)"
+    )
     parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
-    parser.add_argument("--tree", type=Path, metavar="DIR", help="only unpack and patch the pinned source into DIR (for work on patches/)")
+    parser.add_argument(
+        "--tree",
+        type=Path,
+        metavar="DIR",
+        help="only unpack and patch the pinned source into DIR (for work on patches/)",
+    )
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
     parser.set_defaults(func=run)
 

@@ -10,8 +10,9 @@ from importlib import import_module
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
 
-# Each module has `add_parser(subparsers)`, which sets `func=run`, and `run(args) -> int`. Their heavy imports are inside
-# `run`, and only the module of the command that was typed is imported at all, so that `--help` and `build` start at once.
+# Each module has `add_parser(subparsers)`, which sets `func=run`, and `run(args) -> int`. Their heavy imports are
+# inside `run`, and only the module of the command that was typed is imported at all, so that `--help` and `build` start
+# at once.
 COMMANDS = {
     "serve": "dflash_local.server.cli",
     "chat": "dflash_local.cli.chat",
@@ -49,7 +50,8 @@ def parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage errors exit with 2."""
+    """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage
+    errors exit with 2."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else tuple(COMMANDS)).parse_args(argv)

@@ -1,7 +1,8 @@
-"""`dflash-local bench`: the same prompts plain and drafted, in one process: what drafting gained, and what the controller chose.
+"""`dflash-local bench`: the same prompts plain and drafted, in one process: what drafting gained, and what the
+controller chose.
 
-Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Against upstream's own
-server, benchmarks/compare_upstream.py measures.
+Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Against
+upstream's own server, benchmarks/compare_upstream.py measures.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from dflash_local import __version__
-from dflash_local.errors import RequestError
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.diagnose.machine import this_machine
+from dflash_local.errors import RequestError
 from dflash_local.stats import PHASES, EngineStats
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class Run:
 class Summary:
     """One way of decoding over all prompts and repeats.
 
-    `tokens_per_second` counts tokens after each answer's first, over the time since it: the median of the repeats. `al` is the
-    acceptance length. `acceptance[d]` is the share of target passes in which at least d + 1 draft tokens were accepted.
+    `tokens_per_second` counts tokens after each answer's first, over the time since it: the median of the repeats. `al`
+    is the acceptance length. `acceptance[d]` is the share of target passes in which at least d + 1 draft tokens were
+    accepted.
     """
 
     tokens_per_second: float
@@ -107,7 +109,11 @@ class Report:
     def speedup(self) -> float:
         """Drafted over plain, without the prompts' passes; 0 if only one was measured."""
         plain, drafted = (self.summaries.get(name) for name in (PLAIN, DRAFTED))
-        return drafted.tokens_per_second / plain.tokens_per_second if plain and drafted and plain.tokens_per_second else 0.0
+        return (
+            drafted.tokens_per_second / plain.tokens_per_second
+            if plain and drafted and plain.tokens_per_second
+            else 0.0
+        )
 
     def to_json(self) -> str:
         summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
@@ -117,17 +123,31 @@ class Report:
             "same_answers": self.same,
             "speedup": self.speedup,
             **summaries,
-            "engine": {name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()},
+            "engine": {
+                name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()
+            },
         }
         return json.dumps(whole, indent=1) + "\n"
 
     def to_csv(self) -> str:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted"])
+        writer.writerow(
+            ["decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted"]
+        )
         for name, s in self.summaries.items():
             speedup = self.speedup if name == DRAFTED else 1.0
-            writer.writerow([name, f"{s.tokens_per_second:.2f}", f"{speedup:.3f}", f"{s.al:.3f}", f"{s.ttft_ms:.2f}", s.tokens, s.drafted])
+            writer.writerow(
+                [
+                    name,
+                    f"{s.tokens_per_second:.2f}",
+                    f"{speedup:.3f}",
+                    f"{s.al:.3f}",
+                    f"{s.ttft_ms:.2f}",
+                    s.tokens,
+                    s.drafted,
+                ]
+            )
         return out.getvalue()
 
     def to_md(self) -> str:
@@ -141,14 +161,18 @@ class Report:
             rows += [f"Passes that accepted at least 1, 2, ... draft tokens: {positions or 'none'}."]
             rows += choices_md(self.stats.get(DRAFTED, EngineStats()))
         e = self.environment
-        rows += ["", f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; {e['machine']};"]
+        rows += [
+            "",
+            f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; {e['machine']};",
+        ]
         rows += [f"dflash-local {e['dflash_local']}, llama.cpp {e['llama']}, {e['backends']};"]
         rows += [f"medians of {e['repeats']} x {self.n_prompts} answers each way."]
         return "\n".join(rows) + "\n"
 
 
 def choices_md(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose in drafted answers, and where the time went; what the library does not tell is not there."""
+    """What the controller chose in drafted answers, and where the time went; what the library does not tell is not
+    there."""
     if stats.nodes:
         yield from ("", *_table("nodes of a tree", stats.nodes, "passes"))
     if stats.lengths:
@@ -164,7 +188,9 @@ def choices_md(stats: EngineStats) -> Iterator[str]:
         yield f"| share | {' | '.join(f'{shares[phase]:.1%}' for phase in PHASES)} |"
     facts = [f"compute graphs reused: {model} {share:.1%}" for model, share in stats.reuse().items()]
     if stats.lookup:
-        facts.append(f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens accepted")
+        facts.append(
+            f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens accepted"
+        )
     if stats.cost_source:
         facts.append(f"pass times at the start: {stats.cost_source}")
     if facts:
@@ -194,12 +220,33 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "tokens after the first over target passes after the prompt's), acceptance by position, time to first token, and what the budget "
         "controller chose: nodes, block lengths, reasons, reuse of graphs, time per phase.",
     )
-    parser.add_argument("-p", "--prompts", type=Path, metavar="FILE", help="one prompt a line: text, or JSON with 'messages' or 'prompt'")
-    parser.add_argument("-n", "--predict", dest="n_predict", type=count(1), default=100, metavar="N", help="most new tokens (default: 100)")
-    parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)")
+    parser.add_argument(
+        "-p",
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
+    )
+    parser.add_argument(
+        "-n",
+        "--predict",
+        dest="n_predict",
+        type=count(1),
+        default=100,
+        metavar="N",
+        help="most new tokens (default: 100)",
+    )
+    parser.add_argument(
+        "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
+    )
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step of the drafted answers there, one JSON object a line")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write every step of the drafted answers there, one JSON object a line",
+    )
     add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
@@ -216,7 +263,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise RequestError(f"cannot write {args.trace}: {error.strerror}", param="--trace") from None
     with trace or nullcontext(), load_engine(args) as engine:
-        report = measure(engine, prompts, sampling, args.n_predict, args.repeat, args.budget, threads=args.n_threads, trace=trace)
+        report = measure(
+            engine, prompts, sampling, args.n_predict, args.repeat, args.budget, threads=args.n_threads, trace=trace
+        )
     text = FORMATS[args.format](report)
     if args.output:
         args.output.write_text(text, encoding="utf-8")
@@ -271,10 +320,11 @@ def measure(
     threads: int = 0,
     trace: TextIO | None = None,
 ) -> Report:
-    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times in turns, after one answer each as a warm-up.
+    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times in turns, after one answer each as a
+    warm-up.
 
-    Each prompt has a seed of its own, the same in every turn. `trace` gets the steps of the drafted answers as JSON lines: `repeat`
-    and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
+    Each prompt has a seed of its own, the same in every turn. `trace` gets the steps of the drafted answers as JSON
+    lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
     """
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
@@ -310,7 +360,13 @@ def measure(
 
 
 def _answer(
-    engine: Engine, prompt: dict[str, Any], sampling: SamplingParams, n_predict: int, budget: int | Literal["auto"], *, trace: bool = False
+    engine: Engine,
+    prompt: dict[str, Any],
+    sampling: SamplingParams,
+    n_predict: int,
+    budget: int | Literal["auto"],
+    *,
+    trace: bool = False,
 ) -> Run:
     """One request, alone on the engine, nothing reused from the last."""
     options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace}

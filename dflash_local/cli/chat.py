@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from dflash_local.errors import DFlashError, RequestError
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.errors import DFlashError, RequestError
 
 HELP = """\
 /set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
@@ -38,10 +38,16 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--url", metavar="URL", help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="talk to a running server, such as http://127.0.0.1:8080, instead of loading a model",
+    )
     parser.add_argument("--api-key", metavar="KEY", help="the server's key")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
-    parser.add_argument("-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)")
+    parser.add_argument(
+        "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
+    )
     add_engine_flags(parser, model_required=False)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
@@ -53,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if args.url:
         return Chat(remote(args.url, args.api_key), settings, args.system).loop()
     if not args.model:
-        raise RequestError("no model to chat with", hint="give -m TARGET.gguf (and -md DRAFTER.gguf), or --url of a running server")
+        raise RequestError(
+            "no model to chat with", hint="give -m TARGET.gguf (and -md DRAFTER.gguf), or --url of a running server"
+        )
     note("loading ...")
     with load_engine(args) as engine:
 
@@ -81,7 +89,9 @@ def remote(url: str, api_key: str | None) -> Backend:
         except urllib.error.HTTPError as error:
             raise DFlashError(_message(error.read()) or f"{endpoint}: {error}") from None
         except (urllib.error.URLError, OSError, ValueError) as error:
-            raise DFlashError(f"cannot talk to {endpoint}: {error}", hint="is 'dflash-local serve' running there?") from None
+            raise DFlashError(
+                f"cannot talk to {endpoint}: {error}", hint="is 'dflash-local serve' running there?"
+            ) from None
 
     return ask
 

@@ -101,7 +101,9 @@ def _budget(text: str) -> int | str:
 
 def _draft(text: str) -> str:
     if text.isdigit():  # older llama.cpp had --draft N
-        raise argparse.ArgumentTypeError(f"takes off, chain or tree; the most draft tokens are --spec-draft-n-max {text}")
+        raise argparse.ArgumentTypeError(
+            f"takes off, chain or tree; the most draft tokens are --spec-draft-n-max {text}"
+        )
     return one_of("off", "chain", "tree")(text)
 
 
@@ -109,7 +111,16 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     """Add the flags that `engine_options` reads."""
     model = parser.add_argument_group("models")
     required = model_required and "LLAMA_ARG_MODEL" not in os.environ
-    add_flag(model, "-m", "--model", env="LLAMA_ARG_MODEL", dest="model", metavar="GGUF", required=required, help="the target model")
+    add_flag(
+        model,
+        "-m",
+        "--model",
+        env="LLAMA_ARG_MODEL",
+        dest="model",
+        metavar="GGUF",
+        required=required,
+        help="the target model",
+    )
     add_flag(
         model, "-md", "--model-draft", "--spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", dest="drafter", metavar="GGUF",
         help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
@@ -175,7 +186,9 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         context, "-kvu", "--kv-unified", env="LLAMA_ARG_KV_UNIFIED", dest="kv_unified", action="store_true", default=True,
         help="one KV cache for all slots (default)",
     )  # fmt: skip
-    context.add_argument("-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot")
+    context.add_argument(
+        "-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot"
+    )
     context.add_argument(
         "--bit-exact", dest="bit_exact", action="store_true", default=None,
         help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which takes memory "
@@ -208,9 +221,23 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         machine, "-sm", "--split-mode", env="LLAMA_ARG_SPLIT_MODE", type=one_of("none", "layer", "row"), metavar="none|layer|row",
         help="how to split the target over GPUs",
     )  # fmt: skip
-    add_flag(machine, "-ts", "--tensor-split", env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,...", help="its share on each GPU, such as 3,1")
     add_flag(
-        machine, "-mg", "--main-gpu", env="LLAMA_ARG_MAIN_GPU", type=count(), default=0, metavar="N", help="the GPU to use without a split"
+        machine,
+        "-ts",
+        "--tensor-split",
+        env="LLAMA_ARG_TENSOR_SPLIT",
+        metavar="A,B,...",
+        help="its share on each GPU, such as 3,1",
+    )
+    add_flag(
+        machine,
+        "-mg",
+        "--main-gpu",
+        env="LLAMA_ARG_MAIN_GPU",
+        type=count(),
+        default=0,
+        metavar="N",
+        help="the GPU to use without a split",
     )
     add_flag(
         machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE", type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
@@ -219,9 +246,17 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     machine.add_argument("--mlock", dest="load_mode", action="store_const", const="mmap+mlock", help=argparse.SUPPRESS)
     machine.add_argument("--no-mmap", dest="load_mode", action="store_const", const="none", help=argparse.SUPPRESS)
     machine.add_argument("--warmup", action="store_true", default=True, help=argparse.SUPPRESS)
-    machine.add_argument("--no-warmup", dest="warmup", action="store_false", help="skip the first passes that measure this machine's costs")
     machine.add_argument(
-        "--no-cost-cache", dest="cost_cache", action="store_false", help="measure them at every start, and keep nothing of it on disk"
+        "--no-warmup",
+        dest="warmup",
+        action="store_false",
+        help="skip the first passes that measure this machine's costs",
+    )
+    machine.add_argument(
+        "--no-cost-cache",
+        dest="cost_cache",
+        action="store_false",
+        help="measure them at every start, and keep nothing of it on disk",
     )
 
     template = parser.add_argument_group("chat template")
@@ -229,7 +264,14 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         template, "--chat-template", env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA",
         help="Jinja source to use instead of the model's own template",
     )  # fmt: skip
-    add_flag(template, "--chat-template-file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE", type=Path, metavar="FILE", help="the same from a file")
+    add_flag(
+        template,
+        "--chat-template-file",
+        env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
+        type=Path,
+        metavar="FILE",
+        help="the same from a file",
+    )
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -258,7 +300,9 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def load_engine(args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any) -> Engine:
+def load_engine(
+    args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any
+) -> Engine:
     """The engine that the flags describe; `overrides` are arguments of `Engine`."""
     from dflash_local.engine import Engine
 
@@ -287,4 +331,6 @@ def sampling_options(args: argparse.Namespace) -> SamplingParams:
 def _sampling_numbers() -> dict[str, tuple[type, Any]]:
     """Type and default of each numeric field."""
     numbers: dict[str, tuple[type, Any]] = {"seed": (int, None)}
-    return numbers | {spec.name: (spec.metadata["type"], spec.default) for spec in fields(SamplingParams) if spec.metadata}
+    return numbers | {
+        spec.name: (spec.metadata["type"], spec.default) for spec in fields(SamplingParams) if spec.metadata
+    }

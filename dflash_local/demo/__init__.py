@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.flags import count
 
 if TYPE_CHECKING:
-    from dflash_local.inflate.inflate import Pair
+    from dflash_local.demo.inflate import Pair
 
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."
@@ -31,8 +31,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Serves a small model with its drafter at an OpenAI endpoint. The first start blows the bundled pair up to the shape "
         "of a real model (the same answers at a real model's cost), so that the speed-up can be felt; later ones find it in the cache.",
     )
-    parser.add_argument("--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)")
-    parser.add_argument("--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s")
+    parser.add_argument(
+        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s"
+    )
     parser.add_argument(
         "--drafter",
         choices=("dflash", "dflash2", "dflash-small", "hybrid"),
@@ -42,7 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")
     parser.add_argument("-t", "--threads", type=count(1), metavar="N", help="CPU threads (default: physical cores)")
-    parser.add_argument("--once", action="store_true", help="answer one question plain and drafted, print both speeds, and end")
+    parser.add_argument(
+        "--once", action="store_true", help="answer one question plain and drafted, print both speeds, and end"
+    )
     parser.set_defaults(func=run)
 
 
@@ -104,7 +110,10 @@ def _announce(host: str, port: int) -> None:
     while time.monotonic() < deadline:
         time.sleep(0.3)
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=2), urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models:
+            with (
+                urllib.request.urlopen(f"{url}/health", timeout=2),
+                urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models,
+            ):
                 if f'"{ALIAS}"'.encode() in models.read():  # and not another program that has the port
                     break
         except OSError:
@@ -112,8 +121,14 @@ def _announce(host: str, port: int) -> None:
     else:
         return
     body = f'{{"messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
-    print(f"\nReady. A chat page: {url}\nOr, in another terminal:\n\n  curl {url}/v1/chat/completions -d '{body}'\n", flush=True)
-    print("'timings' in the answer tells the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n", flush=True)
+    print(
+        f"\nReady. A chat page: {url}\nOr, in another terminal:\n\n  curl {url}/v1/chat/completions -d '{body}'\n",
+        flush=True,
+    )
+    print(
+        "'timings' in the answer tells the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
+        flush=True,
+    )
 
 
 class _Progress:

@@ -1,5 +1,5 @@
-"""The pocket pairs that ship with the package: a small real target with three drafters, and a hybrid one with its own. Inflated copies
-are in the cache."""
+"""The pocket pairs that ship with the package: a small real target with three drafters, and a hybrid one with its own.
+Inflated copies are in the cache."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from dflash_local.inflate.inflate import inflate, quantizer
-from dflash_local.inflate.inflate import SHAPES, Pair, Progress, Quantizer, Shape
 from dflash_local.build.upstream import cache_dir, sha256
+from dflash_local.demo import inflate, quantizer
+from dflash_local.demo.inflate import SHAPES, Pair, Progress, Quantizer, Shape
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small")
@@ -38,7 +38,8 @@ def inflated_pair(
     quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
-    """A bundled pair in the shape that `shape_of` gives, quantized; made once and then found in the cache by everything that it depends on.
+    """A bundled pair in the shape that `shape_of` gives, quantized; made once and then found in the cache by everything
+    that it depends on.
 
     A pair appears in the cache complete or not at all, however many processes make it.
     """

@@ -1,1 +1,2 @@
-"""What a user wants to know before and besides an answer: does the pair fit, what is this machine, what do passes cost."""
+"""What a user wants to know before and besides an answer: does the pair fit, what is this machine, what do passes
+cost."""

@@ -1,4 +1,5 @@
-"""Where the measured pass times of a pair are kept between two starts: one small file per pair, machine, build and setting.
+"""Where the measured pass times of a pair are kept between two starts: one small file per pair, machine, build and
+setting.
 
 libdflash reads and writes the file; here is only its name, a hash of everything that changes what a pass costs.
 """
@@ -12,17 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dflash_local.diagnose.machine import this_machine
 from dflash_local.build.upstream import cache_dir
+from dflash_local.diagnose.machine import this_machine
 
-# Arguments of Engine that change the cost of a pass. The length of the context is not among them: rows attend to what is there.
+# Arguments of Engine that change the cost of a pass. The length of the context is not among them: rows attend to what
+# is there.
 ARGUMENTS = (
     "n_slots", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "tensor_split", "split_mode",
     "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "swa_full", "kv_unified", "draft_ctx",
 )  # fmt: skip
 
 
-def cost_file(model: str | os.PathLike[str], drafter: str | os.PathLike[str] | None, arguments: Mapping[str, Any]) -> Path:
+def cost_file(
+    model: str | os.PathLike[str], drafter: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
+) -> Path:
     """The file for a pair with these arguments of Engine (at least ARGUMENTS), here and with this build.
 
     Raises:
@@ -37,7 +41,11 @@ def cost_file(model: str | os.PathLike[str], drafter: str | os.PathLike[str] | N
         "abi": native.ABI_VERSION,
         "build": build_identity(),
         "tuned": tuning.read_table()[0],
-        "machine": [machine.cpu, usable_cores(), *([device["name"], device["description"]] for device in library["devices"])],
+        "machine": [
+            machine.cpu,
+            usable_cores(),
+            *([device["name"], device["description"]] for device in library["devices"]),
+        ],
         # 0, None and an empty string mean the same: the default.
         "arguments": {name: arguments[name] or None for name in ARGUMENTS},
     }
@@ -65,7 +73,8 @@ def folder() -> Path:
 
 
 def usable(file: Path) -> str | None:
-    """The path for libdflash if the file's folder can be written, else None: without a cache, every start measures anew."""
+    """The path for libdflash if the file's folder can be written, else None: without a cache, every start measures
+    anew."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -1,4 +1,5 @@
-"""`dflash-local doctor`: is everything here that a fast answer needs, and, given a pair, do the two fit each other and this machine?
+"""`dflash-local doctor`: is everything here that a fast answer needs, and, given a pair, do the two fit each other and
+this machine?
 
 Each look is a generator of findings and needs nothing but what it looks at, so one broken part does not hide the next.
 """
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import __version__
-from dflash_local.errors import BuildError, DFlashError, ModelError, RequestError
-from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.cli.flags import add_engine_flags, engine_options
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, this_machine
+from dflash_local.errors import BuildError, DFlashError, ModelError, RequestError
 
-# /proc/cpuinfo's name -> ggml's: instruction sets that change the speed of quantized matrices, or stop the process if they are missing.
+# /proc/cpuinfo's name -> ggml's: instruction sets that change the speed of quantized matrices, or stop the process if
+# they are missing.
 CPU_FEATURES = {
     "avx": "AVX",
     "avx2": "AVX2",
@@ -42,7 +44,16 @@ BUILD = "dflash-local build"
 TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
 # The engine's defaults, in tokens of a slot.
 DEFAULT_CTX, DRAFT_CTX = 16384, 4096
-KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32, "q4_0": 18 / 32}
+KV_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,14 +64,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Checks the native library, the devices that it really loaded and this machine; with -m and -md also whether the two "
         "models fit each other and what memory they need. Exits with 1 if anything FAILs.",
     )
-    parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE")
+    parser.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
+    )
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
-        "--tune", action="store_true", help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that"
+        "--tune",
+        action="store_true",
+        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that",
     )
-    tune.add_argument("--device", metavar="NAME", help="the device to tune: CPU, CUDA0, ... (the first that has both kernels)")
-    tune.add_argument("--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})")
-    tune.add_argument("--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)")
+    tune.add_argument(
+        "--device", metavar="NAME", help="the device to tune: CPU, CUDA0, ... (the first that has both kernels)"
+    )
+    tune.add_argument(
+        "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
+    )
+    tune.add_argument(
+        "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
+    )
     add_engine_flags(parser, model_required=False)
     parser.set_defaults(func=run)
 
@@ -101,7 +122,8 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
 
 
 def tune(args: argparse.Namespace) -> int:
-    """Measure where the two kernels of a device cross, print the times, and keep what was found for every later start."""
+    """Measure where the two kernels of a device cross, print the times, and keep what was found for every later
+    start."""
     from dflash_local.diagnose import tuning
 
     machine = this_machine()
@@ -119,18 +141,30 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
     """What becomes of each type; `runs` gets the times."""
     from dflash_local.diagnose import tuning
 
-    names = [args.device] if args.device else [device["name"] for device in sorted(info["devices"], key=lambda d: d["type"] == "cpu")]
-    device, types = next(((name, types) for name in names if (types := tuning.choices(name, args.types or TYPES))), (names[0], []))
+    names = (
+        [args.device]
+        if args.device
+        else [device["name"] for device in sorted(info["devices"], key=lambda d: d["type"] == "cpu")]
+    )
+    device, types = next(
+        ((name, types) for name in names if (types := tuning.choices(name, args.types or TYPES))), (names[0], [])
+    )
     for missing in [name for name in args.types or () if name not in types]:
         yield warn("tuned rows", f"{device} has one kernel only for {missing}", "leave it out of --types")
     if not types:
-        yield fail("tuned rows", f"{device} has nothing to choose", "see docs/doctor.md for the devices and types that have two kernels")
+        yield fail(
+            "tuned rows",
+            f"{device} has nothing to choose",
+            "see docs/doctor.md for the devices and types that have two kernels",
+        )
         return
     table: tuning.Table = {device: {}}
     for weights in types:
         mine = []
         for shape in args.shape:
-            run = tuning.measure(device, weights, shape, n_threads=max(args.n_threads, 0), progress=_progress(f"{weights} {shape}"))
+            run = tuning.measure(
+                device, weights, shape, n_threads=max(args.n_threads, 0), progress=_progress(f"{weights} {shape}")
+            )
             run["measured"] = tuning.crossover([run], run["now"])
             mine.append(run)
             if args.json != "-":
@@ -138,7 +172,10 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
         runs += mine
         rows = table[device][mine[0]["type"]] = tuning.crossover(mine, mine[0]["now"])
         each = ", ".join(f"{run['shape']}: {run['measured']}" for run in mine)
-        yield ok("tuned rows", f"{device} {mine[0]['type']}: matrix kernel from {mine[0]['now']} rows on -> from {rows} ({each})")
+        yield ok(
+            "tuned rows",
+            f"{device} {mine[0]['type']}: matrix kernel from {mine[0]['now']} rows on -> from {rows} ({each})",
+        )
     try:
         yield ok("tuned rows", f"kept in {tuning.keep(table)}")
     except OSError as error:
@@ -165,14 +202,17 @@ def _time_table(run: dict[str, Any]) -> Iterator[str]:
 
 
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
-    """Was it measured here where the two kernels of a device cross? Says nothing where no device has a choice and nothing is kept."""
+    """Was it measured here where the two kernels of a device cross? Says nothing where no device has a choice and
+    nothing is kept."""
     from dflash_local.diagnose import tuning
 
     table, ignored = tuning.read_table()
     if ignored:
         yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
     elif table:
-        rows = "; ".join(f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items())
+        rows = "; ".join(
+            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
+        )
         yield ok("tuned rows", f"{rows}; kept in {tuning.tuned_file()}")
     elif two := [device["name"] for device in info["devices"] if tuning.choices(device["name"])]:
         yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
@@ -187,15 +227,17 @@ def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
         yield ok("machine", str(machine))
     if n_threads > machine.cores:
         yield warn(
-            "threads", f"-t {n_threads} on {machine.cores} physical cores", f"use -t {machine.cores}: more threads wait for each other"
+            "threads",
+            f"-t {n_threads} on {machine.cores} physical cores",
+            f"use -t {machine.cores}: more threads wait for each other",
         )
 
 
 def look_at_build() -> Iterator[Finding]:
     """The stamp that `dflash-local build` left, against this processor, this checkout and the devices here."""
-    from dflash_local.build.wheel import installed_stamp
     from dflash_local.build.recipe import detect_backend, make_recipe
     from dflash_local.build.upstream import native_source
+    from dflash_local.build.wheel import installed_stamp
 
     yield ok("dflash-local", __version__)
     if override := os.environ.get("DFLASH_LIBRARY"):
@@ -203,7 +245,9 @@ def look_at_build() -> Iterator[Finding]:
         return
     stamp = installed_stamp()
     if stamp is None:
-        yield fail("build", "no patched llama.cpp is installed here (a stock llama-cpp-python does not count)", f"run: {BUILD}")
+        yield fail(
+            "build", "no patched llama.cpp is installed here (a stock llama-cpp-python does not count)", f"run: {BUILD}"
+        )
         return
     backend = str(stamp.get("backend"))
     yield ok("build", f"{stamp.get('version')}, backend {backend}, {' '.join(stamp.get('flags', []))}")
@@ -211,7 +255,11 @@ def look_at_build() -> Iterator[Finding]:
         source = native_source()
         recipe = make_recipe(source, backend)
         if (recipe.native, recipe.patches) != (stamp.get("native"), stamp.get("patches")):
-            yield warn("build", f"patches/ or ggml_ops/ in {source} have changed since this build", f"run: {BUILD} --backend {backend}")
+            yield warn(
+                "build",
+                f"patches/ or ggml_ops/ in {source} have changed since this build",
+                f"run: {BUILD} --backend {backend}",
+            )
     except BuildError:
         pass  # no compiler: nothing could be built anew, and what is installed runs without one
     best, why = detect_backend()
@@ -220,7 +268,9 @@ def look_at_build() -> Iterator[Finding]:
     compiled = str(stamp.get("machine", ""))
     if missing := [flag for flag in CPU_FEATURES if flag in compiled.split() and flag not in cpu_flags()]:
         yield fail(
-            "build", f"it uses instructions that this processor lacks: {', '.join(missing)}", f"build on this machine: {BUILD} --force"
+            "build",
+            f"it uses instructions that this processor lacks: {', '.join(missing)}",
+            f"build on this machine: {BUILD} --force",
         )
 
 
@@ -236,12 +286,14 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
     yield ok("library", f"ABI {info['abi']}, llama.cpp {info.get('llama', 'unknown')}, {native.library_path()}")
     yield ok("backends", ", ".join(info["backends"]) or "none")
     for device in info["devices"]:
-        size = f", {_human(device['memory_free'])} of {_human(device['memory_total'])} free" if device["memory_total"] else ""
+        size = (
+            f", {_human(device['memory_free'])} of {_human(device['memory_total'])} free"
+            if device["memory_total"]
+            else ""
+        )
         yield ok("device", f"{device['name']} ({device['type']}): {device['description']}{size}")
     if set(info["backends"]) - {"CPU", "BLAS", "RPC"} and not gpus(info):
-        advice = (
-            "check the driver (nvidia-smi, rocminfo, vulkaninfo) and the container's device access; until then everything runs on the CPU"
-        )
+        advice = "check the driver (nvidia-smi, rocminfo, vulkaninfo) and the container's device access; until then everything runs on the CPU"
         yield warn("device", "a GPU backend is loaded, but it found no GPU", advice)
     yield from look_at_cpu_features(info.get("features", {}).get("CPU", {}), cpu_flags())
 
@@ -287,9 +339,15 @@ def look_at_models(args: argparse.Namespace, machine: Machine, info: dict[str, A
             drafter = Drafter.read(drafter_path)
             yield from compare(target, drafter)
             if args.accept == "block" and not drafter.is_dflash2:
-                yield fail("accept", "--accept block needs a DFlash 2 drafter, and this one is a DFlash drafter", "leave --accept away")
+                yield fail(
+                    "accept",
+                    "--accept block needs a DFlash 2 drafter, and this one is a DFlash drafter",
+                    "leave --accept away",
+                )
         else:
-            yield warn("pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf")
+            yield warn(
+                "pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf"
+            )
         yield from look_at_memory(args, target_path, drafter_path, machine, info)
         if info and drafter_path:
             yield look_at_costs(args)
@@ -302,11 +360,16 @@ def look_at_memory(
 ) -> Iterator[Finding]:
     """What weights and caches take, against what is free where they go. An estimate: compute buffers come on top."""
     slots = max(args.n_slots, 1)
-    parts = {"weights": _size(target), "context": _cache_bytes(target, slots, args.n_ctx, args.cache_type_k, args.cache_type_v)}
+    parts = {
+        "weights": _size(target),
+        "context": _cache_bytes(target, slots, args.n_ctx, args.cache_type_k, args.cache_type_v),
+    }
     if drafter:
         parts["drafter"] = _size(drafter)
         per_slot = min(args.draft_ctx or DRAFT_CTX, args.n_ctx // slots or DRAFT_CTX)
-        parts["drafter context"] = _cache_bytes(drafter, slots, per_slot * slots, args.cache_type_k_draft, args.cache_type_v_draft)
+        parts["drafter context"] = _cache_bytes(
+            drafter, slots, per_slot * slots, args.cache_type_k_draft, args.cache_type_v_draft
+        )
     need = sum(parts.values())
     on_gpu = bool(gpus(info)) and args.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
@@ -314,14 +377,17 @@ def look_at_memory(
     if not free or need < 0.9 * free:
         yield ok("memory", text)
     elif parts["weights"] + parts.get("drafter", 0) < 0.9 * free:
-        yield warn("memory", text, "use a smaller context (-c), fewer slots (-np) or a quantized cache (-ctk q8_0 -ctv q8_0)")
+        yield warn(
+            "memory", text, "use a smaller context (-c), fewer slots (-np) or a quantized cache (-ctk q8_0 -ctv q8_0)"
+        )
     else:
         advice = "offload fewer layers (-ngl N)" if on_gpu else "take a smaller model or quantization"
         yield fail("memory", text, advice)
 
 
 def look_at_costs(args: argparse.Namespace) -> Finding:
-    """Are the pass times of this pair, with these flags, here from an earlier start? Without a drafter there is nothing to choose."""
+    """Are the pass times of this pair, with these flags, here from an earlier start? Without a drafter there is nothing
+    to choose."""
     from dflash_local.diagnose import costs
 
     if not args.cost_cache or not args.warmup:
@@ -331,7 +397,11 @@ def look_at_costs(args: argparse.Namespace) -> Finding:
         age = time.time() - file.stat().st_mtime
     except OSError:
         if costs.usable(file) is None:
-            return warn("pass times", f"{file.parent} cannot be written: every start measures anew", "point DFLASH_CACHE elsewhere")
+            return warn(
+                "pass times",
+                f"{file.parent} cannot be written: every start measures anew",
+                "point DFLASH_CACHE elsewhere",
+            )
         return ok("pass times", f"not measured yet; the first start will keep them in {file}")
     return ok("pass times", f"kept {_ago(age)} ago in {file}")
 
@@ -344,7 +414,8 @@ def _ago(seconds: float) -> str:
 
 
 def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -> int:
-    """K/V bytes of `n_ctx` tokens in all (0: the engine's choice). An upper bound: windows and recurrent layers take less."""
+    """K/V bytes of `n_ctx` tokens in all (0: the engine's choice). An upper bound: windows and recurrent layers take
+    less."""
     from dflash_local.convert.gguf_metadata import read_metadata
 
     keys = read_metadata(path)
@@ -359,9 +430,9 @@ def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -
     total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * layers
     first = heads[0] if isinstance(heads, (list, tuple)) else heads
     head = size("embedding_length") // max(first, 1)
-    per_token = size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0) + size("attention.value_length", head) * KV_BYTES.get(
-        type_v, 2.0
-    )
+    per_token = size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0) + size(
+        "attention.value_length", head
+    ) * KV_BYTES.get(type_v, 2.0)
     return int(total_heads * per_token * (n_ctx or min(size("context_length"), DEFAULT_CTX) * slots))
 
 

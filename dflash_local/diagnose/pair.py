@@ -1,7 +1,7 @@
 """Do a target and a drafter belong together? Answered from their GGUF headers, in pure Python and well under a second.
 
-A drafter is trained on the hidden states and the vocabulary of one target. With another one it may load and run, and just never
-guess a token; so everything that can be told from the two headers is checked before any model is loaded.
+A drafter is trained on the hidden states and the vocabulary of one target. With another one it may load and run, and
+just never guess a token; so everything that can be told from the two headers is checked before any model is loaded.
 Source for what llama.cpp demands: src/models/dflash.cpp and common/speculative.cpp of the pinned source.
 """
 
@@ -15,11 +15,12 @@ from typing import Any
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import MASK_TOKEN, Target
-from dflash_local.errors import ModelError, PairError
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
+from dflash_local.errors import ModelError, PairError
 from dflash_local.native import MAX_NODES
 
-# Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in src/models/*.cpp.
+# Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
+# src/models/*.cpp.
 TAPPED_ARCHS = frozenset({
     "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2", "minimax-01",
     "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
@@ -29,7 +30,8 @@ TAPPED_ARCHS = frozenset({
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
 # Recurrent architectures whose state cannot go back to before a refused draft: `llm_arch_supports_rs_rollback`.
 NO_ROLLBACK = frozenset({"minimax-01", "qwen3next"})
-# Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between converters.
+# Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between
+# converters.
 FEW_TOKENS = 128
 
 TOKENS, PRE_TOKENIZER = "tokenizer.ggml.tokens", "tokenizer.ggml.pre"
@@ -175,7 +177,12 @@ def _vocabulary(target: Target, drafter: Drafter) -> Iterator[Finding]:
 def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
     key = f"{ARCH}.block_size"
     if not 2 <= drafter.block_size <= MAX_NODES:
-        yield fail("block", f"the drafter's block size is {drafter.block_size}; it must be 2 to {MAX_NODES}", CONVERT_AGAIN, key)
+        yield fail(
+            "block",
+            f"the drafter's block size is {drafter.block_size}; it must be 2 to {MAX_NODES}",
+            CONVERT_AGAIN,
+            key,
+        )
     elif not 0 <= drafter.mask_token < target.n_vocab:
         what = f"the drafter's mask token {drafter.mask_token} is not in the vocabulary of {target.n_vocab}"
         yield fail("block", what, CONVERT_AGAIN, MASK_TOKEN)

@@ -1,8 +1,10 @@
-"""From how many rows on a device's matrix kernel is faster than its vector kernel: measured, kept on disk, set at every start.
+"""From how many rows on a device's matrix kernel is faster than its vector kernel: measured, kept on disk, set at every
+start.
 
-A device may have two kernels for products with quantized weights, one made for few rows and one for many (ggml_ops/tune/kernel_timing.h). Where
-they cross is a guess of the backend, or was measured elsewhere; `dflash-local doctor --tune` measures it here. What it finds is kept in one
-small file per machine, which says with which build, and every engine sets it before it measures its pass times.
+A device may have two kernels for products with quantized weights, one made for few rows and one for many
+(ggml_ops/tune/kernel_timing.h). Where they cross is a guess of the backend, or was measured elsewhere; `dflash-local
+doctor --tune` measures it here. What it finds is kept in one small file per machine, which says with which build, and
+every engine sets it before it measures its pass times.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import native
-from dflash_local.diagnose import costs
-from dflash_local.errors import RequestError
-from dflash_local.diagnose.machine import this_machine
 from dflash_local.build.upstream import cache_dir
+from dflash_local.diagnose import costs
+from dflash_local.diagnose.machine import this_machine
+from dflash_local.errors import RequestError
 
 FORMAT = 1
 # A difference below this share is noise.
@@ -43,12 +45,13 @@ log = logging.getLogger("dflash_local.diagnose.tuning")
 
 
 def matrices(shape: str) -> list[tuple[int, int]]:
-    """Columns and inner positions of the matrices to time: "MxK" itself, or the feed-forward of a shape of `inflate`, most of its weights.
+    """Columns and inner positions of the matrices to time: "MxK" itself, or the feed-forward of a shape of `inflate`,
+    most of its weights.
 
     Raises:
         RequestError: it is neither.
     """
-    from dflash_local.inflate.inflate import SHAPES
+    from dflash_local.demo.inflate import SHAPES
 
     if known := SHAPES.get(shape):
         if known.experts is None:
@@ -67,8 +70,9 @@ def measure(
     """Time both kernels of `device` on the matrices of `shape`; `params` are further fields of native.TuneParams.
 
     Returns:
-        device, type, shape, now (the count in force), rows_max (what means never), vector_ms and matrix_ms: milliseconds of a product with
-        each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot serve.
+        device, type, shape, now (the count in force), rows_max (what means never), vector_ms and matrix_ms:
+        milliseconds of a product with each of the matrices, for 1, 2, ... rows; None where the vector kernel cannot
+        serve.
     """
     sizes = matrices(shape)
     interrupted = False
@@ -94,14 +98,22 @@ def measure(
         name: [None if None in row else sum(row) for row in zip(*(run[name] for run in runs), strict=True)]
         for name in ("vector_ms", "matrix_ms")
     }
-    return {"device": device, "type": first["type"], "shape": shape, "now": first["rows"], "rows_max": first["rows_max"], **times}
+    return {
+        "device": device,
+        "type": first["type"],
+        "shape": shape,
+        "now": first["rows"],
+        "rows_max": first["rows_max"],
+        **times,
+    }
 
 
 def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
     """From how many rows on the matrix kernel should serve, by what measure() returned for one type and several shapes.
 
-    It is the count with the least loss: how much longer than the other kernel the one in charge takes, relative, summed over all rows that
-    both can serve. Differences up to MARGIN are none. Among equals it is `now`, or else the smallest.
+    It is the count with the least loss: how much longer than the other kernel the one in charge takes, relative, summed
+    over all rows that both can serve. Differences up to MARGIN are none. Among equals it is `now`, or else the
+    smallest.
     """
     both = [
         (n, vector / matrix, matrix / vector)
@@ -127,13 +139,18 @@ def tuned_file() -> Path:
     Raises:
         NativeLibraryError: there is no build.
     """
-    conditions = [this_machine().cpu, costs.usable_cores(), [[device["name"], device["description"]] for device in _devices()]]
+    conditions = [
+        this_machine().cpu,
+        costs.usable_cores(),
+        [[device["name"], device["description"]] for device in _devices()],
+    ]
     name = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:24]
     return cache_dir() / "tuned" / f"{name}.json"
 
 
 def read_table() -> tuple[Table, str]:
-    """What is kept for this machine and build, and why it is ignored: "" if it is not, and then an empty table says that there is none."""
+    """What is kept for this machine and build, and why it is ignored: "" if it is not, and then an empty table says
+    that there is none."""
     file = tuned_file()
     try:
         kept = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
@@ -161,13 +178,16 @@ def keep(table: Table) -> Path:
     rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({"format": FORMAT, "build": costs.build_identity(), "rows": rows}, indent=1), encoding="utf-8")
+    part.write_text(
+        json.dumps({"format": FORMAT, "build": costs.build_identity(), "rows": rows}, indent=1), encoding="utf-8"
+    )
     part.replace(file)
     return file
 
 
 def apply() -> Table:
-    """Set what is kept, for the whole process, and give every other choice back to its device. Returns the counts that it set."""
+    """Set what is kept, for the whole process, and give every other choice back to its device. Returns the counts that
+    it set."""
     table, ignored = read_table()
     if ignored:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)

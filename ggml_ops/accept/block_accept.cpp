@@ -8,7 +8,7 @@
 namespace dflash {
 
 int32_t seeded_chance::pick(const std::vector<double> & weights) {
-    double left = roll() * std::accumulate(weights.begin(), weights.end(), 0.0);
+    double  left = roll() * std::accumulate(weights.begin(), weights.end(), 0.0);
     int32_t last = -1;
     for (int32_t i = 0; i < (int32_t) weights.size(); ++i) {
         if (weights[i] > 0) {
@@ -46,18 +46,20 @@ namespace {
 void bend(const draft_shape & shape, std::vector<double> & weights, std::vector<int32_t> & order) {
     order.resize(weights.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return weights[a] != weights[b] ? weights[a] > weights[b] : a < b; });
+    std::sort(order.begin(), order.end(),
+        [&](int32_t a, int32_t b) { return weights[a] != weights[b] ? weights[a] > weights[b] : a < b; });
     const double best = weights[order[0]], total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    double       sum  = 0;
+    double       sum = 0;
     for (size_t rank = 0; rank < order.size(); ++rank) {
-        double & w    = weights[order[rank]];
-        const bool in = rank == 0 || ((shape.top_k <= 0 || (int32_t) rank < shape.top_k) && sum < shape.top_p * total && w >= shape.min_p * best);
+        double &   w  = weights[order[rank]];
+        const bool in = rank == 0 || ((shape.top_k <= 0 || (int32_t) rank < shape.top_k) && sum < shape.top_p * total &&
+                                         w >= shape.min_p * best);
         sum += w;
         w = in ? std::pow(w / best, 1 / shape.temperature) : 0;
     }
 }
 
-}  // namespace
+}   // namespace
 
 drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & luck) {
     drawn_chain c;
@@ -65,7 +67,7 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
     c.top_k  = d.top_k;
     std::vector<double>  weights(d.top_k);
     std::vector<int32_t> order;
-    int32_t pred = 0;
+    int32_t              pred = 0;
     for (int32_t depth = 1; depth <= std::min(length, d.positions()); ++depth) {
         const float * row = d.row(depth, pred);
         for (int32_t i = 0; i < d.top_k; ++i) {
@@ -79,7 +81,7 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
             break;   // a damaged row says nothing
         }
         bend(shape, weights, order);
-        pred = luck.pick(weights);
+        pred             = luck.pick(weights);
         const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
         for (int32_t i = 0; i < d.top_k; ++i) {
             c.rows.push_back({ d.id(depth, i), weights[i] / sum });
@@ -122,19 +124,19 @@ class lookup {
     static uint64_t bit(int32_t token) { return uint64_t(1) << (token & 63); }
 
     std::vector<token_prob> found_;
-    uint64_t bits_ = 0;
+    uint64_t                bits_ = 0;
 };
 
-}  // namespace
+}   // namespace
 
-// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The longest
-// accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one replaces it: no row
-// of the target is needed twice.
+// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The
+// longest accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one
+// replaces it: no row of the target is needed twice.
 block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck) {
     block_result        result;
     std::vector<double> weights;
-    double reach = 1;
-    for (int32_t i = 0; ; ++i) {
+    double              reach = 1;
+    for (int32_t i = 0;; ++i) {
         const std::vector<token_prob> & p = target(i);
         if (p.empty()) {
             throw std::runtime_error("the target's distribution is empty");
@@ -152,7 +154,7 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
 
         // What the target gives more than the draft can cover: the residual.
         const lookup q(chain.row(i), chain.top_k);
-        double rest = 0, drawn = 0;
+        double       rest = 0, drawn = 0;
         for (const token_prob & t : p) {
             weights.push_back(std::max(reach * t.prob - q.at(t.token), 0.0));
             rest += weights.back();
@@ -173,4 +175,4 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

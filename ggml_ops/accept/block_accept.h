@@ -1,9 +1,10 @@
-// Block verification (arXiv 2403.10444, Algorithm 2): acceptance of a chain that was drawn from a known distribution. Pure
-// functions, no llama.cpp types.
+// Block verification (arXiv 2403.10444, Algorithm 2): acceptance of a chain that was drawn from a known distribution.
+// Pure functions, no llama.cpp types.
 //
-// Sample-and-match (walk.h) needs no probabilities from the drafter and gives the text of plain decoding. This rule uses both
-// models' probabilities over the whole block: the text has the target's distribution but is another one for the same seed, and
-// the expected number of accepted tokens is the highest that any rule can reach for a chain drawn from q.
+// Sample-and-match (walk.h) needs no probabilities from the drafter and gives the text of plain decoding. This rule
+// uses both models' probabilities over the whole block: the text has the target's distribution but is another one for
+// the same seed, and the expected number of accepted tokens is the highest that any rule can reach for a chain drawn
+// from q.
 
 #pragma once
 
@@ -19,8 +20,8 @@ namespace dflash {
 // Where random decisions come from. A test can enumerate all of them.
 class chance {
   public:
-    virtual ~chance() = default;
-    virtual bool    happens(double probability) = 0;
+    virtual ~chance()                        = default;
+    virtual bool happens(double probability) = 0;
     // An index, each in proportion to its weight. Weights are finite and >= 0, one is positive.
     virtual int32_t pick(const std::vector<double> & weights) = 0;
 };
@@ -33,7 +34,7 @@ class seeded_chance : public chance {
     int32_t pick(const std::vector<double> & weights) override;
 
   private:
-    double roll() { return double(engine_() >> 11) * 0x1p-53; }   // [0, 1)
+    double          roll() { return double(engine_() >> 11) * 0x1p-53; }   // [0, 1)
     std::mt19937_64 engine_;
 };
 
@@ -42,7 +43,8 @@ struct token_prob {
     double  prob;
 };
 
-// How a request's sampler bends its distribution. A chain may be drawn from any q; one bent alike is accepted more often.
+// How a request's sampler bends its distribution. A chain may be drawn from any q; one bent alike is accepted more
+// often.
 struct draft_shape {
     double  temperature = 1;   // > 0
     int32_t top_k       = 0;   // 0: all
@@ -52,28 +54,28 @@ struct draft_shape {
 
 // A chain drawn from a draft, and the distributions that it was drawn from.
 struct drawn_chain {
-    int32_t anchor = -1;
-    int32_t top_k  = 0;
+    int32_t                 anchor = -1;
+    int32_t                 top_k  = 0;
     std::vector<int32_t>    tokens;       // [length], after the anchor
     std::vector<int32_t>    candidates;   // [length], their indices in the draft
     std::vector<token_prob> rows;         // [length, top_k]: q(. | the tokens before); each sums to 1
-    std::vector<float>      best;         // [length]: the draft's highest probability in the row, known before the token was drawn
+    std::vector<float> best;   // [length]: the draft's highest probability in the row, known before the token was drawn
 
-    int32_t length() const { return (int32_t) tokens.size(); }
+    int32_t            length() const { return (int32_t) tokens.size(); }
     const token_prob * row(int32_t i) const { return rows.data() + (size_t) i * top_k; }
-    double  q(int32_t i) const { return row(i)[candidates[i]].prob; }   // > 0
+    double             q(int32_t i) const { return row(i)[candidates[i]].prob; }   // > 0
 
-    // Keeps the first n tokens. n must not have been chosen by looking at the tokens: what is dropped because of what it is
-    // would be missing from the text.
+    // Keeps the first n tokens. n must not have been chosen by looking at the tokens: what is dropped because of what
+    // it is would be missing from the text.
     void truncate(int32_t n);
 
-    // The rows of the target pass. node.prob is `best`, not q: what could be known of a token before it was drawn, as for the
-    // nodes of grow(..., 1), so that both calibrate alike.
+    // The rows of the target pass. node.prob is `best`, not q: what could be known of a token before it was drawn, as
+    // for the nodes of grow(..., 1), so that both calibrate alike.
     tree to_tree() const;
 };
 
-// Draws `length` tokens (at most what the draft has), each given the one before. A lattice gives joint probabilities; from
-// marginals the positions are drawn independently. The length is fixed before anything is drawn.
+// Draws `length` tokens (at most what the draft has), each given the one before. A lattice gives joint probabilities;
+// from marginals the positions are drawn independently. The length is fixed before anything is drawn.
 drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & luck);
 
 struct block_result {
@@ -81,12 +83,12 @@ struct block_result {
     int32_t bonus    = -1;   // the token after them
 };
 
-// target(i) -> the target's distribution after the anchor and the first i drawn tokens: positive probabilities that sum to 1, a
-// token at most once. Asked for i = 0, 1, ... in order, each once, up to the length or the first token that the target would
-// never sample; the answer must stay valid until the next question.
-using target_rows = std::function<const std::vector<token_prob> & (int32_t i)>;
+// target(i) -> the target's distribution after the anchor and the first i drawn tokens: positive probabilities that sum
+// to 1, a token at most once. Asked for i = 0, 1, ... in order, each once, up to the length or the first token that the
+// target would never sample; the answer must stay valid until the next question.
+using target_rows = std::function<const std::vector<token_prob> &(int32_t i)>;
 
 // Throws std::runtime_error if a row is empty.
 block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck);
 
-}  // namespace dflash
+}   // namespace dflash

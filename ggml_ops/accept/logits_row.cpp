@@ -20,7 +20,7 @@ int32_t ordered(float x) {
 
 float unordered(int32_t key) {
     const int32_t bits = key ^ ((key >> 31) & INT32_MAX);
-    float x;
+    float         x;
     std::memcpy(&x, &bits, sizeof(x));
     return x;
 }
@@ -31,12 +31,12 @@ struct extremes {
     void see(const float * x, int32_t n) {
         for (int32_t i = 0; i < n; ++i) {
             least = std::min(least, ordered(x[i]));
-            most  = std::max(most,  ordered(x[i]));
+            most  = std::max(most, ordered(x[i]));
         }
     }
 };
 
-}  // namespace
+}   // namespace
 
 void logits_row::scan(const float * logits, int32_t n) {
     logits_ = logits;
@@ -51,11 +51,12 @@ void logits_row::scan(const float * logits, int32_t n) {
             of.see(logits + begin, n - begin);
         }
         block_max_[b] = unordered(of.most);
-        all.least = std::min(all.least, of.least);
-        all.most  = std::max(all.most,  of.most);
+        all.least     = std::min(all.least, of.least);
+        all.most      = std::max(all.most, of.most);
     }
     if (all.least < ordered(-INFINITY) || all.most <= ordered(-INFINITY) || all.most >= ordered(INFINITY)) {
-        throw std::runtime_error("the target's logits are not finite: its weights or its cache are damaged, or a kernel is wrong");
+        throw std::runtime_error(
+            "the target's logits are not finite: its weights or its cache are damaged, or a kernel is wrong");
     }
     max_ = unordered(all.most);
 }
@@ -75,7 +76,10 @@ template <class F> void logits_row::each_from(float least, F && found) const {
 
 int32_t logits_row::argmax() const {
     int32_t best = -1, count = 0;
-    each_from(max_, [&](int32_t i) { best = i; ++count; });
+    each_from(max_, [&](int32_t i) {
+        best = i;
+        ++count;
+    });
     return count == 1 ? best : -1;
 }
 
@@ -90,7 +94,7 @@ bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
     out.clear();
     each_from(least, [&](int32_t i) { out.push_back({ i, logits_[i], 0.0f }); });
 
-    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; };
+    const auto   by_logit = [](const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; };
     const size_t kept = std::min<size_t>(k, out.size()), looked_at = std::min<size_t>(kept + 1, out.size());
     std::partial_sort(out.begin(), out.begin() + looked_at, out.end(), by_logit);
     for (size_t i = 1; i < looked_at; ++i) {
@@ -102,4 +106,4 @@ bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
     return true;
 }
 
-}  // namespace dflash
+}   // namespace dflash

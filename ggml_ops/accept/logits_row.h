@@ -11,7 +11,8 @@ namespace dflash {
 
 class logits_row {
   public:
-    // Reads n logits, which must outlive the next calls. Throws std::runtime_error if one is NaN or +inf, or none finite.
+    // Reads n logits, which must outlive the next calls. Throws std::runtime_error if one is NaN or +inf, or none
+    // finite.
     void scan(const float * logits, int32_t n);
 
     // The largest logit's index, -1 if two are equal.
@@ -25,11 +26,11 @@ class logits_row {
 
     static constexpr int32_t BLOCK = 32;   // logits per maximum
 
-    const float *      logits_ = nullptr;
-    int32_t            n_      = 0;
-    float              max_    = 0;
-    std::vector<float> block_max_;
-    mutable std::vector<float> maxima_;    // scratch of top()
+    const float *              logits_ = nullptr;
+    int32_t                    n_      = 0;
+    float                      max_    = 0;
+    std::vector<float>         block_max_;
+    mutable std::vector<float> maxima_;   // scratch of top()
 };
 
-}  // namespace dflash
+}   // namespace dflash

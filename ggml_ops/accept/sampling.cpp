@@ -16,24 +16,24 @@ namespace dflash {
 
 namespace {
 
-constexpr double  LARGE         = 1e6;       // keeps every product of parameters finite
-constexpr int32_t MAX_HISTORY   = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
-constexpr size_t  MAX_BREAKERS  = 16;        // each searches the whole vocabulary
-constexpr size_t  MAX_TRIGGER   = 1024;      // bytes; std::regex recurses over its pattern
-constexpr float   MIN_TEMPERATURE = 1e-30f;  // logits divided by less overflow
+constexpr double  LARGE           = 1e6;       // keeps every product of parameters finite
+constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
+constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
+constexpr size_t  MAX_TRIGGER     = 1024;      // bytes; std::regex recurses over its pattern
+constexpr float   MIN_TEMPERATURE = 1e-30f;    // logits divided by less overflow
 
 // ---- parameters ----
 
 void read_seed(field_reader & in, common_params_sampling & p) {
     if (const json * value = in.take("seed")) {
         const int64_t seed = as_integer(*value, in.name("seed"), -1, UINT32_MAX);
-        p.seed = seed < 0 ? LLAMA_DEFAULT_SEED : uint32_t(seed);
+        p.seed             = seed < 0 ? LLAMA_DEFAULT_SEED : uint32_t(seed);
     }
 }
 
 void read_temperature(field_reader & in, common_params_sampling & p) {
-    in.read("temperature",       p.temp,              0, LARGE);
-    in.read("dynatemp_range",    p.dynatemp_range,    0, LARGE);
+    in.read("temperature", p.temp, 0, LARGE);
+    in.read("dynatemp_range", p.dynatemp_range, 0, LARGE);
     in.read("dynatemp_exponent", p.dynatemp_exponent, 0, LARGE);
     if (p.temp > 0 && p.temp < MIN_TEMPERATURE) {
         throw field_error("temperature", "is too small: use 0 for greedy decoding");
@@ -41,28 +41,28 @@ void read_temperature(field_reader & in, common_params_sampling & p) {
 }
 
 void read_truncation(field_reader & in, common_params_sampling & p) {
-    in.read("top_k",           p.top_k,           -1, INT32_MAX);
-    in.read("top_p",           p.top_p,           0, 1);
-    in.read("min_p",           p.min_p,           0, 1);
-    in.read("typical_p",       p.typ_p,           0, 1);
-    in.read("top_n_sigma",     p.top_n_sigma,     -LARGE, LARGE);
+    in.read("top_k", p.top_k, -1, INT32_MAX);
+    in.read("top_p", p.top_p, 0, 1);
+    in.read("min_p", p.min_p, 0, 1);
+    in.read("typical_p", p.typ_p, 0, 1);
+    in.read("top_n_sigma", p.top_n_sigma, -LARGE, LARGE);
     in.read("xtc_probability", p.xtc_probability, 0, 1);
-    in.read("xtc_threshold",   p.xtc_threshold,   0, 1);
-    in.read("min_keep",        p.min_keep,        0, INT32_MAX);
-    in.read("mirostat",        p.mirostat,        0, 2);
-    in.read("mirostat_tau",    p.mirostat_tau,    0, LARGE);
-    in.read("mirostat_eta",    p.mirostat_eta,    0, LARGE);
+    in.read("xtc_threshold", p.xtc_threshold, 0, 1);
+    in.read("min_keep", p.min_keep, 0, INT32_MAX);
+    in.read("mirostat", p.mirostat, 0, 2);
+    in.read("mirostat_tau", p.mirostat_tau, 0, LARGE);
+    in.read("mirostat_eta", p.mirostat_eta, 0, LARGE);
     in.read("adaptive_target", p.adaptive_target, -1, 1);
-    in.read("adaptive_decay",  p.adaptive_decay,  0, 0.99);
+    in.read("adaptive_decay", p.adaptive_decay, 0, 0.99);
 }
 
 void read_penalties(field_reader & in, common_params_sampling & p) {
-    in.read("repeat_last_n",      p.penalty_last_n,     0, MAX_HISTORY);
-    in.read("repeat_penalty",     p.penalty_repeat,     1 / LARGE, LARGE);
-    in.read("frequency_penalty",  p.penalty_freq,       -LARGE, LARGE);
-    in.read("presence_penalty",   p.penalty_present,    -LARGE, LARGE);
-    in.read("dry_multiplier",     p.dry_multiplier,     0, LARGE);
-    in.read("dry_base",           p.dry_base,           1, LARGE);
+    in.read("repeat_last_n", p.penalty_last_n, 0, MAX_HISTORY);
+    in.read("repeat_penalty", p.penalty_repeat, 1 / LARGE, LARGE);
+    in.read("frequency_penalty", p.penalty_freq, -LARGE, LARGE);
+    in.read("presence_penalty", p.penalty_present, -LARGE, LARGE);
+    in.read("dry_multiplier", p.dry_multiplier, 0, LARGE);
+    in.read("dry_base", p.dry_base, 1, LARGE);
     in.read("dry_allowed_length", p.dry_allowed_length, 0, INT32_MAX);
     in.read("dry_penalty_last_n", p.dry_penalty_last_n, 0, MAX_HISTORY);
     if (const json * value = in.take("dry_sequence_breakers")) {
@@ -80,12 +80,16 @@ void read_penalties(field_reader & in, common_params_sampling & p) {
     }
 }
 
-void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field, common_params_sampling & p) {
+void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field,
+    common_params_sampling & p) {
     if (found.empty()) {
-        throw field_error(field, "'" + word + "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature and adaptive_p");
+        throw field_error(field, "'" + word +
+                                     "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+                                     "min_p, xtc, temperature and adaptive_p");
     }
     if (found[0] == COMMON_SAMPLER_TYPE_INFILL) {
-        throw field_error(field, "the infill sampler is not offered: it compares all pairs of candidates and aborts without an end-of-text token");
+        throw field_error(field, "the infill sampler is not offered: it compares all pairs of candidates and aborts "
+                                 "without an end-of-text token");
     }
     if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
         throw field_error(field, "'" + word + "' is listed twice");
@@ -119,7 +123,8 @@ void read_samplers(field_reader & in, common_params_sampling & p) {
 llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & field) {
     const int32_t n_vocab = llama_vocab_n_tokens(vocab);
     if (id < 0 || id >= n_vocab) {
-        throw field_error(field, "token " + std::to_string(id) + " is outside the vocabulary (0.." + std::to_string(n_vocab - 1) + ")");
+        throw field_error(field,
+            "token " + std::to_string(id) + " is outside the vocabulary (0.." + std::to_string(n_vocab - 1) + ")");
     }
     return llama_token(id);
 }
@@ -159,7 +164,8 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
                     add_text(pair.at(0).get<std::string>(), bias);
                 } else {
                     const auto field = member(member(name, i), size_t(0));
-                    p.logit_bias.push_back({ as_token(vocab, as_integer(pair.at(0), field, INT32_MIN, INT32_MAX), field), bias });
+                    p.logit_bias.push_back(
+                        { as_token(vocab, as_integer(pair.at(0), field, INT32_MIN, INT32_MAX), field), bias });
                 }
             }
         }
@@ -188,19 +194,23 @@ void read_preserved(field_reader & in, const llama_vocab * vocab, common_params_
 
 // ---- grammar ----
 
-common_grammar_trigger read_trigger(const json & value, const std::string & field, const llama_vocab * vocab, const common_params_sampling & p) {
+common_grammar_trigger read_trigger(
+    const json & value, const std::string & field, const llama_vocab * vocab, const common_params_sampling & p) {
     static const std::map<std::string, common_grammar_trigger_type> types = {
-        { "token",   COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN   }, { "word",         COMMON_GRAMMAR_TRIGGER_TYPE_WORD         },
-        { "pattern", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN }, { "pattern_full", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL },
+        { "token", COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN },
+        { "word", COMMON_GRAMMAR_TRIGGER_TYPE_WORD },
+        { "pattern", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN },
+        { "pattern_full", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL },
     };
     field_reader in(value, field);
-    const auto type = types.find(as_string(in.need("type"), in.name("type")));
+    const auto   type = types.find(as_string(in.need("type"), in.name("type")));
     if (type == types.end()) {
         throw field_error(in.name("type"), "must be \"token\", \"word\", \"pattern\" or \"pattern_full\"");
     }
     common_grammar_trigger trigger = { type->second, "" };
     if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
-        trigger.token = as_token(vocab, as_integer(in.need("token"), in.name("token"), INT32_MIN, INT32_MAX), in.name("token"));
+        trigger.token =
+            as_token(vocab, as_integer(in.need("token"), in.name("token"), INT32_MIN, INT32_MAX), in.name("token"));
         in.read("value", trigger.value);
     } else {
         trigger.value = as_string(in.need("value"), in.name("value"));
@@ -214,7 +224,8 @@ common_grammar_trigger read_trigger(const json & value, const std::string & fiel
         const auto ids = common_tokenize(vocab, trigger.value, false, true);
         if (ids.size() == 1) {
             if (!p.preserved_tokens.count(ids[0])) {
-                throw field_error(in.name("value"), "'" + trigger.value + "' is a token of its own, so preserved_tokens must list it too");
+                throw field_error(in.name("value"),
+                    "'" + trigger.value + "' is a token of its own, so preserved_tokens must list it too");
             }
             trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
             trigger.token = ids[0];
@@ -232,9 +243,15 @@ common_grammar_trigger read_trigger(const json & value, const std::string & fiel
 common_grammar_type read_grammar_type(field_reader & in) {
     std::string type = "user";
     in.read("grammar_type", type);
-    if (type == "user")          { return COMMON_GRAMMAR_TYPE_USER; }
-    if (type == "output_format") { return COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT; }
-    if (type == "tool_calls")    { return COMMON_GRAMMAR_TYPE_TOOL_CALLS; }
+    if (type == "user") {
+        return COMMON_GRAMMAR_TYPE_USER;
+    }
+    if (type == "output_format") {
+        return COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT;
+    }
+    if (type == "tool_calls") {
+        return COMMON_GRAMMAR_TYPE_TOOL_CALLS;
+    }
     throw field_error(in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
 }
 
@@ -253,7 +270,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         }
         p.grammar = { type, text };
     } else if (schema) {
-        source = in.name("json_schema");
+        source      = in.name("json_schema");
         json wanted = *schema;
         if (as_object(*schema, source).empty()) {
             wanted["type"] = "object";   // any object
@@ -307,12 +324,12 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     }
 }
 
-}  // namespace
+}   // namespace
 
 common_params_sampling parse_sampling(const llama_model * model, const std::string & text) {
     const llama_vocab *    vocab = llama_model_get_vocab(model);
     common_params_sampling p;
-    p.no_perf = true;
+    p.no_perf         = true;
     const json object = text.empty() ? json() : parse_json(text, "sampling");
     if (object.is_null()) {
         return p;
@@ -347,15 +364,16 @@ common_sampler_ptr make_chain(const llama_model * model, common_params_sampling 
 // Whether a sampler of the chain leaves every candidate list as it is.
 bool idle(common_sampler_type type, const common_params_sampling & p) {
     switch (type) {
-        case COMMON_SAMPLER_TYPE_PENALTIES:   return p.penalty_last_n == 0 || (p.penalty_repeat == 1 && p.penalty_freq == 0 && p.penalty_present == 0);
-        case COMMON_SAMPLER_TYPE_DRY:         return p.dry_multiplier == 0 || p.dry_base < 1 || p.dry_penalty_last_n == 0;
+        case COMMON_SAMPLER_TYPE_PENALTIES:
+            return p.penalty_last_n == 0 || (p.penalty_repeat == 1 && p.penalty_freq == 0 && p.penalty_present == 0);
+        case COMMON_SAMPLER_TYPE_DRY: return p.dry_multiplier == 0 || p.dry_base < 1 || p.dry_penalty_last_n == 0;
         case COMMON_SAMPLER_TYPE_TOP_N_SIGMA: return p.top_n_sigma <= 0;
-        case COMMON_SAMPLER_TYPE_TOP_K:       return p.top_k <= 0;
-        case COMMON_SAMPLER_TYPE_TYPICAL_P:   return p.typ_p >= 1;
-        case COMMON_SAMPLER_TYPE_TOP_P:       return p.top_p >= 1;
-        case COMMON_SAMPLER_TYPE_MIN_P:       return p.min_p <= 0;
-        case COMMON_SAMPLER_TYPE_XTC:         return p.xtc_probability <= 0 || p.xtc_threshold > 0.5f;
-        default:                              return false;
+        case COMMON_SAMPLER_TYPE_TOP_K: return p.top_k <= 0;
+        case COMMON_SAMPLER_TYPE_TYPICAL_P: return p.typ_p >= 1;
+        case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 1;
+        case COMMON_SAMPLER_TYPE_MIN_P: return p.min_p <= 0;
+        case COMMON_SAMPLER_TYPE_XTC: return p.xtc_probability <= 0 || p.xtc_threshold > 0.5f;
+        default: return false;
     }
 }
 
@@ -367,15 +385,16 @@ bool keeps_best(common_sampler_type type) {
         case COMMON_SAMPLER_TYPE_TOP_P:
         case COMMON_SAMPLER_TYPE_MIN_P:
         case COMMON_SAMPLER_TYPE_TEMPERATURE: return true;
-        default:                              return false;
+        default: return false;
     }
 }
 
 // Whether all that the chain does is to bend a distribution and draw from it.
 bool draws_once(const common_params_sampling & p) {
-    return p.mirostat == 0 && p.temp > 0 && std::none_of(p.samplers.begin(), p.samplers.end(), [&](common_sampler_type type) {
-        return type == COMMON_SAMPLER_TYPE_ADAPTIVE_P || (type == COMMON_SAMPLER_TYPE_XTC && !idle(type, p));
-    });
+    return p.mirostat == 0 && p.temp > 0 &&
+           std::none_of(p.samplers.begin(), p.samplers.end(), [&](common_sampler_type type) {
+               return type == COMMON_SAMPLER_TYPE_ADAPTIVE_P || (type == COMMON_SAMPLER_TYPE_XTC && !idle(type, p));
+           });
 }
 
 draft_shape shape_of(const common_params_sampling & p) {
@@ -383,10 +402,10 @@ draft_shape shape_of(const common_params_sampling & p) {
     for (const common_sampler_type type : p.samplers) {
         switch (type) {
             case COMMON_SAMPLER_TYPE_TEMPERATURE: s.temperature = p.temp > 0 ? p.temp : 1; break;
-            case COMMON_SAMPLER_TYPE_TOP_K:       s.top_k = p.top_k; break;
-            case COMMON_SAMPLER_TYPE_TOP_P:       s.top_p = p.top_p; break;
-            case COMMON_SAMPLER_TYPE_MIN_P:       s.min_p = p.min_p; break;
-            default:                              break;
+            case COMMON_SAMPLER_TYPE_TOP_K: s.top_k = p.top_k; break;
+            case COMMON_SAMPLER_TYPE_TOP_P: s.top_p = p.top_p; break;
+            case COMMON_SAMPLER_TYPE_MIN_P: s.min_p = p.min_p; break;
+            default: break;
         }
     }
     return s;
@@ -403,7 +422,7 @@ uint64_t luck_seed(uint32_t seed) {
 
 constexpr int32_t MAX_SHORT_TOP_K = 1024;   // sorting more costs as much as the general way
 
-}  // namespace
+}   // namespace
 
 sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common_params_sampling & p) {
     int32_t n_suppressed = 0;
@@ -412,30 +431,28 @@ sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common
         return shortcut::none;
     }
     std::vector<common_sampler_type> active;
-    std::copy_if(p.samplers.begin(), p.samplers.end(), std::back_inserter(active), [&](common_sampler_type type) { return !idle(type, p); });
+    std::copy_if(p.samplers.begin(), p.samplers.end(), std::back_inserter(active),
+        [&](common_sampler_type type) { return !idle(type, p); });
 
-    const bool cold = p.temp <= 0 && p.dynatemp_range <= 0 && std::count(active.begin(), active.end(), COMMON_SAMPLER_TYPE_TEMPERATURE);
+    const bool cold = p.temp <= 0 && p.dynatemp_range <= 0 &&
+                      std::count(active.begin(), active.end(), COMMON_SAMPLER_TYPE_TEMPERATURE);
     if (cold && std::all_of(active.begin(), active.end(), keeps_best)) {
         return shortcut::greedy;
     }
-    if (!active.empty() && active[0] == COMMON_SAMPLER_TYPE_TOP_K && p.top_k <= std::min(MAX_SHORT_TOP_K, llama_vocab_n_tokens(vocab))) {
+    if (!active.empty() && active[0] == COMMON_SAMPLER_TYPE_TOP_K &&
+        p.top_k <= std::min(MAX_SHORT_TOP_K, llama_vocab_n_tokens(vocab))) {
         return shortcut::top_k;
     }
     return shortcut::none;
 }
 
 sampler::sampler(const llama_model * model, common_params_sampling params) :
-    vocab_   (llama_model_get_vocab(model)),
-    top_k_   (params.top_k),
-    shortcut_(find_shortcut(vocab_, params)),
-    gate_    (vocab_, params),
-    chain_   (make_chain(model, params)),
-    gives_distribution_(gate_.open() && draws_once(params)),
-    shape_   (shape_of(params)),
-    luck_    (luck_seed(params.seed)) {
-}
+    vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), shortcut_(find_shortcut(vocab_, params)),
+    gate_(vocab_, params), chain_(make_chain(model, params)), gives_distribution_(gate_.open() && draws_once(params)),
+    shape_(shape_of(params)), luck_(luck_seed(params.seed)) {}
 
-// A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it refuses.
+// A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it
+// refuses.
 llama_token sampler::sample(const float * logits) {
     row_.scan(logits, llama_vocab_n_tokens(vocab_));
     llama_token token = gate_.forces() ? LLAMA_TOKEN_NULL : sample_short(logits);
@@ -455,18 +472,16 @@ const float * logits_of(llama_context * ctx, int32_t i) {
     return logits;
 }
 
-}  // namespace
+}   // namespace
 
-llama_token sampler::sample(llama_context * ctx, int32_t i) {
-    return sample(logits_of(ctx, i));
-}
+llama_token sampler::sample(llama_context * ctx, int32_t i) { return sample(logits_of(ctx, i)); }
 
 // Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
 llama_token sampler::sample_short(const float * logits) {
     switch (shortcut_) {
         case shortcut::greedy: return row_.argmax();
-        case shortcut::top_k:  return row_.top(top_k_, candidates_) ? run_chain(true) : LLAMA_TOKEN_NULL;
-        default:               return LLAMA_TOKEN_NULL;
+        case shortcut::top_k: return row_.top(top_k_, candidates_) ? run_chain(true) : LLAMA_TOKEN_NULL;
+        default: return LLAMA_TOKEN_NULL;
     }
 }
 
@@ -487,14 +502,16 @@ llama_token sampler::sample_all(const float * logits, bool with_grammar) {
 namespace {
 
 const llama_token_data & likeliest(const llama_token_data_array & all) {
-    const auto best = std::max_element(all.data, all.data + all.size, [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; });
+    const auto best = std::max_element(all.data, all.data + all.size,
+        [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; });
     if (all.size == 0 || !(best->logit > -INFINITY)) {
-        throw std::runtime_error("no token is left to sample: grammar, logit_bias and ignore_eos together forbid all of them");
+        throw std::runtime_error(
+            "no token is left to sample: grammar, logit_bias and ignore_eos together forbid all of them");
     }
     return *best;
 }
 
-}  // namespace
+}   // namespace
 
 llama_token sampler::run_chain(bool sorted) {
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, sorted };
@@ -512,9 +529,7 @@ void sampler::accept(llama_token token) {
     llama_sampler_accept(common_sampler_get(chain_.get()), token);
 }
 
-void sampler::accept_prompt(llama_token token) {
-    llama_sampler_accept(common_sampler_get(chain_.get()), token);
-}
+void sampler::accept_prompt(llama_token token) { llama_sampler_accept(common_sampler_get(chain_.get()), token); }
 
 // ---- block verification ----
 
@@ -550,7 +565,7 @@ const std::vector<token_prob> & sampler::ahead::distribution(const float * logit
     }
     if (!(sum > 0) || !std::isfinite(sum)) {
         found_ = { { best.id, 1.0 } };   // an overflow, as in run_chain()
-        sum = 1;
+        sum    = 1;
     }
     for (token_prob & t : found_) {
         t.prob /= sum;
@@ -568,14 +583,18 @@ void sampler::ahead::accept(llama_token token) {
     }
 }
 
-walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row, const std::function<bool(int32_t)> & ends) {
-    sampler::ahead ahead(s);
-    const block_result block = block_accept(chain, [&](int32_t i) -> const std::vector<token_prob> & {
-        if (i > 0) {
-            ahead.accept(chain.tokens[i - 1]);
-        }
-        return ahead.distribution(ctx, first_row + i);
-    }, s.luck());
+walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row,
+    const std::function<bool(int32_t)> & ends) {
+    sampler::ahead     ahead(s);
+    const block_result block = block_accept(
+        chain,
+        [&](int32_t i) -> const std::vector<token_prob> & {
+            if (i > 0) {
+                ahead.accept(chain.tokens[i - 1]);
+            }
+            return ahead.distribution(ctx, first_row + i);
+        },
+        s.luck());
 
     walk_result r;
     for (int32_t i = 0; i <= block.accepted && !r.stopped; ++i) {
@@ -588,4 +607,4 @@ walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * c
     return r;
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -34,24 +34,27 @@ class sampler {
     void accept(llama_token token);          // a generated token; throws std::runtime_error if the grammar forbids it
     void accept_prompt(llama_token token);   // a prompt token: for penalties and DRY only, as llama-server does
 
-    // Whether sample() draws from a distribution that depends on the logits and the accepted tokens alone, as block verification
-    // needs. Not so with a grammar or a reasoning budget (they look at the sample, and lazy ones wait for a trigger), mirostat
-    // and adaptive-p (their state moves with every sample), and XTC (it tosses a coin per token). At temperature 0 it makes no sense: one
-    // token has all the probability, and the drafter's best chain matches it more often than a drawn one. Such requests sample and match.
+    // Whether sample() draws from a distribution that depends on the logits and the accepted tokens alone, as block
+    // verification needs. Not so with a grammar or a reasoning budget (they look at the sample, and lazy ones wait for
+    // a trigger), mirostat and adaptive-p (their state moves with every sample), and XTC (it tosses a coin per token).
+    // At temperature 0 it makes no sense: one token has all the probability, and the drafter's best chain matches it
+    // more often than a drawn one. Such requests sample and match.
     bool gives_distribution() const { return gives_distribution_; }
     // The part of the request's sampler that a draft can imitate.
     const draft_shape & shape() const { return shape_; }
     // Draws and decides for block verification; seeded by the request.
     chance & luck() { return luck_; }
 
-    // The sampler a few tokens ahead, without moving it: the distribution at each node of a path. Only if gives_distribution().
+    // The sampler a few tokens ahead, without moving it: the distribution at each node of a path. Only if
+    // gives_distribution().
     class ahead {
       public:
         explicit ahead(sampler & of);
-        // What sample() would draw from; positive probabilities that sum to 1, in no order. Valid until the next call. Throws as sample().
+        // What sample() would draw from; positive probabilities that sum to 1, in no order. Valid until the next call.
+        // Throws as sample().
         const std::vector<token_prob> & distribution(const float * logits);
         const std::vector<token_prob> & distribution(llama_context * ctx, int32_t i);
-        void accept(llama_token token);      // the path's next token
+        void                            accept(llama_token token);   // the path's next token
 
       private:
         sampler &                      of_;
@@ -62,10 +65,10 @@ class sampler {
   private:
     enum class shortcut { none, greedy, top_k };
 
-    llama_token sample_short(const float * logits);                   // LLAMA_TOKEN_NULL if equal logits forbid it
+    llama_token sample_short(const float * logits);   // LLAMA_TOKEN_NULL if equal logits forbid it
     llama_token sample_all(const float * logits, bool with_grammar);
-    llama_token run_chain(bool sorted);                               // over candidates_
-    void        list_all(const float * logits);                       // into candidates_
+    llama_token run_chain(bool sorted);           // over candidates_
+    void        list_all(const float * logits);   // into candidates_
 
     static shortcut find_shortcut(const llama_vocab * vocab, const common_params_sampling & params);
 
@@ -81,8 +84,9 @@ class sampler {
     seeded_chance                 luck_;
 };
 
-// walk() by block verification: the chain's rows, anchor first, are the output rows from first_row on. The accepted tokens and the bonus
-// go into the sampler's state; ends(token) stops inside the block too.
-walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row, const std::function<bool(int32_t)> & ends);
+// walk() by block verification: the chain's rows, anchor first, are the output rows from first_row on. The accepted
+// tokens and the bonus go into the sampler's state; ends(token) stops inside the block too.
+walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row,
+    const std::function<bool(int32_t)> & ends);
 
-}  // namespace dflash
+}   // namespace dflash

@@ -22,7 +22,8 @@ llama_tokens prefilled(const llama_vocab * vocab, const std::string & generation
     // some tokenizers put a space before a first special token
     if (!tokens.empty()) {
         const std::string piece = common_token_to_piece(vocab, tokens[0], true);
-        if (!piece.empty() && std::isspace((unsigned char) piece[0]) && !std::isspace((unsigned char) generation_prompt[0])) {
+        if (!piece.empty() && std::isspace((unsigned char) piece[0]) &&
+            !std::isspace((unsigned char) generation_prompt[0])) {
             tokens.erase(tokens.begin());
         }
     }
@@ -32,9 +33,9 @@ llama_tokens prefilled(const llama_vocab * vocab, const std::string & generation
 std::string trigger_pattern(const common_grammar_trigger & trigger) {
     const std::string & p = trigger.value;
     switch (trigger.type) {
-        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD:    return regex_escape(p);
+        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD: return regex_escape(p);
         case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN: return p;
-        default: // COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL
+        default:   // COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL
             return p.empty() ? "^$" : (p.front() == '^' ? "" : "^") + p + (p.back() == '$' ? "" : "$");
     }
 }
@@ -44,8 +45,8 @@ llama_sampler * make_grammar(const llama_vocab * vocab, const common_params_samp
     if (!params.grammar_lazy) {
         return llama_sampler_init_grammar(vocab, text, "root");
     }
-    std::vector<std::string>  patterns;
-    std::vector<llama_token>  tokens;
+    std::vector<std::string> patterns;
+    std::vector<llama_token> tokens;
     for (const common_grammar_trigger & trigger : params.grammar_triggers) {
         if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
             tokens.push_back(trigger.token);
@@ -58,21 +59,24 @@ llama_sampler * make_grammar(const llama_vocab * vocab, const common_params_samp
         pattern_strings.push_back(pattern.c_str());
     }
     try {
-        return llama_sampler_init_grammar_lazy_patterns(vocab, text, "root", pattern_strings.data(), pattern_strings.size(), tokens.data(), tokens.size());
+        return llama_sampler_init_grammar_lazy_patterns(
+            vocab, text, "root", pattern_strings.data(), pattern_strings.size(), tokens.data(), tokens.size());
     } catch (const std::regex_error & e) {
         throw field_error("grammar_triggers", std::string("is not a valid regular expression: ") + e.what());
     }
 }
 
-}  // namespace
+}   // namespace
 
-token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling & params) : vocab_(vocab), lazy_(params.grammar_lazy) {
+token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling & params) :
+    vocab_(vocab), lazy_(params.grammar_lazy) {
     const llama_tokens prefill = prefilled(vocab, params.generation_prompt);
 
     if (!params.grammar.empty()) {
         grammar_.reset(make_grammar(vocab, params));
         if (!grammar_) {
-            throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too many rules, or is left-recursive");
+            throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too "
+                                         "many rules, or is left-recursive");
         }
         if (!lazy_ && common_grammar_needs_prefill(params.grammar)) {
             try {
@@ -88,8 +92,9 @@ token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling &
     // without a limit, it still tells reasoning from the answer for a grammar that waits
     const bool tagged = !params.reasoning_budget_start.empty() && !params.reasoning_budget_end.empty();
     if (tagged && (lazy_ || params.reasoning_budget_tokens >= 0)) {
-        budget_.reset(common_reasoning_budget_init(vocab, { params.reasoning_budget_start }, params.reasoning_budget_end,
-            params.reasoning_budget_forced, params.reasoning_budget_tokens < 0 ? INT_MAX : params.reasoning_budget_tokens));
+        budget_.reset(common_reasoning_budget_init(vocab, { params.reasoning_budget_start },
+            params.reasoning_budget_end, params.reasoning_budget_forced,
+            params.reasoning_budget_tokens < 0 ? INT_MAX : params.reasoning_budget_tokens));
         for (const llama_token token : prefill) {
             llama_sampler_accept(budget_.get(), token);
         }
@@ -104,9 +109,7 @@ bool token_gate::grammar_applies() const {
     return state == REASONING_BUDGET_IDLE || state == REASONING_BUDGET_DONE;
 }
 
-bool token_gate::forces() const {
-    return common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_FORCING;
-}
+bool token_gate::forces() const { return common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_FORCING; }
 
 bool token_gate::grammar_takes(llama_token token) const {
     llama_token_data       one = { token, 1.0f, 0.0f };
@@ -115,9 +118,7 @@ bool token_gate::grammar_takes(llama_token token) const {
     return one.logit != -INFINITY;
 }
 
-bool token_gate::allows(llama_token token) const {
-    return !grammar_applies() || grammar_takes(token);
-}
+bool token_gate::allows(llama_token token) const { return !grammar_applies() || grammar_takes(token); }
 
 void token_gate::mask(llama_token_data_array * all, bool grammar) {
     llama_sampler_apply(budget_.get(), all);
@@ -152,4 +153,4 @@ void token_gate::accept(llama_token token) {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -1,7 +1,8 @@
 // What a request's grammar and reasoning budget allow at the next token.
 //
-// common_sampler keeps these two to itself, and its only entry copies the whole vocabulary for every sample. So they are
-// composed here, in the order of llama.cpp's common/sampling.cpp: the budget first, the grammar on the sampled token.
+// common_sampler keeps these two to itself, and its only entry copies the whole vocabulary for every sample. So they
+// are composed here, in the order of llama.cpp's common/sampling.cpp: the budget first, the grammar on the sampled
+// token.
 
 #pragma once
 
@@ -32,9 +33,9 @@ class token_gate {
     void advance_grammar(llama_token token);
 
     const llama_vocab * vocab_;
-    bool                lazy_;     // the grammar waits for a trigger, and for the end of the reasoning
-    llama_sampler_ptr   grammar_;  // either may be null
+    bool                lazy_;      // the grammar waits for a trigger, and for the end of the reasoning
+    llama_sampler_ptr   grammar_;   // either may be null
     llama_sampler_ptr   budget_;
 };
 
-}  // namespace dflash
+}   // namespace dflash

@@ -13,13 +13,12 @@ namespace dflash {
 struct walk_result {
     std::vector<int32_t> path;     // accepted nodes, the anchor (0) first
     std::vector<int32_t> tokens;   // sampled tokens: those of path[1..], then the bonus; tokens.size() == path.size()
-    bool stopped = false;          // the last token ended the answer
+    bool                 stopped = false;   // the last token ended the answer
 };
 
 // sample(node) -> token: samples once at this node and accepts the token into the sampler's state.
 // ends(token) -> bool: whether generation stops at this token.
-template <class Sample, class Ends>
-walk_result walk(const tree & t, Sample && sample, Ends && ends) {
+template <class Sample, class Ends> walk_result walk(const tree & t, Sample && sample, Ends && ends) {
     walk_result r;
     for (int32_t at = 0; at >= 0;) {
         const int32_t token = sample(at);
@@ -34,4 +33,4 @@ walk_result walk(const tree & t, Sample && sample, Ends && ends) {
     return r;
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -41,20 +41,18 @@ template <class F> char * attempt_string(F && f) {
 
 const char * device_type(ggml_backend_dev_t dev) {
     switch (ggml_backend_dev_type(dev)) {
-        case GGML_BACKEND_DEVICE_TYPE_CPU:  return "cpu";
-        case GGML_BACKEND_DEVICE_TYPE_GPU:  return "gpu";
+        case GGML_BACKEND_DEVICE_TYPE_CPU: return "cpu";
+        case GGML_BACKEND_DEVICE_TYPE_GPU: return "gpu";
         case GGML_BACKEND_DEVICE_TYPE_IGPU: return "igpu";
-        default:                            return "accel";
+        default: return "accel";
     }
 }
 
-}  // namespace
+}   // namespace
 
 // ---- library ----
 
-uint32_t dflash_abi_version(void) {
-    return DFLASH_ABI_VERSION;
-}
+uint32_t dflash_abi_version(void) { return DFLASH_ABI_VERSION; }
 
 char * dflash_library_info(void) {
     return attempt_string([] {
@@ -63,21 +61,27 @@ char * dflash_library_info(void) {
         for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
             ggml_backend_reg_t reg = ggml_backend_reg_get(i);
             backends.push_back(ggml_backend_reg_name(reg));
-            if (auto get = (ggml_backend_get_features_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_get_features")) {
+            if (auto get =
+                    (ggml_backend_get_features_t) ggml_backend_reg_get_proc_address(reg, "ggml_backend_get_features")) {
                 for (const ggml_backend_feature * f = get(reg); f && f->name; ++f) {
                     features[ggml_backend_reg_name(reg)][f->name] = f->value;
                 }
             }
         }
         for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-            ggml_backend_dev_t dev = ggml_backend_dev_get(i);
-            size_t free = 0, total = 0;
+            ggml_backend_dev_t dev  = ggml_backend_dev_get(i);
+            size_t             free = 0, total = 0;
             ggml_backend_dev_memory(dev, &free, &total);
-            devices.push_back({ { "name", ggml_backend_dev_name(dev) }, { "description", ggml_backend_dev_description(dev) }, { "type", device_type(dev) },
-                { "memory_total", total }, { "memory_free", free } });
+            devices.push_back(
+                { { "name", ggml_backend_dev_name(dev) }, { "description", ggml_backend_dev_description(dev) },
+                    { "type", device_type(dev) }, { "memory_total", total }, { "memory_free", free } });
         }
         const json info = {
-            { "abi", DFLASH_ABI_VERSION }, { "llama", llama_version() }, { "backends", backends }, { "devices", devices }, { "features", features },
+            { "abi", DFLASH_ABI_VERSION },
+            { "llama", llama_version() },
+            { "backends", backends },
+            { "devices", devices },
+            { "features", features },
             { "gpu_offload", llama_supports_gpu_offload() },
         };
         return info.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -100,26 +104,40 @@ int dflash_check_gguf(const char * path) {
 int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
     return attempt([&] {
         static const std::map<std::string, llama_ftype> types = {
-            { "f32", LLAMA_FTYPE_ALL_F32 }, { "f16", LLAMA_FTYPE_MOSTLY_F16 }, { "bf16", LLAMA_FTYPE_MOSTLY_BF16 }, { "q4_0", LLAMA_FTYPE_MOSTLY_Q4_0 }, { "q4_1", LLAMA_FTYPE_MOSTLY_Q4_1 },
-            { "q5_0", LLAMA_FTYPE_MOSTLY_Q5_0 }, { "q5_1", LLAMA_FTYPE_MOSTLY_Q5_1 }, { "q8_0", LLAMA_FTYPE_MOSTLY_Q8_0 }, { "q2_k", LLAMA_FTYPE_MOSTLY_Q2_K }, { "q3_k_m", LLAMA_FTYPE_MOSTLY_Q3_K_M },
-            { "q4_k_s", LLAMA_FTYPE_MOSTLY_Q4_K_S }, { "q4_k_m", LLAMA_FTYPE_MOSTLY_Q4_K_M }, { "q5_k_s", LLAMA_FTYPE_MOSTLY_Q5_K_S }, { "q5_k_m", LLAMA_FTYPE_MOSTLY_Q5_K_M }, { "q6_k", LLAMA_FTYPE_MOSTLY_Q6_K },
-            { "iq4_nl", LLAMA_FTYPE_MOSTLY_IQ4_NL }, { "iq4_xs", LLAMA_FTYPE_MOSTLY_IQ4_XS },
+            { "f32", LLAMA_FTYPE_ALL_F32 },
+            { "f16", LLAMA_FTYPE_MOSTLY_F16 },
+            { "bf16", LLAMA_FTYPE_MOSTLY_BF16 },
+            { "q4_0", LLAMA_FTYPE_MOSTLY_Q4_0 },
+            { "q4_1", LLAMA_FTYPE_MOSTLY_Q4_1 },
+            { "q5_0", LLAMA_FTYPE_MOSTLY_Q5_0 },
+            { "q5_1", LLAMA_FTYPE_MOSTLY_Q5_1 },
+            { "q8_0", LLAMA_FTYPE_MOSTLY_Q8_0 },
+            { "q2_k", LLAMA_FTYPE_MOSTLY_Q2_K },
+            { "q3_k_m", LLAMA_FTYPE_MOSTLY_Q3_K_M },
+            { "q4_k_s", LLAMA_FTYPE_MOSTLY_Q4_K_S },
+            { "q4_k_m", LLAMA_FTYPE_MOSTLY_Q4_K_M },
+            { "q5_k_s", LLAMA_FTYPE_MOSTLY_Q5_K_S },
+            { "q5_k_m", LLAMA_FTYPE_MOSTLY_Q5_K_M },
+            { "q6_k", LLAMA_FTYPE_MOSTLY_Q6_K },
+            { "iq4_nl", LLAMA_FTYPE_MOSTLY_IQ4_NL },
+            { "iq4_xs", LLAMA_FTYPE_MOSTLY_IQ4_XS },
         };
         log_init();
         std::string name = ftype ? ftype : "";
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
         const auto it = types.find(name);
         if (it == types.end()) {
-            throw status_error(DFLASH_ERROR_ARG, "ftype is '" + name + "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
+            throw status_error(DFLASH_ERROR_ARG,
+                "ftype is '" + name + "', which the quantizer does not know (try q4_0, q4_k_m, q8_0)");
         }
         std::string why;
         if (!path_in || !path_out || !gguf_check(path_in, why)) {
             throw status_error(DFLASH_ERROR_MODEL, why.empty() ? "path_in and path_out are needed" : why);
         }
-        const abort_guard guard(abort_guard::phase::load);
+        const abort_guard           guard(abort_guard::phase::load);
         llama_model_quantize_params p = llama_model_quantize_default_params();
-        p.ftype   = it->second;
-        p.nthread = n_threads;
+        p.ftype                       = it->second;
+        p.nthread                     = n_threads;
         if (llama_model_quantize(path_in, path_out, &p) != 0) {
             throw status_error(DFLASH_ERROR_MODEL, std::string(path_in) + " could not be quantized: " + logged_error());
         }
@@ -129,7 +147,7 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
 // ---- engine ----
 
 void dflash_engine_params_default(dflash_engine_params * p) {
-    *p = {};
+    *p                    = {};
     p->n_slots            = 1;
     p->n_batch            = 2048;
     p->n_ubatch           = 512;
@@ -137,18 +155,23 @@ void dflash_engine_params_default(dflash_engine_params * p) {
     p->n_gpu_layers_draft = -1;
     p->flash_attn         = -1;
     p->type_k = p->type_v = p->type_k_draft = p->type_v_draft = "f16";
-    p->use_mmap           = true;
-    p->warmup             = true;
-    p->draft              = DFLASH_DRAFT_TREE;
-    p->accept             = DFLASH_ACCEPT_MATCH;
-    p->lookup             = true;
-    p->kv_unified         = true;
+    p->use_mmap                                               = true;
+    p->warmup                                                 = true;
+    p->draft                                                  = DFLASH_DRAFT_TREE;
+    p->accept                                                 = DFLASH_ACCEPT_MATCH;
+    p->lookup                                                 = true;
+    p->kv_unified                                             = true;
 }
 
-dflash_engine * dflash_engine_create(const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
-    dflash_engine * e = nullptr;
-    const int rc = attempt([&] {
-        static const bool once = [] { log_init(); llama_backend_init(); return true; }();
+dflash_engine * dflash_engine_create(
+    const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
+    dflash_engine * e  = nullptr;
+    const int       rc = attempt([&] {
+        static const bool once = [] {
+            log_init();
+            llama_backend_init();
+            return true;
+        }();
         (void) once;
         if (!params) {
             throw status_error(DFLASH_ERROR_ARG, "params is NULL");
@@ -173,14 +196,12 @@ char * dflash_engine_stats(const dflash_engine * e) {
     return attempt_string([&] { return e->stats(); });
 }
 
-void dflash_engine_interrupt(dflash_engine * e) {
-    e->interrupt();
-}
+void dflash_engine_interrupt(dflash_engine * e) { e->interrupt(); }
 
 // ---- requests ----
 
 void dflash_request_default(dflash_request * r) {
-    *r = {};
+    *r              = {};
     r->n_predict    = -1;
     r->cache_prompt = true;
     r->draft        = -1;
@@ -204,17 +225,17 @@ int dflash_slot_clear(dflash_engine * e, int32_t slot) {
 }
 
 int32_t dflash_slot_tokens(const dflash_engine * e, int32_t slot, int32_t * tokens, int32_t cap) {
-    int32_t n = 0;
+    int32_t   n  = 0;
     const int rc = attempt([&] {
         const auto & held = e->at(slot).tokens;
-        n = (int32_t) held.size();
+        n                 = (int32_t) held.size();
         std::copy_n(held.begin(), std::max(0, std::min(n, cap)), tokens);
     });
     return rc == DFLASH_OK ? n : rc;
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {
-    int32_t n = 0;
+    int32_t   n  = 0;
     const int rc = attempt([&] { n = e->step(updates, cap); });
     return rc == DFLASH_OK ? n : rc;
 }
@@ -225,24 +246,26 @@ int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_sta
 
 // ---- text ----
 
-int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_text, bool add_special, bool parse_special, int32_t * tokens, int32_t cap) {
-    int32_t n = 0;
+int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
+    bool parse_special, int32_t * tokens, int32_t cap) {
+    int32_t   n  = 0;
     const int rc = attempt([&] {
-        const auto ids = common_tokenize(e->vocab(), std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
-        n = (int32_t) ids.size();
+        const auto ids = common_tokenize(e->vocab(),
+            std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
+        n              = (int32_t) ids.size();
         std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), tokens);
     });
     return rc == DFLASH_OK ? n : rc;
 }
 
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
-    int32_t n = 0;
+    int32_t   n  = 0;
     const int rc = attempt([&] {
         if (token < 0 || token >= llama_vocab_n_tokens(e->vocab())) {
             throw status_error(DFLASH_ERROR_ARG, "token " + std::to_string(token) + " is outside the vocabulary");
         }
         const std::string piece = common_token_to_piece(e->vocab(), token, special);
-        n = (int32_t) piece.size();
+        n                       = (int32_t) piece.size();
         if (n <= cap) {
             std::memcpy(buf, piece.data(), piece.size());
         }
@@ -256,11 +279,13 @@ bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
 
 // ---- proof ----
 
-int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id, float * best_logit, float * logit) {
+int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
+    int32_t * best_id, float * best_logit, float * logit) {
     return attempt([&] { e->score(slot, tokens, n, from, width, best_id, best_logit, logit); });
 }
 
-int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores) {
+int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
+    float * hidden, float * logits, int32_t * ids, float * scores) {
     return attempt([&] { e->probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
 }
 

@@ -38,7 +38,7 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         throw field_error(field, "must be a string or an array of text parts");
     }
     for (size_t i = 0; i < value.size(); ++i) {
-        field_reader part(value.at(i), member(field, i));
+        field_reader      part(value.at(i), member(field, i));
         const std::string type = as_string(part.need("type"), part.name("type"));
         if (type != "text") {
             throw field_error(part.name("type"), "'" + type + "' is not supported: this model reads text only");
@@ -57,10 +57,11 @@ common_chat_tool_call read_call(const json & value, const std::string & field) {
     }
     in.read("id", call.id);
     field_reader function(in.need("function"), in.name("function"));
-    call.name = as_string(function.need("name"), function.name("name"));
+    call.name      = as_string(function.need("name"), function.name("name"));
     call.arguments = "{}";
     if (const json * arguments = function.take("arguments")) {
-        call.arguments = arguments->is_string() ? arguments->get<std::string>() : as_object(*arguments, function.name("arguments")).dump();
+        call.arguments = arguments->is_string() ? arguments->get<std::string>()
+                                                : as_object(*arguments, function.name("arguments")).dump();
         check_nesting(call.arguments, function.name("arguments"));
     }
     return call;
@@ -68,11 +69,12 @@ common_chat_tool_call read_call(const json & value, const std::string & field) {
 
 common_chat_msg read_message(const json & value, const std::string & field) {
     static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool" };
-    field_reader    in(value, field);
-    common_chat_msg msg;
+    field_reader                          in(value, field);
+    common_chat_msg                       msg;
     msg.role = as_string(in.need("role"), in.name("role"));
     if (std::find(roles.begin(), roles.end(), msg.role) == roles.end()) {
-        throw field_error(in.name("role"), "must be system, developer, user, assistant or tool, got '" + msg.role.substr(0, 40) + "'");
+        throw field_error(in.name("role"),
+            "must be system, developer, user, assistant or tool, got '" + msg.role.substr(0, 40) + "'");
     }
     const json * content = in.take("content");
     if (content) {
@@ -126,7 +128,7 @@ common_chat_tool read_tool(const json & value, const std::string & field) {
     tool.parameters = "{}";
     if (const json * parameters = function.take("parameters")) {
         const std::string name = function.name("parameters");
-        tool.parameters = as_object(*parameters, name).dump();
+        tool.parameters        = as_object(*parameters, name).dump();
         schema_grammar(*parameters, name);   // the template would not say which tool it is
     }
     return tool;
@@ -154,8 +156,9 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
         }
         field_reader      function(named.need("function"), named.name("function"));
         const std::string wanted = as_string(function.need("name"), function.name("name"));
-        tools chosen;
-        std::copy_if(inputs.tools.begin(), inputs.tools.end(), std::back_inserter(chosen), [&](const common_chat_tool & t) { return t.name == wanted; });
+        tools             chosen;
+        std::copy_if(inputs.tools.begin(), inputs.tools.end(), std::back_inserter(chosen),
+            [&](const common_chat_tool & t) { return t.name == wanted; });
         if (chosen.empty()) {
             throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
         }
@@ -168,7 +171,8 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
     } catch (const field_error &) {
         throw;
     } catch (const std::invalid_argument &) {
-        throw field_error(name, "must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+        throw field_error(name,
+            "must be \"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": ...}}");
     }
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.tools.empty()) {
         throw field_error(name, "is \"required\", but there are no tools");
@@ -181,8 +185,8 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
 json read_schema(field_reader & in) {
     const json * format = in.take("response_format");
     const json * given  = in.take("json_schema");
-    json schema;
-    std::string name = in.name("json_schema");
+    json         schema;
+    std::string  name = in.name("json_schema");
     if (given) {
         schema = *given;
     }
@@ -193,14 +197,14 @@ json read_schema(field_reader & in) {
             throw field_error(name, "cannot be combined with response_format: send one of them");
         }
         if (type == "json_object") {
-            name = wanted.name("schema");
+            name               = wanted.name("schema");
             const json * value = wanted.take("schema");
-            schema = value ? *value : json::object();
+            schema             = value ? *value : json::object();
         } else if (type == "json_schema") {
             field_reader wrapper(wanted.need("json_schema"), wanted.name("json_schema"));
-            name = wrapper.name("schema");
+            name               = wrapper.name("schema");
             const json * value = wrapper.take("schema");
-            schema = value ? *value : json::object();
+            schema             = value ? *value : json::object();
         } else if (type != "text") {
             throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
         }
@@ -243,7 +247,7 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
         own.read("enable_thinking", inputs.enable_thinking);
     }
     if (const json * value = in.take("enable_thinking")) {
-        inputs.enable_thinking = as_bool(*value, in.name("enable_thinking"));
+        inputs.enable_thinking                         = as_bool(*value, in.name("enable_thinking"));
         inputs.chat_template_kwargs["enable_thinking"] = value->dump();   // beats the same argument above
     }
     std::string format = "auto";
@@ -255,13 +259,14 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
     }
 }
 
-// As llama-server: an assistant message at the end is continued. Unlike there, continue_final_message: false answers it.
+// As llama-server: an assistant message at the end is continued. Unlike there, continue_final_message: false answers
+// it.
 void read_continuation(field_reader & in, common_chat_templates_inputs & inputs) {
-    const std::string       name = in.name("continue_final_message");
-    const common_chat_msg & last = inputs.messages.back();
-    const bool assistant = last.role == "assistant";
-    const json * wanted  = in.take("continue_final_message");
-    const json * prompt  = in.take("add_generation_prompt");
+    const std::string       name      = in.name("continue_final_message");
+    const common_chat_msg & last      = inputs.messages.back();
+    const bool              assistant = last.role == "assistant";
+    const json *            wanted    = in.take("continue_final_message");
+    const json *            prompt    = in.take("add_generation_prompt");
     if (prompt) {
         inputs.add_generation_prompt = as_bool(*prompt, in.name("add_generation_prompt"));
     }
@@ -280,8 +285,8 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs)
         throw field_error(name, "cannot be combined with add_generation_prompt: an answer is continued or begun");
     }
     inputs.add_generation_prompt = false;
-    const size_t n = inputs.messages.size();
-    const std::string where = member(in.name("messages"), n - 1);
+    const size_t      n          = inputs.messages.size();
+    const std::string where      = member(in.name("messages"), n - 1);
     if (!assistant) {
         throw field_error(name, "needs an assistant message at the end of messages");
     }
@@ -295,23 +300,27 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs)
 
 // ---- result ----
 
-common_chat_params apply_template(const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
+common_chat_params apply_template(
+    const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
     try {
         return common_chat_templates_apply(templates, inputs);
     } catch (const std::exception & e) {
         // behind a trace of the template's source
         const std::string trace = e.what(), mark = "Error: ";
-        const size_t at = trace.rfind(mark);
-        throw field_error("messages", "the chat template cannot render this request: " + (at == std::string::npos ? trace : trace.substr(at + mark.size())));
+        const size_t      at = trace.rfind(mark);
+        throw field_error("messages", "the chat template cannot render this request: " +
+                                          (at == std::string::npos ? trace : trace.substr(at + mark.size())));
     }
 }
 
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
-    static const char * const trigger_types[] = { "token", "word", "pattern", "pattern_full" };   // by common_grammar_trigger_type
-    json sampling = json::object();
+    static const char * const trigger_types[] = { "token", "word", "pattern",
+        "pattern_full" };   // by common_grammar_trigger_type
+    json                      sampling        = json::object();
     if (!params.grammar.empty()) {
-        sampling["grammar"]      = params.grammar;
-        sampling["grammar_type"] = "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
+        sampling["grammar"] = params.grammar;
+        sampling["grammar_type"] =
+            "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
     } else if (!inputs.grammar.empty()) {
         sampling["grammar"] = inputs.grammar;
     } else if (!inputs.json_schema.empty()) {   // a format without schemas: the answer is the JSON alone
@@ -333,24 +342,24 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
             sampling[key] = value;
         }
     };
-    set("grammar_triggers",  triggers);
-    set("preserved_tokens",  params.preserved_tokens);
+    set("grammar_triggers", triggers);
+    set("preserved_tokens", params.preserved_tokens);
     set("generation_prompt", params.generation_prompt);
     if (!params.thinking_end_tags.empty()) {
         set("thinking_start_tag", params.thinking_start_tag);
-        set("thinking_end_tags",  params.thinking_end_tags);
+        set("thinking_end_tags", params.thinking_end_tags);
     }
     return sampling;
 }
 
-}  // namespace
+}   // namespace
 
 std::string apply_chat(const common_chat_templates * templates, const std::string & body) {
     const json                   object = parse_json(body, "body");
     field_reader                 in(as_object(object, "body"), "");
     common_chat_templates_inputs inputs;
     inputs.parallel_tool_calls = common_chat_templates_get_caps(templates)["supports_parallel_tool_calls"];
-    inputs.messages = read_messages(in);
+    inputs.messages            = read_messages(in);
     read_tools(in, inputs);
     read_output(in, inputs);
     read_thinking(in, inputs);
@@ -358,25 +367,26 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     in.finish();
 
     const common_chat_params params = apply_template(templates, inputs);
-    const bool calls = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
+    const bool               calls  = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
         throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
     }
     return json({
-        { "prompt",   params.prompt },
-        { "stops",    params.additional_stops },
-        { "sampling", sampling_fields(params, inputs) },
-        { "parser",   json({
-            { "format",            int(params.format) },
-            { "generation_prompt", params.generation_prompt },
-            { "continues",         inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
-            { "structured",        calls || !inputs.json_schema.empty() },
-            { "arena",             params.parser },
-        }) },
-    }).dump();
+                    { "prompt", params.prompt },
+                    { "stops", params.additional_stops },
+                    { "sampling", sampling_fields(params, inputs) },
+                    { "parser", json({
+                                    { "format", int(params.format) },
+                                    { "generation_prompt", params.generation_prompt },
+                                    { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
+                                    { "structured", calls || !inputs.json_schema.empty() },
+                                    { "arena", params.parser },
+                                }) },
+                })
+        .dump();
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 // ---- C entry points ----
 
@@ -404,17 +414,18 @@ std::string text_of(const char * text, const char * name) {
     return text;
 }
 
-}  // namespace
+}   // namespace
 
 char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body) {
     return or_null([&] {
-        const std::string request = text_of(body, "body");
+        const std::string         request = text_of(body, "body");
         common_chat_templates_ptr own;
         if (template_override) {
             try {
                 own = common_chat_templates_init(dflash::engine_model(engine), template_override);
             } catch (const std::exception &) {   // its text is lost on the way, but logged
-                throw dflash::field_error("chat_template", "is not a Jinja template that llama.cpp can read; its log says why");
+                throw dflash::field_error(
+                    "chat_template", "is not a Jinja template that llama.cpp can read; its log says why");
             }
         }
         return dflash::dup_string(dflash::apply_chat(own ? own.get() : dflash::engine_templates(engine), request));
@@ -425,9 +436,7 @@ dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser)
     return or_null([&] { return new dflash_chat(text_of(parser, "parser")); });
 }
 
-void dflash_chat_delete(dflash_chat * chat) {
-    delete chat;
-}
+void dflash_chat_delete(dflash_chat * chat) { delete chat; }
 
 char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final) {
     return or_null([&] { return dflash::dup_string(chat->push(text_of(text, "text"), is_final)); });

@@ -12,4 +12,4 @@ namespace dflash {
 // Throws std::invalid_argument, "field 'messages[2].role': ...".
 std::string apply_chat(const common_chat_templates * templates, const std::string & body);
 
-}  // namespace dflash
+}   // namespace dflash

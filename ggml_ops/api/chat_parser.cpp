@@ -12,9 +12,9 @@ namespace {
 constexpr int32_t MAX_OPEN = 256;
 
 std::string new_call_id() {
-    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    static const char            letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     thread_local std::mt19937_64 rng{ std::random_device{}() };
-    std::string id = "call_";
+    std::string                  id = "call_";
     for (int i = 0; i < 24; ++i) {
         id += letters[rng() % (sizeof(letters) - 1)];
     }
@@ -27,11 +27,11 @@ std::string grown(const std::string & now, std::string & sent) {
         return "";
     }
     const std::string added = now.substr(sent.size());
-    sent = now;
+    sent                    = now;
     return added;
 }
 
-}  // namespace
+}   // namespace
 
 answer::answer(const std::string & parser) {
     const json   object = parse_json(parser, "parser");
@@ -55,8 +55,8 @@ answer::answer(const std::string & parser) {
     // What the caller wrote of a continued message is in the prompt and is not sent back.
     if (params_.is_continuation) {
         const common_chat_msg given = parse(false);
-        content_   = given.content;
-        reasoning_ = given.reasoning_content;
+        content_                    = given.content;
+        reasoning_                  = given.reasoning_content;
     }
     content_given_   = content_.size();
     reasoning_given_ = reasoning_.size();
@@ -93,10 +93,10 @@ common_chat_msg answer::salvage() const {
         msg.content = content_.substr(0, content_given_);
     }
     if (msg.tool_calls.empty()) {
-        const std::string & last = msg.content.size() > content_given_ ? msg.content : msg.reasoning_content;
-        const size_t given = msg.content.size() > content_given_ ? content_given_ : reasoning_given_;
-        const std::string own = last.size() > given ? last.substr(given) : "";
-        const size_t at = text_.find(own);
+        const std::string & last  = msg.content.size() > content_given_ ? msg.content : msg.reasoning_content;
+        const size_t        given = msg.content.size() > content_given_ ? content_given_ : reasoning_given_;
+        const std::string   own   = last.size() > given ? last.substr(given) : "";
+        const size_t        at    = text_.find(own);
         msg.content += at == std::string::npos ? "" : text_.substr(at + own.size());
     }
     return msg;
@@ -106,14 +106,14 @@ std::string answer::push(const std::string & text, bool is_final) {
     read(text);
     const common_chat_msg msg = parse(is_final);
 
-    json deltas = json::array();
-    const auto send = [&](const char * key, const std::string & added) {
+    json       deltas = json::array();
+    const auto send   = [&](const char * key, const std::string & added) {
         if (!added.empty()) {
             deltas.push_back({ { key, added } });
         }
     };
     send("reasoning_content", grown(msg.reasoning_content, reasoning_));
-    send("content",           grown(msg.content,           content_));
+    send("content", grown(msg.content, content_));
 
     for (size_t i = 0; i < msg.tool_calls.size(); ++i) {
         const common_chat_tool_call & now = msg.tool_calls[i];
@@ -152,11 +152,12 @@ std::string answer::push(const std::string & text, bool is_final) {
 
 std::string answer::message() const {
     const std::string content = content_.substr(content_given_), reasoning = reasoning_.substr(reasoning_given_);
-    json msg   = { { "role", "assistant" } };
-    json calls = json::array();
+    json              msg   = { { "role", "assistant" } };
+    json              calls = json::array();
     for (const call & c : calls_) {
         if (!c.name.empty()) {
-            calls.push_back({ { "id", c.id }, { "type", "function" }, { "function", { { "name", c.name }, { "arguments", c.arguments } } } });
+            calls.push_back({ { "id", c.id }, { "type", "function" },
+                { "function", { { "name", c.name }, { "arguments", c.arguments } } } });
         }
     }
     msg["content"] = content;
@@ -172,4 +173,4 @@ std::string answer::message() const {
     return msg.dump();
 }
 
-}  // namespace dflash
+}   // namespace dflash

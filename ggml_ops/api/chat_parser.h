@@ -10,8 +10,8 @@
 
 namespace dflash {
 
-// Text goes in, OpenAI-shaped deltas come out. llama.cpp parses the whole text again each time; what has been sent stays
-// sent, so a parse that takes something back waits until it has caught up.
+// Text goes in, OpenAI-shaped deltas come out. llama.cpp parses the whole text again each time; what has been sent
+// stays sent, so a parse that takes something back waits until it has caught up.
 class answer {
   public:
     // The "parser" object of apply_chat() as JSON. Throws std::invalid_argument.
@@ -32,13 +32,13 @@ class answer {
     common_chat_msg salvage() const;
 
     common_chat_parser_params params_;
-    bool                      structured_;        // the format holds JSON, which llama.cpp parses recursively
-    int32_t                   depth_ = 0;         // brackets open at the end of text_
+    bool                      structured_;   // the format holds JSON, which llama.cpp parses recursively
+    int32_t                   depth_ = 0;    // brackets open at the end of text_
     std::string               text_;
 
-    std::string               content_, reasoning_;            // sent, an answer's given beginning included
-    size_t                    content_given_, reasoning_given_;
-    std::vector<call>         calls_;
+    std::string       content_, reasoning_;   // sent, an answer's given beginning included
+    size_t            content_given_, reasoning_given_;
+    std::vector<call> calls_;
 };
 
-}  // namespace dflash
+}   // namespace dflash

@@ -20,7 +20,8 @@ ggml_abort_callback_t previous = nullptr;
 
 // Called by ggml_abort(), which ends the process when this returns.
 void on_abort(const char * message) {
-    const bool kernel   = current == static_cast<int>(abort_guard::phase::pass) && std::strstr(message, "ggml-cpu") != nullptr;
+    const bool kernel =
+        current == static_cast<int>(abort_guard::phase::pass) && std::strstr(message, "ggml-cpu") != nullptr;
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (current != unguarded && !kernel && !unwinding) {
         throw std::runtime_error(message);
@@ -32,7 +33,7 @@ void on_abort(const char * message) {
     }
 }
 
-} // namespace
+}   // namespace
 
 abort_guard::abort_guard(phase now) : before(current) {
     static std::once_flag once;
@@ -40,8 +41,6 @@ abort_guard::abort_guard(phase now) : before(current) {
     current = static_cast<int>(now);
 }
 
-abort_guard::~abort_guard() {
-    current = before;
-}
+abort_guard::~abort_guard() { current = before; }
 
-} // namespace dflash
+}   // namespace dflash

@@ -1,29 +1,31 @@
 // guard.h - turns ggml's abort into an exception where that is safe.
 //
-// The second line of defence behind gguf_check(): the loaders and graphs of over a hundred architectures assert on what a file
-// says, and no checker of headers knows them all. docs/hardening.md says what this can and cannot save.
+// The second line of defence behind gguf_check(): the loaders and graphs of over a hundred architectures assert on what
+// a file says, and no checker of headers knows them all. docs/hardening.md says what this can and cannot save.
 
 #pragma once
 
 namespace dflash {
 
-// While one lives, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message ("file:line: ...").
+// While one lives, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message ("file:line:
+// ...").
 //
 // load: around the creation of a model or context. llama.cpp's own handlers clean up and report the failure.
-// pass: around llama_process(). Throws only from building a graph; inside a kernel other threads wait for this one, so there the
+// pass: around llama_process(). Throws only from building a graph; inside a kernel other threads wait for this one, so
+// there the
 //       process still ends. A context whose pass threw holds a half-built graph: free it, do not use it again.
 class abort_guard {
-public:
+  public:
     enum class phase { load, pass };
 
     explicit abort_guard(phase now);
     ~abort_guard();
 
-    abort_guard(const abort_guard &) = delete;
+    abort_guard(const abort_guard &)             = delete;
     abort_guard & operator=(const abort_guard &) = delete;
 
-private:
+  private:
     int before;
 };
 
-} // namespace dflash
+}   // namespace dflash

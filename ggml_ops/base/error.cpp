@@ -50,12 +50,8 @@ int take_exception() noexcept {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
-const char * dflash_last_error(void) {
-    return dflash::thread_error.c_str();
-}
+const char * dflash_last_error(void) { return dflash::thread_error.c_str(); }
 
-void dflash_free(void * ptr) {
-    std::free(ptr);
-}
+void dflash_free(void * ptr) { std::free(ptr); }

@@ -15,4 +15,4 @@ int take_exception() noexcept;
 // A copy for the caller, who releases it with dflash_free(). Throws std::bad_alloc.
 char * dup_string(const std::string & text);
 
-}  // namespace dflash
+}   // namespace dflash

@@ -12,8 +12,8 @@ std::string shown(const json & value) {
     if (value.is_array() || value.is_object()) {
         return value.is_array() ? "an array" : "an object";
     }
-    const std::string text = value.dump_safe();
-    size_t length = 40;
+    const std::string text   = value.dump_safe();
+    size_t            length = 40;
     if (text.size() <= length) {
         return text;
     }
@@ -34,10 +34,10 @@ std::string written(double number) {
     throw field_error(field, "must be " + wanted + ", got " + shown(value));
 }
 
-}  // namespace
+}   // namespace
 
 void check_nesting(const std::string & text, const std::string & field) {
-    int32_t depth = 0;
+    int32_t depth  = 0;
     bool    quoted = false;
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
@@ -69,9 +69,7 @@ std::string member(const std::string & field, const std::string & key) {
     return field.empty() ? key : field + "." + key;
 }
 
-std::string member(const std::string & field, size_t index) {
-    return field + "[" + std::to_string(index) + "]";
-}
+std::string member(const std::string & field, size_t index) { return field + "[" + std::to_string(index) + "]"; }
 
 bool as_bool(const json & value, const std::string & field) {
     if (!value.is_boolean()) {
@@ -118,7 +116,8 @@ const json & as_object(const json & value, const std::string & field) {
     return value;
 }
 
-field_reader::field_reader(const json & object, std::string field) : object_(as_object(object, field)), field_(std::move(field)) {}
+field_reader::field_reader(const json & object, std::string field) :
+    object_(as_object(object, field)), field_(std::move(field)) {}
 
 const json * field_reader::take(const std::string & key) {
     taken_.insert(key);
@@ -168,4 +167,4 @@ void field_reader::finish() const {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

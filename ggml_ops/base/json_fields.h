@@ -15,7 +15,8 @@ using json = common_json;
 
 // what(): "field 'messages[2].role': must be ..."
 struct field_error : std::invalid_argument {
-    field_error(const std::string & field, const std::string & why) : std::invalid_argument("field '" + field + "': " + why) {}
+    field_error(const std::string & field, const std::string & why) :
+        std::invalid_argument("field '" + field + "': " + why) {}
 };
 
 // llama.cpp walks JSON recursively (schemas, templates, dump): deeper input would overflow the stack.
@@ -27,15 +28,15 @@ void check_nesting(const std::string & text, const std::string & field);
 // `field` names the text in errors.
 json parse_json(const std::string & text, const std::string & field);
 
-std::string  member(const std::string & field, const std::string & key);   // "a.key", or "key" if `field` is empty
-std::string  member(const std::string & field, size_t index);              // "a[index]"
+std::string member(const std::string & field, const std::string & key);   // "a.key", or "key" if `field` is empty
+std::string member(const std::string & field, size_t index);              // "a[index]"
 
-bool         as_bool   (const json & value, const std::string & field);
-std::string  as_string (const json & value, const std::string & field);
-double       as_number (const json & value, const std::string & field, double min, double max);
+bool         as_bool(const json & value, const std::string & field);
+std::string  as_string(const json & value, const std::string & field);
+double       as_number(const json & value, const std::string & field, double min, double max);
 int64_t      as_integer(const json & value, const std::string & field, int64_t min, int64_t max);
-const json & as_array  (const json & value, const std::string & field);
-const json & as_object (const json & value, const std::string & field);
+const json & as_array(const json & value, const std::string & field);
+const json & as_object(const json & value, const std::string & field);
 
 // The members of an object, each taken once. A null member counts as absent.
 class field_reader {
@@ -43,15 +44,15 @@ class field_reader {
     field_reader(const json & object, std::string field);
 
     std::string  name(const std::string & key) const { return member(field_, key); }
-    const json * take(const std::string & key);              // nullptr if absent
-    const json & need(const std::string & key);              // throws if absent
+    const json * take(const std::string & key);   // nullptr if absent
+    const json & need(const std::string & key);   // throws if absent
 
     void read(const std::string & key, bool & to);
     void read(const std::string & key, std::string & to);
     void read(const std::string & key, float & to, double min, double max);
     void read(const std::string & key, int32_t & to, int64_t min, int64_t max);
 
-    void finish() const;                                     // throws if a member was not taken
+    void finish() const;   // throws if a member was not taken
 
   private:
     const json &          object_;
@@ -59,4 +60,4 @@ class field_reader {
     std::set<std::string> taken_;
 };
 
-}  // namespace dflash
+}   // namespace dflash

@@ -13,14 +13,14 @@ std::mutex          g_mutex;
 dflash_log_callback g_callback  = nullptr;
 void *              g_user      = nullptr;
 int                 g_min_level = 3;
-int                 g_level     = 1;      // of the current line: continuations have none
+int                 g_level     = 1;   // of the current line: continuations have none
 std::string         g_error;
 
 // ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
 void on_log(ggml_log_level level, const char * text, void *) {
     dflash_log_callback callback = nullptr;
-    void * user = nullptr;
-    int    ours = 1;
+    void *              user     = nullptr;
+    int                 ours     = 1;
     {
         std::lock_guard<std::mutex> lock(g_mutex);
         if (level != GGML_LOG_LEVEL_CONT) {
@@ -40,7 +40,7 @@ void on_log(ggml_log_level level, const char * text, void *) {
     }
 }
 
-}  // namespace
+}   // namespace
 
 void log_init() {
     static std::once_flag once;
@@ -60,7 +60,7 @@ void log_set(dflash_log_callback callback, int min_level, void * user) {
 
 std::string logged_error() {
     std::lock_guard<std::mutex> lock(g_mutex);
-    std::string text = std::move(g_error);
+    std::string                 text = std::move(g_error);
     g_error.clear();
     const size_t colon = text.find(": ");
     if (colon != std::string::npos && text.find(' ') > colon) {   // "function: message"
@@ -72,4 +72,4 @@ std::string logged_error() {
     return text.empty() ? "no reason was given" : text;
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -11,7 +11,8 @@ namespace dflash {
 // Once per process: take the log callbacks of llama, ggml and common over. Nothing is printed until dflash_log_set().
 void log_init();
 void log_set(dflash_log_callback callback, int min_level, void * user);
-// The first error line since the last call, without the function name in front: why a load failed. Later ones only repeat it.
+// The first error line since the last call, without the function name in front: why a load failed. Later ones only
+// repeat it.
 std::string logged_error();
 
-}  // namespace dflash
+}   // namespace dflash

@@ -24,8 +24,14 @@ namespace dflash {
 
 namespace {
 
-bool attention_on() { static const bool on = is_on("DFLASH_ATTENTION") && *attention_tiles(); return on; }
-bool dense_on()     { static const bool on = is_on("DFLASH_DENSE") && *dense_kernels();       return on; }
+bool attention_on() {
+    static const bool on = is_on("DFLASH_ATTENTION") && *attention_tiles();
+    return on;
+}
+bool dense_on() {
+    static const bool on = is_on("DFLASH_DENSE") && *dense_kernels();
+    return on;
+}
 
 class traits : public ggml::cpu::tensor_traits {
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
@@ -51,7 +57,8 @@ traits & the_traits() {
 }
 
 // Ops that are served wherever their tensors lie.
-template <size_t (*size_of)(int, const ggml_tensor *), void (*compute)(const ggml_compute_params *, ggml_tensor *)> class op_traits : public ggml::cpu::tensor_traits {
+template <size_t (*size_of)(int, const ggml_tensor *), void (*compute)(const ggml_compute_params *, ggml_tensor *)>
+class op_traits : public ggml::cpu::tensor_traits {
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
         size = size_of(n_threads, op);
         return true;
@@ -81,11 +88,11 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
     const int64_t blocks = tensor->ne[0] / panel_block(tensor->type);
     const size_t  bytes  = (size_t) blocks * panel_block_bytes(tensor->type);
     const int64_t of_one = panels_of(tensor), panels = of_one * tensor->ne[2];
-    const auto pack = [&](int64_t begin, int64_t end) {
+    const auto    pack = [&](int64_t begin, int64_t end) {
         std::vector<char> edge;
         for (int64_t i = begin; i < end; ++i) {
             const int64_t e = i / of_one, c = i % of_one * PANEL;
-            const char * rows = (const char *) data + e * tensor->nb[2] + c * tensor->nb[1];
+            const char *  rows = (const char *) data + e * tensor->nb[2] + c * tensor->nb[1];
             if (c + PANEL > tensor->ne[1]) {   // zeros are a block of zeros in every type
                 edge.assign(PANEL * tensor->nb[1], 0);
                 std::memcpy(edge.data(), rows, (tensor->ne[1] - c) * tensor->nb[1]);
@@ -95,9 +102,11 @@ void set_tensor(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, 
         }
     };
     // Most of the time that loading takes: by all cores, up to 8.
-    const int64_t threads = size < (1u << 20) ? 1 : std::min<int64_t>({ 8, panels, std::max<int64_t>(1, std::thread::hardware_concurrency()) });
+    const int64_t threads =
+        size < (1u << 20) ? 1
+                          : std::min<int64_t>({ 8, panels, std::max<int64_t>(1, std::thread::hardware_concurrency()) });
     std::vector<std::thread> others;
-    int64_t done = panels / threads;
+    int64_t                  done = panels / threads;
     try {
         for (int64_t t = 1; t < threads; ++t, done = panels * t / threads) {
             others.emplace_back(pack, done, panels * (t + 1) / threads);
@@ -140,18 +149,22 @@ ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
 size_t alignment(ggml_backend_buffer_type_t) { return 64; }
 
 size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
-    return panel_fits(tensor) ? (size_t) (panels_of(tensor) * tensor->ne[2]) * (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type) : ggml_nbytes(tensor);
+    return panel_fits(tensor) ? (size_t) (panels_of(tensor) * tensor->ne[2]) *
+                                    (tensor->ne[0] / panel_block(tensor->type)) * panel_block_bytes(tensor->type)
+                              : ggml_nbytes(tensor);
 }
 
 class extra : public ggml::cpu::extra_buffer_type {
     static bool is_ours(const ggml_tensor * op) {
-        return (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && op->src[0]->buffer && op->src[0]->buffer->buft == dflash_panel_buffer_type();
+        return (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID) && op->src[0]->buffer &&
+               op->src[0]->buffer->buft == dflash_panel_buffer_type();
     }
 
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override {
-        const ggml_tensor * w = op->src[0], * x = op->src[1];
-        return is_ours(op) && (op->op == GGML_OP_MUL_MAT_ID ? x->ne[3] == 1 : w->ne[2] == 1) && ggml_is_contiguous(w) && panel_fits(w) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) &&
-            op->type == GGML_TYPE_F32 && (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
+        const ggml_tensor *w = op->src[0], *x = op->src[1];
+        return is_ours(op) && (op->op == GGML_OP_MUL_MAT_ID ? x->ne[3] == 1 : w->ne[2] == 1) && ggml_is_contiguous(w) &&
+               panel_fits(w) && x->type == GGML_TYPE_F32 && x->nb[0] == sizeof(float) && op->type == GGML_TYPE_F32 &&
+               (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
     }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
@@ -159,9 +172,9 @@ class extra : public ggml::cpu::extra_buffer_type {
             return (ggml::cpu::tensor_traits *) op->src[0]->extra;
         }
         static op_traits<attention_work_size, attention_compute> attention;
-        static op_traits<unfused_work_size, unfused_compute> unfused;
-        static op_traits<dense_size, dense_compute> dense;
-        static op_traits<nothing, rotation_compute> rotation;
+        static op_traits<unfused_work_size, unfused_compute>     unfused;
+        static op_traits<dense_size, dense_compute>              dense;
+        static op_traits<nothing, rotation_compute>              rotation;
         if (rotation_fits(op)) {
             return &rotation;
         }
@@ -175,9 +188,9 @@ class extra : public ggml::cpu::extra_buffer_type {
     }
 };
 
-}  // namespace
+}   // namespace
 
-}  // namespace dflash
+}   // namespace dflash
 
 ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {
     static ggml_backend_buffer_type type = {
@@ -196,11 +209,12 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {
 }
 
 void * dflash_proc_address(const char * name) {
-    static bool (* const is_row_invariant)()              = [] { return dflash::attention_on() && dflash::dense_on(); };
-    static int  (* const tile_rows)(ggml_type)            = dflash::panel_tiles_from;
-    static void (* const set_tile_rows)(ggml_type, int)   = dflash::panel_set_tiles_from;
-    const std::pair<const char *, void *> ours[] = {
-        { "dflash_is_row_invariant", (void *) is_row_invariant }, { "dflash_tile_rows", (void *) tile_rows },
+    static bool (*const is_row_invariant)()            = [] { return dflash::attention_on() && dflash::dense_on(); };
+    static int (*const tile_rows)(ggml_type)           = dflash::panel_tiles_from;
+    static void (*const set_tile_rows)(ggml_type, int) = dflash::panel_set_tiles_from;
+    const std::pair<const char *, void *> ours[]       = {
+        { "dflash_is_row_invariant", (void *) is_row_invariant },
+        { "dflash_tile_rows", (void *) tile_rows },
         { "dflash_set_tile_rows", (void *) set_tile_rows },
     };
     for (const auto & [key, address] : ours) {

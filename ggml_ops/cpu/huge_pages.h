@@ -1,4 +1,5 @@
-// Memory that every pass reads (weights in panels, K and V): with huge pages a CPU translates fewer addresses. Asked for, not needed.
+// Memory that every pass reads (weights in panels, K and V): with huge pages a CPU translates fewer addresses. Asked
+// for, not needed.
 
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <cstdint>
 
 #if defined(__linux__)
-#    include <sys/mman.h>
+#include <sys/mman.h>
 #endif
 
 namespace dflash {
@@ -14,7 +15,8 @@ namespace dflash {
 // Before the first touch of `data`. Where the system gives none, nothing changes.
 inline void ask_for_huge_pages(void * data, size_t size) {
 #if defined(__linux__)
-    constexpr uintptr_t PAGE = 4096, LEAST = 4 << 20;   // of less, nothing but the heap's neighbours might lie in whole huge pages
+    constexpr uintptr_t PAGE  = 4096,
+                        LEAST = 4 << 20;   // of less, nothing but the heap's neighbours might lie in whole huge pages
     const uintptr_t begin = ((uintptr_t) data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t) data + size) / PAGE * PAGE;
     if (data && size >= LEAST) {
         madvise((void *) begin, end - begin, MADV_HUGEPAGE);
@@ -25,4 +27,4 @@ inline void ask_for_huge_pages(void * data, size_t size) {
 #endif
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -12,4 +12,4 @@ inline bool is_on(const char * name) {
     return !(s && std::strcmp(s, "0") == 0);
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -28,11 +28,11 @@ double cost_curve::at(int32_t rows, double cells) const {
         return 0;
     }
     const double attention = per_cell_ * cells;
-    const auto hi = points_.lower_bound(rows);
+    const auto   hi        = points_.lower_bound(rows);
     if (hi == points_.begin()) {
         return hi->second + attention;
     }
-    if (hi == points_.end()) {  // beyond the last point: its slope from the origin
+    if (hi == points_.end()) {   // beyond the last point: its slope from the origin
         const auto & last = *points_.rbegin();
         return last.second * rows / last.first + attention;
     }
@@ -46,9 +46,14 @@ double cost_curve::at(int32_t rows, double cells) const {
 
 // ---- choice of nodes ----
 
-node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context, double fixed_ms, int32_t max_rows, last_pass previous) {
+node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context,
+    double fixed_ms, int32_t max_rows, last_pass previous) {
     const int32_t n_slots = (int32_t) values.size();
-    struct item { float value; int32_t slot; int32_t index; };
+    struct item {
+        float   value;
+        int32_t slot;
+        int32_t index;
+    };
     std::vector<item> items;
     for (int32_t s = 0; s < n_slots; ++s) {
         for (int32_t i = 0; i < (int32_t) values[s].size(); ++i) {
@@ -60,8 +65,8 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
         return a.value != b.value ? a.value > b.value : a.index != b.index ? a.index < b.index : a.slot < b.slot;
     });
 
-    node_choice best;
-    double gain = n_slots;
+    node_choice   best;
+    double        gain = n_slots;
     const int32_t last = std::min((int32_t) items.size(), std::max(0, max_rows - n_slots));
     for (int32_t k = 0; k <= last; ++k) {
         if (k > 0) {
@@ -71,7 +76,8 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
         if (k > 0 && k < last && rows % 4 != 0 && rows != previous.rows && !verify.points().count(rows)) {
             continue;
         }
-        const double ms   = fixed_ms + verify.at(rows, rows * context) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
+        const double ms =
+            fixed_ms + verify.at(rows, rows * context) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
             best.n_nodes = rows;
@@ -88,7 +94,8 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
 
 // ---- value_profile ----
 
-void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths, const std::vector<float> & values) {
+void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths, const std::vector<int32_t> & depths,
+    const std::vector<float> & values) {
     // A block that is good to its end says nothing about where a longer one would stop.
     bool whole = false;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -104,9 +111,9 @@ void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths
             continue;
         }
         const auto [it, fresh] = lengths_.try_emplace(l);
-        mean & m = it->second;
-        m.age = 0;
-        size_t n = 0;
+        mean & m               = it->second;
+        m.age                  = 0;
+        size_t n               = 0;
         for (size_t i = 0; i < values.size(); ++i) {
             if (depths[i] >= l) {
                 continue;
@@ -135,14 +142,15 @@ const std::vector<float> * value_profile::at(int32_t length) const {
 
 // ---- choice of the block length ----
 
-length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths, const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows) {
+length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
+    const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows) {
     const int32_t n_slots = (int32_t) slots.size();
     length_choice best;
     if (n_slots == 0) {
         return best;
     }
     std::vector<length_choice> choices;
-    double top = 0;
+    double                     top = 0;
     for (const int32_t length : lengths) {
         std::vector<std::vector<float>> values;
         for (const value_profile * p : slots) {
@@ -153,7 +161,8 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
         length_choice c;
         c.length = length;
         if ((int32_t) values.size() == n_slots) {
-            const node_choice n = choose_nodes(values, verify, context, draft.at(n_slots * length) + other_ms, max_rows);
+            const node_choice n =
+                choose_nodes(values, verify, context, draft.at(n_slots * length) + other_ms, max_rows);
             c.rate  = n.rate;
             c.gain  = n.gain;
             c.nodes = n.n_nodes;
@@ -199,4 +208,4 @@ void draft_switch::new_text() {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

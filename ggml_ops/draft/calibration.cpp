@@ -7,7 +7,7 @@ namespace dflash {
 
 // The drafter's own probability counts as this many observations of a bin, the bins' word as this many of a depth.
 static constexpr double BIN_PRIOR = 6, DEPTH_PRIOR = 8;
-static constexpr float  MOST      = 0.999f;
+static constexpr float  MOST = 0.999f;
 
 // Narrow where it matters: near 0 and near 1, evenly in log-odds between.
 int32_t calibration::bin(float prob) {
@@ -22,15 +22,15 @@ float calibration::of_bin(float prob, bool first) const {
 
 float calibration::apply(float prob, bool first, int32_t depth) const {
     const tally & d = depths_[level(depth)];
-    const double   f = (DEPTH_PRIOR + d.accepted) / (DEPTH_PRIOR + d.seen);
+    const double  f = (DEPTH_PRIOR + d.accepted) / (DEPTH_PRIOR + d.seen);
     return std::min((float) (of_bin(prob, first) * f), std::max(prob, MOST));
 }
 
 void calibration::observe(float prob, bool first, int32_t depth, bool accepted) {
-    tally & d = depths_[level(depth)];
+    tally & d  = depths_[level(depth)];
     d.seen     = 0.98 * d.seen + of_bin(prob, first);
     d.accepted = 0.98 * d.accepted + accepted;
-    tally & c = bins_[first][bin(prob)];
+    tally & c  = bins_[first][bin(prob)];
     c.seen     = 0.99 * c.seen + 1;
     c.accepted = 0.99 * c.accepted + accepted;
 }
@@ -46,4 +46,4 @@ void calibration::fade(double weight) {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -1,5 +1,5 @@
-// What draft tokens are worth: the drafter's probability of a token against the rate at which such tokens were accepted.
-// Pure running statistics of one slot, no llama.cpp types.
+// What draft tokens are worth: the drafter's probability of a token against the rate at which such tokens were
+// accepted. Pure running statistics of one slot, no llama.cpp types.
 
 #pragma once
 
@@ -15,29 +15,29 @@ struct tally {
     void fade(double weight) {   // count what was seen as at most this many observations
         const double f = weight < seen ? weight / seen : 1.0;
         accepted *= f;
-        seen     *= f;
+        seen *= f;
     }
 };
 
 class calibration {
   public:
     // The chance that the target samples this token where the walk has reached its parent.
-    // prob: the drafter's probability. first: no sibling is likelier (a greedy target takes the first or none of the others,
-    // whatever its probability). depth: 1 below the anchor.
+    // prob: the drafter's probability. first: no sibling is likelier (a greedy target takes the first or none of the
+    // others, whatever its probability). depth: 1 below the anchor.
     float apply(float prob, bool first, int32_t depth) const;
     // A node whose parent the walk has reached.
-    void  observe(float prob, bool first, int32_t depth, bool accepted);
+    void observe(float prob, bool first, int32_t depth, bool accepted);
     // Count what was seen as at most this many observations per bin.
-    void  fade(double weight);
+    void fade(double weight);
 
   private:
     static constexpr int32_t N_BINS = 12, N_DEPTHS = 16;
-    static int32_t bin(float prob);
-    static int32_t level(int32_t depth) { return depth < N_DEPTHS ? depth : N_DEPTHS - 1; }
-    float of_bin(float prob, bool first) const;
+    static int32_t           bin(float prob);
+    static int32_t           level(int32_t depth) { return depth < N_DEPTHS ? depth : N_DEPTHS - 1; }
+    float                    of_bin(float prob, bool first) const;
 
     std::array<std::array<tally, N_BINS>, 2> bins_;
-    std::array<tally, N_DEPTHS> depths_;   // seen: what the bins expected there
+    std::array<tally, N_DEPTHS>              depths_;   // seen: what the bins expected there
 };
 
-}  // namespace dflash
+}   // namespace dflash

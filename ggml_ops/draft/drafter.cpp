@@ -18,8 +18,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MARGINALS     = 8;    // candidates per position kept of a DFlash drafter's marginals
-constexpr int32_t KV_GRANULE    = 256;  // attention spans are multiples of this, so that graphs are reused
+constexpr int32_t MARGINALS     = 8;     // candidates per position kept of a DFlash drafter's marginals
+constexpr int32_t KV_GRANULE    = 256;   // attention spans are multiples of this, so that graphs are reused
 constexpr size_t  GRAPHS_CACHED = 4;
 constexpr size_t  MAX_NODES     = 8192;
 
@@ -35,14 +35,14 @@ int32_t inject_bucket(int32_t n) {
     return pad(n, 256);
 }
 
-}  // namespace
+}   // namespace
 
 // ---- K/V memory ----
 
 struct drafter::memory {
     std::vector<ggml_context_ptr>        contexts;
     std::vector<ggml_backend_buffer_ptr> buffers;
-    std::vector<ggml_tensor *> k, v;   // per layer [n_head_kv * head_dim, n_cells * n_slots]
+    std::vector<ggml_tensor *>           k, v;   // per layer [n_head_kv * head_dim, n_cells * n_slots]
 
     memory(const drafter_weights & w, const drafter_params & p, int64_t n_cells) {
         // Each layer's cells live on the device of its weights.
@@ -66,7 +66,8 @@ struct drafter::memory {
             if (!buffers.back()) {
                 throw std::runtime_error("not enough memory for the drafter's context: lower --draft-ctx or -np");
             }
-            ggml_backend_buffer_clear(buffers.back().get(), 0);  // masked cells are still multiplied by 0: keep them finite
+            ggml_backend_buffer_clear(
+                buffers.back().get(), 0);   // masked cells are still multiplied by 0: keep them finite
         }
     }
 };
@@ -75,11 +76,11 @@ struct drafter::memory {
 
 // What a graph depends on.
 struct drafter::shape {
-    int32_t n_inject = 0;            // rows, a bucket
-    int32_t length   = 0;            // block tokens per slot, 0 = inject only
-    bool    probe    = false;
-    std::vector<int32_t> slots;      // slots that denoise
-    std::vector<int32_t> spans;      // their attention spans in cells
+    int32_t              n_inject = 0;   // rows, a bucket
+    int32_t              length   = 0;   // block tokens per slot, 0 = inject only
+    bool                 probe    = false;
+    std::vector<int32_t> slots;   // slots that denoise
+    std::vector<int32_t> spans;   // their attention spans in cells
 
     bool operator==(const shape & o) const {
         return n_inject == o.n_inject && length == o.length && probe == o.probe && slots == o.slots && spans == o.spans;
@@ -88,43 +89,50 @@ struct drafter::shape {
 };
 
 struct drafter::graph {
-    shape s;
-    ggml_context_ptr           ctx;
-    ggml_backend_sched_ptr     sched;
-    ggml_cgraph *              gf = nullptr;
+    shape                  s;
+    ggml_context_ptr       ctx;
+    ggml_backend_sched_ptr sched;
+    ggml_cgraph *          gf = nullptr;
     // inputs
-    ggml_tensor * taps = nullptr, * tokens = nullptr, * anchors = nullptr;
-    ggml_tensor * pos_kv = nullptr, * pos_q = nullptr, * cells = nullptr;
+    ggml_tensor *              taps = nullptr, *tokens = nullptr, *anchors = nullptr;
+    ggml_tensor *              pos_kv = nullptr, *pos_q = nullptr, *cells = nullptr;
     std::vector<ggml_tensor *> masks, masks_swa;   // per slot [span, length]
     // outputs
-    ggml_tensor * ids = nullptr, * probs = nullptr, * scores = nullptr, * hidden = nullptr, * logits = nullptr;
+    ggml_tensor *ids = nullptr, *probs = nullptr, *scores = nullptr, *hidden = nullptr, *logits = nullptr;
 };
 
 // ---- construction ----
 
-drafter::drafter(const llama_model * model, const llama_model * target, const drafter_params & params) : w_(access_drafter(model)), p_(params) {
+drafter::drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
+    w_(access_drafter(model)), p_(params) {
     const target_heads heads  = access_heads(target);
     const int32_t      n_embd = llama_model_n_embd(target);
     if (w_.n_embd != n_embd) {
-        throw std::runtime_error("dflash.embedding_length is " + std::to_string(w_.n_embd) + ", the target's is " + std::to_string(n_embd) + ": use the drafter that was trained for this target");
+        throw std::runtime_error("dflash.embedding_length is " + std::to_string(w_.n_embd) + ", the target's is " +
+                                 std::to_string(n_embd) + ": use the drafter that was trained for this target");
     }
     if (w_.block_size < 2 || w_.block_size > 64) {
         throw std::runtime_error("dflash.block_size is " + std::to_string(w_.block_size) + ", must be 2..64");
     }
     const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(target));
     if (w_.n_vocab != n_vocab) {
-        throw std::runtime_error("the drafter's vocabulary has " + std::to_string(w_.n_vocab) + " tokens, the target's " + std::to_string(n_vocab) + ": convert the drafter with this target");
+        throw std::runtime_error("the drafter's vocabulary has " + std::to_string(w_.n_vocab) +
+                                 " tokens, the target's " + std::to_string(n_vocab) +
+                                 ": convert the drafter with this target");
     }
     for (const int32_t layer : w_.target_layers) {
         if (!access_has_tap(target, layer)) {
-            throw std::runtime_error("dflash.target_layers has " + std::to_string(layer) + ", which the target (" + access_arch(target) + ", " +
-                std::to_string(llama_model_n_layer(target)) + " layers) does not offer as a tap");
+            throw std::runtime_error("dflash.target_layers has " + std::to_string(layer) + ", which the target (" +
+                                     access_arch(target) + ", " + std::to_string(llama_model_n_layer(target)) +
+                                     " layers) does not offer as a tap");
         }
     }
     if (w_.target_layers.empty()) {
         throw std::runtime_error("dflash.target_layers is empty: convert the drafter again");
     }
-    if (!w_.tok_embd) { w_.tok_embd = heads.tok_embd; }
+    if (!w_.tok_embd) {
+        w_.tok_embd = heads.tok_embd;
+    }
     if (!w_.output) {
         if (heads.scaled_output) {
             throw std::runtime_error("the target's output projection is NVFP4, which a drafter cannot share");
@@ -148,7 +156,8 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     }
     mask_ = llama_vocab_mask(llama_model_get_vocab(model));
     if (mask_ < 0 || mask_ >= n_vocab) {
-        throw std::runtime_error("tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
+        throw std::runtime_error(
+            "tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
     }
     top_k_ = lattice() ? w_.selector_top_k : std::min<int32_t>(MARGINALS, (int32_t) w_.output->ne[1]);
     if (top_k_ > w_.output->ne[1]) {
@@ -174,7 +183,8 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
         }
         backends_.push_back(b);
         using set_n_threads_t = void (*)(ggml_backend_t, int);
-        if (auto f = (set_n_threads_t) ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(d), "ggml_backend_set_n_threads")) {
+        if (auto f = (set_n_threads_t) ggml_backend_reg_get_proc_address(
+                ggml_backend_dev_backend_reg(d), "ggml_backend_set_n_threads")) {
             f(b, p_.n_threads);
         }
     }
@@ -211,44 +221,58 @@ void drafter::rewind(int32_t slot, int32_t pos) {
 namespace {
 
 // GroupedDynamicCausalConv of package `dflash`: out[t] = sum_o (base[o] + dynamic[t, o]) * x[t - o] inside each block.
-// x: [n_embd, rows]; dynamic: [2 * kernel * groups, rows]; base: [n_embd, kernel, 2]; side 0 before, 1 after the sublayer.
-ggml_tensor * convolve(ggml_context * c, const drafter_weights & w, ggml_tensor * x, ggml_tensor * dynamic, ggml_tensor * base, int side, int64_t length) {
-    const int64_t n_embd = w.n_embd, rows = x->ne[1], blocks = rows / length, group = w.conv_group, groups = n_embd / group, kernel = w.conv_kernel;
+// x: [n_embd, rows]; dynamic: [2 * kernel * groups, rows]; base: [n_embd, kernel, 2]; side 0 before, 1 after the
+// sublayer.
+ggml_tensor * convolve(ggml_context * c, const drafter_weights & w, ggml_tensor * x, ggml_tensor * dynamic,
+    ggml_tensor * base, int side, int64_t length) {
+    const int64_t n_embd = w.n_embd, rows = x->ne[1], blocks = rows / length, group = w.conv_group,
+                  groups = n_embd / group, kernel = w.conv_kernel;
     ggml_tensor * in  = ggml_reshape_3d(c, ggml_is_contiguous(x) ? x : ggml_cont(c, x), n_embd, length, blocks);
     ggml_tensor * out = nullptr;
     for (int64_t o = 0; o < std::min(kernel, length); ++o) {
         ggml_tensor * shifted = in;
-        if (o > 0) {  // rows move down by o inside each block, zeros come in
+        if (o > 0) {   // rows move down by o inside each block, zeros come in
             shifted = ggml_view_3d(c, in, n_embd, length - o, blocks, in->nb[1], in->nb[2], 0);
             shifted = ggml_pad_ext(c, shifted, 0, 0, (int) o, 0, 0, 0, 0, 0);
         }
         shifted = ggml_reshape_3d(c, shifted, group, groups, rows);
         // dynamic rows: [side][kernel][groups]
-        ggml_tensor * d = ggml_view_3d(c, dynamic, 1, groups, rows, dynamic->nb[0], dynamic->nb[1], (size_t) ((side * kernel + o) * groups) * dynamic->nb[0]);
-        ggml_tensor * b = ggml_view_3d(c, base, group, groups, 1, group * base->nb[0], base->nb[1], (size_t) side * base->nb[2] + (size_t) o * base->nb[1]);
+        ggml_tensor * d    = ggml_view_3d(c, dynamic, 1, groups, rows, dynamic->nb[0], dynamic->nb[1],
+               (size_t) ((side * kernel + o) * groups) * dynamic->nb[0]);
+        ggml_tensor * b    = ggml_view_3d(c, base, group, groups, 1, group * base->nb[0], base->nb[1],
+               (size_t) side * base->nb[2] + (size_t) o * base->nb[1]);
         ggml_tensor * term = ggml_add(c, ggml_mul(c, shifted, b), ggml_mul(c, shifted, ggml_cont(c, d)));
-        out = out ? ggml_add(c, out, term) : term;
+        out                = out ? ggml_add(c, out, term) : term;
     }
     return ggml_reshape_2d(c, out, n_embd, rows);
 }
 
-}  // namespace
+}   // namespace
 
 void drafter::build(graph & g) {
-    const shape & s = g.s;
-    ggml_init_params ip = { MAX_NODES * ggml_tensor_overhead() + ggml_graph_overhead_custom(MAX_NODES, false), nullptr, true };
+    const shape &    s  = g.s;
+    ggml_init_params ip = { MAX_NODES * ggml_tensor_overhead() + ggml_graph_overhead_custom(MAX_NODES, false), nullptr,
+        true };
     g.ctx.reset(ggml_init(ip));
     ggml_context * c = g.ctx.get();
-    g.gf = ggml_new_graph_custom(c, MAX_NODES, false);
+    g.gf             = ggml_new_graph_custom(c, MAX_NODES, false);
 
     const int64_t hd = w_.head_dim, n_head = w_.n_head, n_kv = w_.n_head_kv;
-    const int64_t n_inject = s.n_inject, n_block = s.n_block(), n_rows = n_inject + n_block, n_slots = (int64_t) s.slots.size();
-    const bool    mrope    = w_.rope_type == LLAMA_ROPE_TYPE_MROPE;
-    const auto input = [&](ggml_tensor * t) { ggml_set_input(t); return t; };
-    const auto norm  = [&](ggml_tensor * x, ggml_tensor * weight) { return ggml_mul(c, ggml_rms_norm(c, x, w_.rms_eps), weight); };
-    const auto rope  = [&](ggml_tensor * x, ggml_tensor * pos) {
-        return mrope ? ggml_rope_multi(c, x, pos, nullptr, w_.n_rot, w_.rope_sections, w_.rope_type, w_.n_ctx_orig, w_.rope_base, w_.rope_scale, w_.ext_factor, w_.attn_factor, w_.beta_fast, w_.beta_slow)
-                     : ggml_rope_ext(c, x, pos, w_.rope_freqs, w_.n_rot, w_.rope_type, w_.n_ctx_orig, w_.rope_base, w_.rope_scale, w_.ext_factor, w_.attn_factor, w_.beta_fast, w_.beta_slow);
+    const int64_t n_inject = s.n_inject, n_block = s.n_block(), n_rows = n_inject + n_block,
+                  n_slots = (int64_t) s.slots.size();
+    const bool mrope      = w_.rope_type == LLAMA_ROPE_TYPE_MROPE;
+    const auto input      = [&](ggml_tensor * t) {
+        ggml_set_input(t);
+        return t;
+    };
+    const auto norm = [&](ggml_tensor * x, ggml_tensor * weight) {
+        return ggml_mul(c, ggml_rms_norm(c, x, w_.rms_eps), weight);
+    };
+    const auto rope = [&](ggml_tensor * x, ggml_tensor * pos) {
+        return mrope ? ggml_rope_multi(c, x, pos, nullptr, w_.n_rot, w_.rope_sections, w_.rope_type, w_.n_ctx_orig,
+                           w_.rope_base, w_.rope_scale, w_.ext_factor, w_.attn_factor, w_.beta_fast, w_.beta_slow)
+                     : ggml_rope_ext(c, x, pos, w_.rope_freqs, w_.n_rot, w_.rope_type, w_.n_ctx_orig, w_.rope_base,
+                           w_.rope_scale, w_.ext_factor, w_.attn_factor, w_.beta_fast, w_.beta_slow);
     };
 
     g.pos_kv = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, n_rows * (mrope ? 4 : 1)));
@@ -277,8 +301,8 @@ void drafter::build(graph & g) {
     }
 
     for (size_t il = 0; il < w_.layers.size(); ++il) {
-        const drafter_layer & l = w_.layers[il];
-        ggml_tensor * noise = nullptr, * conv = nullptr;
+        const drafter_layer & l     = w_.layers[il];
+        ggml_tensor *         noise = nullptr, *conv = nullptr;
         if (x) {
             noise = norm(x, l.attn_norm);
             if (l.attn_conv_proj) {
@@ -289,25 +313,34 @@ void drafter::build(graph & g) {
 
         // K and V of injected and block rows together: the weights are read once
         ggml_tensor * rows = fused && noise ? ggml_concat(c, fused, noise, 1) : fused ? fused : noise;
-        ggml_tensor * k = ggml_reshape_3d(c, ggml_mul_mat(c, l.wk, rows), hd, n_kv, n_rows);
-        ggml_tensor * v = l.wv ? ggml_reshape_3d(c, ggml_mul_mat(c, l.wv, rows), hd, n_kv, n_rows) : ggml_rms_norm(c, k, w_.rms_eps);
+        ggml_tensor * k    = ggml_reshape_3d(c, ggml_mul_mat(c, l.wk, rows), hd, n_kv, n_rows);
+        ggml_tensor * v =
+            l.wv ? ggml_reshape_3d(c, ggml_mul_mat(c, l.wv, rows), hd, n_kv, n_rows) : ggml_rms_norm(c, k, w_.rms_eps);
         k = rope(norm(k, l.k_norm), g.pos_kv);
-        ggml_build_forward_expand(g.gf, ggml_set_rows(c, kv_->k[il], ggml_reshape_2d(c, k, hd * n_kv, n_rows), g.cells));
-        ggml_build_forward_expand(g.gf, ggml_set_rows(c, kv_->v[il], ggml_reshape_2d(c, v, hd * n_kv, n_rows), g.cells));
+        ggml_build_forward_expand(
+            g.gf, ggml_set_rows(c, kv_->k[il], ggml_reshape_2d(c, k, hd * n_kv, n_rows), g.cells));
+        ggml_build_forward_expand(
+            g.gf, ggml_set_rows(c, kv_->v[il], ggml_reshape_2d(c, v, hd * n_kv, n_rows), g.cells));
         if (!x) {
             continue;
         }
 
         ggml_tensor * q = ggml_reshape_3d(c, ggml_mul_mat(c, l.wq, noise), hd, n_head, n_block);
-        q = rope(norm(q, l.q_norm), g.pos_q);
+        q               = rope(norm(q, l.q_norm), g.pos_q);
 
         ggml_tensor * attn = nullptr;
         for (int64_t i = 0; i < n_slots; ++i) {
             const auto cache = [&](ggml_tensor * t) {
-                return ggml_permute(c, ggml_view_3d(c, t, hd, n_kv, s.spans[i], ggml_row_size(t->type, hd), t->nb[1], (size_t) s.slots[i] * n_cells_ * t->nb[1]), 0, 2, 1, 3);
+                return ggml_permute(c,
+                    ggml_view_3d(c, t, hd, n_kv, s.spans[i], ggml_row_size(t->type, hd), t->nb[1],
+                        (size_t) s.slots[i] * n_cells_ * t->nb[1]),
+                    0, 2, 1, 3);
             };
-            ggml_tensor * qi = ggml_permute(c, ggml_view_3d(c, q, hd, n_head, s.length, q->nb[1], q->nb[2], (size_t) i * s.length * q->nb[2]), 0, 2, 1, 3);
-            ggml_tensor * ki = cache(kv_->k[il]), * vi = cache(kv_->v[il]), * mask = l.swa ? g.masks_swa[i] : g.masks[i], * out;
+            ggml_tensor * qi = ggml_permute(c,
+                ggml_view_3d(c, q, hd, n_head, s.length, q->nb[1], q->nb[2], (size_t) i * s.length * q->nb[2]), 0, 2, 1,
+                3);
+            ggml_tensor * ki = cache(kv_->k[il]), *vi = cache(kv_->v[il]), *mask = l.swa ? g.masks_swa[i] : g.masks[i],
+                        *out;
             if (p_.flash_attn) {
                 out = ggml_flash_attn_ext(c, qi, ki, vi, mask, w_.attention_scale, 0.0f, 0.0f);
                 ggml_flash_attn_ext_add_sinks(out, l.attn_sinks);
@@ -324,23 +357,35 @@ void drafter::build(graph & g) {
             attn = attn ? ggml_concat(c, attn, out, 1) : out;
         }
         attn = ggml_mul_mat(c, l.wo, attn);
-        if (w_.value_scale != 0.0f) { attn = ggml_scale(c, attn, w_.value_scale); }
-        if (conv)                   { attn = convolve(c, w_, attn, conv, l.attn_conv_base, 1, s.length); }
-        if (l.attn_post_norm)       { attn = norm(attn, l.attn_post_norm); }
+        if (w_.value_scale != 0.0f) {
+            attn = ggml_scale(c, attn, w_.value_scale);
+        }
+        if (conv) {
+            attn = convolve(c, w_, attn, conv, l.attn_conv_base, 1, s.length);
+        }
+        if (l.attn_post_norm) {
+            attn = norm(attn, l.attn_post_norm);
+        }
         x = ggml_add(c, x, attn);
 
-        ggml_tensor * y = norm(x, l.ffn_norm);
+        ggml_tensor * y        = norm(x, l.ffn_norm);
         ggml_tensor * ffn_conv = nullptr;
         if (l.ffn_conv_proj) {
             ffn_conv = ggml_mul_mat(c, l.ffn_conv_proj, y);
-            y = convolve(c, w_, y, ffn_conv, l.ffn_conv_base, 0, s.length);
+            y        = convolve(c, w_, y, ffn_conv, l.ffn_conv_base, 0, s.length);
         }
-        ggml_tensor * gate = ggml_mul_mat(c, l.ffn_gate, y), * up = ggml_mul_mat(c, l.ffn_up, y);
+        ggml_tensor *gate = ggml_mul_mat(c, l.ffn_gate, y), *up = ggml_mul_mat(c, l.ffn_up, y);
         y = ggml_mul_mat(c, l.ffn_down, w_.gelu ? ggml_geglu_split(c, gate, up) : ggml_swiglu_split(c, gate, up));
-        if (ffn_conv)        { y = convolve(c, w_, y, ffn_conv, l.ffn_conv_base, 1, s.length); }
-        if (l.ffn_post_norm) { y = norm(y, l.ffn_post_norm); }
+        if (ffn_conv) {
+            y = convolve(c, w_, y, ffn_conv, l.ffn_conv_base, 1, s.length);
+        }
+        if (l.ffn_post_norm) {
+            y = norm(y, l.ffn_post_norm);
+        }
         x = ggml_add(c, x, y);
-        if (l.out_scale)     { x = ggml_mul(c, x, l.out_scale); }
+        if (l.out_scale) {
+            x = ggml_mul(c, x, l.out_scale);
+        }
     }
     if (!x) {
         return;
@@ -348,31 +393,37 @@ void drafter::build(graph & g) {
 
     const auto head = [&](ggml_tensor * hidden) {
         ggml_tensor * logits = ggml_mul_mat(c, w_.output, hidden);
-        if (w_.logit_scale != 0.0f) { logits = ggml_scale(c, logits, w_.logit_scale); }
+        if (w_.logit_scale != 0.0f) {
+            logits = ggml_scale(c, logits, w_.logit_scale);
+        }
         if (w_.logit_softcap > 0.0f) {
             logits = ggml_scale(c, ggml_tanh(c, ggml_scale(c, logits, 1.0f / w_.logit_softcap)), w_.logit_softcap);
         }
         return logits;
     };
-    const auto output = [&](ggml_tensor * t) { ggml_set_output(t); ggml_build_forward_expand(g.gf, t); return t; };
+    const auto output = [&](ggml_tensor * t) {
+        ggml_set_output(t);
+        ggml_build_forward_expand(g.gf, t);
+        return t;
+    };
 
-    // The anchor's row predicts nothing, yet the head runs over whole blocks: row counts that are multiples of 4 are what the
-    // CPU's matrix products do best, and one view is cheaper than a gap.
-    x = norm(x, w_.out_norm);
+    // The anchor's row predicts nothing, yet the head runs over whole blocks: row counts that are multiples of 4 are
+    // what the CPU's matrix products do best, and one view is cheaper than a gap.
+    x                 = norm(x, w_.out_norm);
     ggml_tensor * all = head(x);
     if (s.probe) {
         g.hidden = output(x);
         g.logits = output(all);
     }
     const int64_t len = s.length - 1, n_out = len * n_slots, k = top_k_;
-    const auto drop_anchors = [&](ggml_tensor * t) {  // [n, length * n_slots] -> [n, len * n_slots]
+    const auto    drop_anchors = [&](ggml_tensor * t) {   // [n, length * n_slots] -> [n, len * n_slots]
         ggml_tensor * v = ggml_view_3d(c, t, t->ne[0], len, n_slots, t->nb[1], t->nb[1] * s.length, t->nb[1]);
         return ggml_reshape_2d(c, n_slots == 1 ? v : ggml_cont(c, v), t->ne[0], n_out);
     };
-    ggml_tensor * hidden = drop_anchors(x), * logits = drop_anchors(all);
-    ggml_tensor * ids    = ggml_top_k(c, logits, (int) k);
-    g.ids = output(ids);
-    const auto pick = [&](ggml_tensor * rows) {  // rows[ids]: [k, n_out]
+    ggml_tensor * hidden = drop_anchors(x), *logits = drop_anchors(all);
+    ggml_tensor * ids = ggml_top_k(c, logits, (int) k);
+    g.ids             = output(ids);
+    const auto pick   = [&](ggml_tensor * rows) {   // rows[ids]: [k, n_out]
         return ggml_reshape_2d(c, ggml_get_rows(c, ggml_reshape_3d(c, rows, 1, rows->ne[0], n_out), ids), k, n_out);
     };
     if (!lattice()) {
@@ -380,20 +431,23 @@ void drafter::build(graph & g) {
         return;
     }
 
-    // CandidateSelector of package `dflash`: unary[succ] + <next[succ], prev[pred] * gate>, for every pair of candidates
-    // of neighbouring positions; before the first position stands the anchor.
-    g.anchors = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, n_slots));
+    // CandidateSelector of package `dflash`: unary[succ] + <next[succ], prev[pred] * gate>, for every pair of
+    // candidates of neighbouring positions; before the first position stands the anchor.
+    g.anchors          = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, n_slots));
     const int64_t rank = w_.selector_rank;
     ggml_tensor * gate = ggml_reshape_4d(c, ggml_mul_mat(c, w_.selector_hidden, hidden), rank, 1, len, n_slots);
-    ggml_tensor * succ = ggml_reshape_4d(c, ggml_get_rows(c, w_.selector_next, ggml_reshape_1d(c, ids, k * n_out)), rank, k, len, n_slots);
-    ggml_tensor * pred = ggml_repeat_4d(c, ggml_reshape_4d(c, ggml_get_rows(c, w_.selector_prev, g.anchors), rank, 1, 1, n_slots), rank, k, 1, n_slots);
+    ggml_tensor * succ = ggml_reshape_4d(
+        c, ggml_get_rows(c, w_.selector_next, ggml_reshape_1d(c, ids, k * n_out)), rank, k, len, n_slots);
+    ggml_tensor * pred = ggml_repeat_4d(
+        c, ggml_reshape_4d(c, ggml_get_rows(c, w_.selector_prev, g.anchors), rank, 1, 1, n_slots), rank, k, 1, n_slots);
     if (len > 1) {
         ggml_tensor * before = ggml_view_3d(c, ids, k, len - 1, n_slots, ids->nb[1], ids->nb[1] * len, 0);
-        before = ggml_reshape_1d(c, ggml_cont(c, before), k * (len - 1) * n_slots);
-        pred   = ggml_concat(c, pred, ggml_reshape_4d(c, ggml_get_rows(c, w_.selector_prev, before), rank, k, len - 1, n_slots), 2);
+        before               = ggml_reshape_1d(c, ggml_cont(c, before), k * (len - 1) * n_slots);
+        pred                 = ggml_concat(
+            c, pred, ggml_reshape_4d(c, ggml_get_rows(c, w_.selector_prev, before), rank, k, len - 1, n_slots), 2);
     }
-    ggml_tensor * scores = ggml_mul_mat(c, succ, ggml_mul(c, pred, gate));  // [succ, pred, len, n_slots]
-    g.scores = output(ggml_add(c, scores, ggml_reshape_4d(c, pick(logits), k, 1, len, n_slots)));
+    ggml_tensor * scores = ggml_mul_mat(c, succ, ggml_mul(c, pred, gate));   // [succ, pred, len, n_slots]
+    g.scores             = output(ggml_add(c, scores, ggml_reshape_4d(c, pick(logits), k, 1, len, n_slots)));
 }
 
 drafter::graph & drafter::prepare(const shape & s) {
@@ -404,20 +458,22 @@ drafter::graph & drafter::prepare(const shape & s) {
         return *graphs_.front();
     }
     ++n_graphs_built;
-    auto g = std::make_unique<graph>();
-    g->s = s;
+    auto g              = std::make_unique<graph>();
+    g->s                = s;
     const bool inherits = graphs_.size() >= GRAPHS_CACHED;
-    if (inherits) {  // a scheduler keeps its compute buffers: hand the oldest one's on
+    if (inherits) {   // a scheduler keeps its compute buffers: hand the oldest one's on
         g->sched = std::move(graphs_.back()->sched);
         graphs_.pop_back();
         ggml_backend_sched_reset(g->sched.get());
     } else {
-        g->sched.reset(ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
+        g->sched.reset(
+            ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
     }
     build(*g);
-    // An inherited plan must be made anew: the allocator keeps it for any graph with as many nodes of the same sizes, though
-    // what is an input or an output may differ.
-    if ((inherits && !ggml_backend_sched_reserve(g->sched.get(), g->gf)) || !ggml_backend_sched_alloc_graph(g->sched.get(), g->gf)) {
+    // An inherited plan must be made anew: the allocator keeps it for any graph with as many nodes of the same sizes,
+    // though what is an input or an output may differ.
+    if ((inherits && !ggml_backend_sched_reserve(g->sched.get(), g->gf)) ||
+        !ggml_backend_sched_alloc_graph(g->sched.get(), g->gf)) {
         throw std::runtime_error("not enough memory for a drafter pass: lower -ub, -np or --draft-ctx");
     }
     graphs_.insert(graphs_.begin(), std::move(g));
@@ -440,13 +496,14 @@ template <class T> std::vector<T> download(ggml_tensor * t) {
     return data;
 }
 
-}  // namespace
+}   // namespace
 
-void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
+void drafter::run(
+    const std::vector<draft_job> & all, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
     const abort_guard guard(abort_guard::phase::pass);
     drafts.assign(all.size(), {});
-    std::vector<draft_job> jobs = all;
-    int32_t n_inject = 0;
+    std::vector<draft_job> jobs     = all;
+    int32_t                n_inject = 0;
     for (draft_job & j : jobs) {
         ring & r = rings_[j.slot];
         if (j.pos != r.end) {
@@ -454,8 +511,8 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
         }
         // Rows that would leave the ring within this pass are not computed at all.
         const int32_t skip = std::max(0, j.n_inject - p_.n_ctx);
-        j.taps     += (size_t) skip * tap_width();
-        j.pos      += skip;
+        j.taps += (size_t) skip * tap_width();
+        j.pos += skip;
         j.n_inject -= skip;
         if (skip > 0) {
             r.begin = r.end = j.pos;
@@ -465,14 +522,14 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
             draft_job part = j;
             part.n_inject  = p_.n_batch;
             inject_only(part);
-            j.taps     += (size_t) p_.n_batch * tap_width();
-            j.pos      += p_.n_batch;
+            j.taps += (size_t) p_.n_batch * tap_width();
+            j.pos += p_.n_batch;
             j.n_inject -= p_.n_batch;
         }
         if (n_inject + j.n_inject > p_.n_batch) {
             inject_only(j);
-            j.taps    += (size_t) j.n_inject * tap_width();
-            j.pos     += j.n_inject;
+            j.taps += (size_t) j.n_inject * tap_width();
+            j.pos += j.n_inject;
             j.n_inject = 0;
         }
         n_inject += j.n_inject;
@@ -484,7 +541,7 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
     for (const draft_job & j : jobs) {
         if (j.denoise) {
             s.slots.push_back(j.slot);
-            const int32_t used = std::min(p_.n_ctx, j.pos + j.n_inject);  // ring cells in use lie in [0, used)
+            const int32_t used = std::min(p_.n_ctx, j.pos + j.n_inject);   // ring cells in use lie in [0, used)
             s.spans.push_back(std::min(n_cells_, pad(first_ + used, KV_GRANULE)));
         }
     }
@@ -493,14 +550,15 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
         return;
     }
 
-    graph & g = prepare(s);
-    const int32_t n_rows = s.n_inject + s.n_block();
-    const bool    mrope  = w_.rope_type == LLAMA_ROPE_TYPE_MROPE;
-    const int32_t axes   = mrope ? 4 : 1;  // M-RoPE text: the same position on three axes, 0 on the fourth
+    graph &              g      = prepare(s);
+    const int32_t        n_rows = s.n_inject + s.n_block();
+    const bool           mrope  = w_.rope_type == LLAMA_ROPE_TYPE_MROPE;
+    const int32_t        axes   = mrope ? 4 : 1;   // M-RoPE text: the same position on three axes, 0 on the fourth
     std::vector<float>   taps((size_t) s.n_inject * tap_width());
-    std::vector<int32_t> pos_kv((size_t) n_rows * axes), pos_q((size_t) s.n_block() * axes), tokens(s.n_block()), anchors;
+    std::vector<int32_t> pos_kv((size_t) n_rows * axes), pos_q((size_t) s.n_block() * axes), tokens(s.n_block()),
+        anchors;
     std::vector<int64_t> cells(n_rows);
-    const auto put = [&](std::vector<int32_t> & v, int32_t n, int32_t i, int32_t p) {
+    const auto           put = [&](std::vector<int32_t> & v, int32_t n, int32_t i, int32_t p) {
         for (int32_t a = 0; a < std::min(axes, 3); ++a) {
             v[(size_t) a * n + i] = p;
         }
@@ -509,7 +567,8 @@ void drafter::run(const std::vector<draft_job> & all, int32_t length, std::vecto
     int32_t row = 0;
     for (const draft_job & j : jobs) {
         if (j.n_inject > 0) {
-            std::memcpy(taps.data() + (size_t) row * tap_width(), j.taps, (size_t) j.n_inject * tap_width() * sizeof(float));
+            std::memcpy(
+                taps.data() + (size_t) row * tap_width(), j.taps, (size_t) j.n_inject * tap_width() * sizeof(float));
         }
         for (int32_t i = 0; i < j.n_inject; ++i, ++row) {
             put(pos_kv, n_rows, row, j.pos + i);
@@ -577,11 +636,11 @@ void drafter::set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t leng
     const bool    causal = sliding ? w_.causal_swa : w_.causal;
     mask_row_.assign((size_t) span * length, -INFINITY);
     for (int32_t q = 0; q < length; ++q) {
-        float * m = mask_row_.data() + (size_t) q * span;
+        float *       m  = mask_row_.data() + (size_t) q * span;
         const int32_t at = r.end + q;
         for (int32_t i = 0; i < length; ++i) {
             const bool seen = (!causal || i <= q) && std::abs(q - i) < window;
-            m[i] = seen ? 0.0f : -INFINITY;
+            m[i]            = seen ? 0.0f : -INFINITY;
         }
         const int32_t from = std::max(r.begin, sliding ? at - window + 1 : 0);
         for (int32_t p = from; p < r.end; ++p) {
@@ -598,12 +657,13 @@ void drafter::set_mask(ggml_tensor * t, int32_t slot, int32_t span, int32_t leng
 }
 
 // Outputs of a pass -> one draft per job: candidates sorted (marginals) or normalized per predecessor (lattice).
-void drafter::read(ggml_tensor * ids_t, ggml_tensor * probs_t, ggml_tensor * scores_t, const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
+void drafter::read(ggml_tensor * ids_t, ggml_tensor * probs_t, ggml_tensor * scores_t,
+    const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts, draft_probe * probe) {
     const std::vector<int32_t> ids    = download<int32_t>(ids_t);
     const std::vector<float>   scores = download<float>(lattice() ? scores_t : probs_t);
-    const int32_t k = top_k_, len = length - 1;
-    const int32_t width = lattice() ? k * k : k;
-    int32_t b = 0;
+    const int32_t              k = top_k_, len = length - 1;
+    const int32_t              width = lattice() ? k * k : k;
+    int32_t                    b     = 0;
     for (size_t ji = 0; ji < jobs.size(); ++ji) {
         if (!jobs[ji].denoise) {
             continue;
@@ -620,22 +680,31 @@ void drafter::read(ggml_tensor * ids_t, ggml_tensor * probs_t, ggml_tensor * sco
         }
         for (int32_t i = 0; i < len; ++i) {
             if (lattice()) {
-                for (int32_t pred = 0; pred < k; ++pred) {  // softmax over the successors of each predecessor
-                    float * p = d.probs.data() + ((size_t) i * k + pred) * k;
+                for (int32_t pred = 0; pred < k; ++pred) {   // softmax over the successors of each predecessor
+                    float *     p   = d.probs.data() + ((size_t) i * k + pred) * k;
                     const float top = *std::max_element(p, p + k);
-                    float sum = 0;
-                    for (int32_t j = 0; j < k; ++j) { sum += p[j] = std::exp(p[j] - top); }
-                    for (int32_t j = 0; j < k; ++j) { p[j] /= sum; }
+                    float       sum = 0;
+                    for (int32_t j = 0; j < k; ++j) {
+                        sum += p[j] = std::exp(p[j] - top);
+                    }
+                    for (int32_t j = 0; j < k; ++j) {
+                        p[j] /= sum;
+                    }
                 }
                 continue;
             }
             // ggml_top_k promises no order
-            int32_t * id = d.ids.data() + (size_t) i * k;
-            float   * p  = d.probs.data() + (size_t) i * k;
+            int32_t *                              id = d.ids.data() + (size_t) i * k;
+            float *                                p  = d.probs.data() + (size_t) i * k;
             std::vector<std::pair<float, int32_t>> order(k);
-            for (int32_t j = 0; j < k; ++j) { order[j] = { -p[j], id[j] }; }
+            for (int32_t j = 0; j < k; ++j) {
+                order[j] = { -p[j], id[j] };
+            }
             std::sort(order.begin(), order.end());
-            for (int32_t j = 0; j < k; ++j) { p[j] = -order[j].first; id[j] = order[j].second; }
+            for (int32_t j = 0; j < k; ++j) {
+                p[j]  = -order[j].first;
+                id[j] = order[j].second;
+            }
             if (probe) {
                 for (int32_t j = 0; j < k; ++j) {
                     probe->ids[(size_t) i * k + j]    = id[j];
@@ -650,4 +719,4 @@ void drafter::read(ggml_tensor * ids_t, ggml_tensor * probs_t, ggml_tensor * sco
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

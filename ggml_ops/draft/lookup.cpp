@@ -5,14 +5,14 @@
 namespace dflash {
 
 quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int32_t length) {
-    quotation found;
+    quotation     found;
     const int32_t n = (int32_t) text.size();
     for (int32_t at = (int32_t) before_.size(); at < n; ++at) {
         before_.push_back(-1);
         if (at + 1 >= MIN_MATCH) {
             const auto [it, fresh] = places_.try_emplace(key(text.data() + at), at);
-            before_[at] = fresh ? -1 : it->second;
-            it->second  = at;
+            before_[at]            = fresh ? -1 : it->second;
+            it->second             = at;
         }
     }
     if (n + 1 < MIN_MATCH || length < 1) {
@@ -21,8 +21,8 @@ quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int3
     int32_t last[MIN_MATCH];
     std::copy(text.end() - (MIN_MATCH - 1), text.end(), last);
     last[MIN_MATCH - 1] = next;
-    const auto it = places_.find(key(last + MIN_MATCH - 1));
-    int32_t place = it == places_.end() ? -1 : it->second, best = -1;
+    const auto it       = places_.find(key(last + MIN_MATCH - 1));
+    int32_t    place = it == places_.end() ? -1 : it->second, best = -1;
     for (int32_t tried = 0; place >= 0 && tried < MAX_TRIED; ++tried, place = before_[place]) {
         if (place >= n || text[place] != next) {   // another key with the same hash, or an index of another text
             continue;
@@ -55,16 +55,16 @@ int32_t quotation_odds::bin(int32_t matched) {
 static constexpr double PRIOR[] = { 0.5, 0.6, 0.7, 0.8, 0.85, 0.9 }, PRIOR_WEIGHT = 8;
 
 float quotation_odds::at(int32_t matched) const {
-    const int32_t  b = bin(matched);
+    const int32_t b = bin(matched);
     const tally & c = bins_[b];
     return (float) std::min(0.995, (PRIOR_WEIGHT * PRIOR[b] + c.accepted) / (PRIOR_WEIGHT + c.seen));
 }
 
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
-    tally & c = bins_[bin(matched)];
+    tally &       c      = bins_[bin(matched)];
     const int32_t tested = std::min(offered, accepted + 1);
-    c.seen     = 0.98 * c.seen + tested;
-    c.accepted = 0.98 * c.accepted + std::min(offered, accepted);
+    c.seen               = 0.98 * c.seen + tested;
+    c.accepted           = 0.98 * c.accepted + std::min(offered, accepted);
 }
 
 void quotation_odds::fade(double weight) {
@@ -73,4 +73,4 @@ void quotation_odds::fade(double weight) {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -34,7 +34,8 @@ int32_t tree::child(int32_t parent, int32_t token) const {
 
 namespace {
 
-// Candidates of one row from the likeliest down. Marginals come sorted; a lattice's rows are sorted when a node first asks.
+// Candidates of one row from the likeliest down. Marginals come sorted; a lattice's rows are sorted when a node first
+// asks.
 class ranking {
   public:
     explicit ranking(const draft & d) : d_(d) {
@@ -77,43 +78,47 @@ struct entry {
 
     // Ties: the shallower parent, then the better rank, so that trees are reproducible.
     bool operator<(const entry & o) const {
-        if (n.value  != o.n.value)  { return n.value  < o.n.value; }
-        if (n.parent != o.n.parent) { return n.parent > o.n.parent; }
+        if (n.value != o.n.value) {
+            return n.value < o.n.value;
+        }
+        if (n.parent != o.n.parent) {
+            return n.parent > o.n.parent;
+        }
         return rank > o.rank;
     }
 };
 
 // How far the children of a node have been listed.
 struct cursor {
-    int32_t rank     = 0;       // next candidate
+    int32_t rank     = 0;   // next candidate
     int32_t children = 0;
     bool    quoted   = false;   // the quotation's token is among them
 };
 
-}  // namespace
+}   // namespace
 
 tree grow(const draft & d, int32_t anchor, const growth & how) {
     tree t;
     t.nodes.reserve(std::max(1, how.budget));
     t.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
 
-    ranking              ranks(d);
-    std::vector<cursor>  cursors(1);
-    std::vector<entry>   storage;
+    ranking             ranks(d);
+    std::vector<cursor> cursors(1);
+    std::vector<entry>  storage;
     storage.reserve(2 * (size_t) std::max(1, how.budget));
     std::priority_queue<entry> heap({}, std::move(storage));
-    const int32_t        n_quoted = how.quoted ? (int32_t) how.quoted->tokens.size() : 0;
+    const int32_t              n_quoted = how.quoted ? (int32_t) how.quoted->tokens.size() : 0;
 
     // Puts the next best child of a node into the heap.
     const auto push = [&](int32_t parent, float at_most) {
-        const node & n = t.nodes[parent];
-        cursor &     c = cursors[parent];
+        const node &  n     = t.nodes[parent];
+        cursor &      c     = cursors[parent];
         const int32_t depth = n.depth + 1;
         if (n.depth >= how.depth || c.children >= how.width) {
             return;
         }
-        const bool    quotes  = !c.quoted && n.quoted == n.depth && n.depth < n_quoted;   // the anchor quotes 0 tokens
-        const int32_t quoted  = quotes ? how.quoted->tokens[n.depth] : -1;
+        const bool    quotes = !c.quoted && n.quoted == n.depth && n.depth < n_quoted;   // the anchor quotes 0 tokens
+        const int32_t quoted = quotes ? how.quoted->tokens[n.depth] : -1;
         // A token that is not a candidate has no row in a lattice.
         const bool    drafted = depth <= d.positions() && (n.candidate >= 0 || !d.lattice);
         const int32_t pred    = std::max(0, n.candidate);
@@ -152,7 +157,8 @@ tree grow(const draft & d, int32_t anchor, const growth & how) {
         if (next.n.quoted > 0) {
             c.quoted = true;
         }
-        if (next.n.quoted == 0 || (drafted && c.rank < d.top_k && next.n.candidate == ranks.candidate(depth, pred, c.rank))) {
+        if (next.n.quoted == 0 ||
+            (drafted && c.rank < d.top_k && next.n.candidate == ranks.candidate(depth, pred, c.rank))) {
             ++c.rank;
         }
         ++c.children;
@@ -172,4 +178,4 @@ tree grow(const draft & d, int32_t anchor, const growth & how) {
     return t;
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -14,14 +14,14 @@ namespace dflash {
 // What one drafter pass says about the next `length - 1` positions of one slot.
 //
 // DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r].
-// DFlash 2: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d given
-// candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
+// DFlash 2: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d
+// given candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
 struct draft {
-    int32_t length  = 0;              // block tokens, anchor counted; <= 1: nothing drafted
-    int32_t top_k   = 0;
-    bool    lattice = false;
-    std::vector<int32_t> ids;         // [length - 1, top_k]
-    std::vector<float>   probs;       // [length - 1, top_k] or [length - 1, top_k, top_k]
+    int32_t              length  = 0;   // block tokens, anchor counted; <= 1: nothing drafted
+    int32_t              top_k   = 0;
+    bool                 lattice = false;
+    std::vector<int32_t> ids;     // [length - 1, top_k]
+    std::vector<float>   probs;   // [length - 1, top_k] or [length - 1, top_k, top_k]
 
     int32_t positions() const { return length - 1; }
     int32_t id(int32_t depth, int32_t rank) const { return ids[(size_t) (depth - 1) * top_k + rank]; }
@@ -49,23 +49,23 @@ struct tree {
 
     int32_t size() const { return (int32_t) nodes.size(); }
     int32_t depth() const;
-    bool is_chain() const;
+    bool    is_chain() const;
     // The child of `parent` that carries `token`, -1 if there is none.
     int32_t child(int32_t parent, int32_t token) const;
 };
 
 // How a tree may grow.
 struct growth {
-    int32_t budget = 1;                       // nodes, the anchor counted
-    int32_t width  = 1;                       // children per node; 1 gives a chain
-    int32_t depth  = INT32_MAX;               // longest path below the anchor
-    const calibration * odds      = nullptr;  // null: the drafter's probabilities are taken at their word
-    const quotation   * quoted    = nullptr;  // a branch from prompt lookup, or null
+    int32_t             budget = 1;           // nodes, the anchor counted
+    int32_t             width  = 1;           // children per node; 1 gives a chain
+    int32_t             depth  = INT32_MAX;   // longest path below the anchor
+    const calibration * odds   = nullptr;     // null: the drafter's probabilities are taken at their word
+    const quotation *   quoted = nullptr;     // a branch from prompt lookup, or null
 };
 
-// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). From a lattice each
-// child's probability is conditional on its parent. A quotation is one more candidate at each node along it. Nodes come out in
-// order of falling value, so that the first n of them are the best tree of n nodes.
+// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). From
+// a lattice each child's probability is conditional on its parent. A quotation is one more candidate at each node along
+// it. Nodes come out in order of falling value, so that the first n of them are the best tree of n nodes.
 tree grow(const draft & d, int32_t anchor, const growth & how);
 
-}  // namespace dflash
+}   // namespace dflash

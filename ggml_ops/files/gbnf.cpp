@@ -11,10 +11,10 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH       = 200;         // parentheses; llama.cpp recurses
-constexpr int32_t MAX_REPETITIONS = 2000;        // llama.cpp's limit for {m,n}: a larger m is an error, a larger n no limit
-constexpr int64_t MAX_ELEMENTS    = 2000000;     // of the expanded grammar, 8 bytes each
-constexpr double  MAX_VISITS      = 10000000;    // of llama.cpp's search for left recursion, which revisits shared rules
+constexpr int32_t MAX_DEPTH       = 200;    // parentheses; llama.cpp recurses
+constexpr int32_t MAX_REPETITIONS = 2000;   // llama.cpp's limit for {m,n}: a larger m is an error, a larger n no limit
+constexpr int64_t MAX_ELEMENTS    = 2000000;    // of the expanded grammar, 8 bytes each
+constexpr double  MAX_VISITS      = 10000000;   // of llama.cpp's search for left recursion, which revisits shared rules
 
 struct item {
     int32_t rule  = -1;      // -1: consumes a character or a token
@@ -27,7 +27,7 @@ using sequence = std::vector<item>;
 
 struct rule {
     std::string           name;
-    int32_t               line = 0;
+    int32_t               line    = 0;
     bool                  defined = false, empty = false;
     std::vector<sequence> choices = {};
 };
@@ -52,7 +52,7 @@ class reader {
             if (at_ < end_ && *at_ != '\n' && *at_ != '\r') {
                 fail(std::string("unexpected '") + *at_ + "'");
             }
-            rule & r = rules_[id(name)];
+            rule & r  = rules_[id(name)];
             r.choices = std::move(choices);
             r.line    = line;
             r.defined = true;
@@ -62,7 +62,8 @@ class reader {
         }
         for (const rule & r : rules_) {
             if (!r.defined) {
-                throw std::invalid_argument("line " + std::to_string(r.line) + ": rule '" + r.name + "' is not defined");
+                throw std::invalid_argument(
+                    "line " + std::to_string(r.line) + ": rule '" + r.name + "' is not defined");
             }
         }
         return std::move(rules_);
@@ -163,7 +164,7 @@ class reader {
 
     item literal() {
         const char close = *at_ == '"' ? '"' : ']';
-        item it;
+        item       it;
         it.size = 0;
         ++at_;
         at_ += close == ']' && at_ < end_ && *at_ == '^';
@@ -192,7 +193,7 @@ class reader {
     }
 
     int32_t count() {
-        int64_t n = 0;
+        int64_t      n     = 0;
         const char * begin = at_;
         for (; at_ < end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
             n = std::min<int64_t>(10 * n + (*at_ - '0'), MAX_REPETITIONS + 1);
@@ -234,14 +235,14 @@ class reader {
             }
         }
         item & it = items.back();
-        it.size  *= std::max({ 1, min, max });
+        it.size *= std::max({ 1, min, max });
         it.empty |= min == 0;
         it.again |= max != 1 && max != 0;
     }
 
     const char *                   at_;
     const char *                   end_;
-    int32_t                        line_ = 1;
+    int32_t                        line_     = 1;
     int64_t                        elements_ = 0;
     std::vector<rule>              rules_;
     std::map<std::string, int32_t> ids_;
@@ -250,7 +251,8 @@ class reader {
 // ---- expansion at the left edge ----
 
 // llama.cpp keeps a stack of what must still be matched and expands its top until a character is next. That ends unless
-// a rule reaches itself there with something left to match behind it; rules that may be empty let the next item be the edge.
+// a rule reaches itself there with something left to match behind it; rules that may be empty let the next item be the
+// edge.
 class left_edge {
   public:
     explicit left_edge(std::vector<rule> & rules) : rules_(rules), state_(rules.size()) {
@@ -274,8 +276,8 @@ class left_edge {
   private:
     struct mark {
         int32_t order = 0, low = 0;   // Tarjan's numbers
-        bool    open  = false;
-        double  visits = 1;           // of a search that does not remember where it has been
+        bool    open   = false;
+        double  visits = 1;   // of a search that does not remember where it has been
     };
 
     bool may_be_empty(const item & it) const { return it.empty || (it.rule >= 0 && rules_[it.rule].empty); }
@@ -299,7 +301,7 @@ class left_edge {
             fail(i, "rules refer to each other too deeply");
         }
         state_[i].order = state_[i].low = ++order_;
-        state_[i].open  = true;
+        state_[i].open                  = true;
         open_.push_back(i);
         each_edge(i, [&](int32_t to, bool) {
             if (state_[to].order == 0) {
@@ -324,7 +326,8 @@ class left_edge {
         for (auto member = first; member != open_.end(); ++member) {
             each_edge(*member, [&](int32_t to, bool followed) {
                 if (followed && state_[to].open && state_[to].order >= state_[i].order) {
-                    fail(*member, "left recursion: the rule can begin with itself; write x ::= a x | a instead of x ::= x a | a");
+                    fail(*member,
+                        "left recursion: the rule can begin with itself; write x ::= a x | a instead of x ::= x a | a");
                 }
             });
         }
@@ -335,7 +338,8 @@ class left_edge {
     }
 
     [[noreturn]] void fail(int32_t i, const std::string & why) const {
-        throw std::invalid_argument("line " + std::to_string(rules_[i].line) + ": rule '" + rules_[i].name + "': " + why);
+        throw std::invalid_argument(
+            "line " + std::to_string(rules_[i].line) + ": rule '" + rules_[i].name + "': " + why);
     }
 
     std::vector<rule> &  rules_;
@@ -344,7 +348,7 @@ class left_edge {
     int32_t              order_ = 0;
 };
 
-}  // namespace
+}   // namespace
 
 void check_gbnf(const std::string & grammar) {
     if (grammar.find('\0') != std::string::npos) {
@@ -354,4 +358,4 @@ void check_gbnf(const std::string & grammar) {
     left_edge{ rules };
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -9,7 +9,8 @@
 
 namespace dflash {
 
-// Throws std::invalid_argument, "line 3: ...". What passes can be built, short of <token> names unknown to the vocabulary.
+// Throws std::invalid_argument, "line 3: ...". What passes can be built, short of <token> names unknown to the
+// vocabulary.
 void check_gbnf(const std::string & grammar);
 
-}  // namespace dflash
+}   // namespace dflash

@@ -13,23 +13,22 @@ namespace dflash {
 namespace {
 
 // Limits of the pinned llama.cpp (src/llama-hparams.h) and, where it has none, far beyond any model that exists.
-constexpr int64_t max_layers     = 512;
-constexpr int64_t max_experts    = 1024;
-constexpr int64_t max_embd       = 1 << 20;
-constexpr int64_t max_heads      = 1 << 12;
-constexpr int64_t max_head_size  = 1 << 13;
-constexpr int64_t max_ff         = 1 << 24;
-constexpr int64_t max_context    = 1 << 27;
-constexpr int64_t max_window     = 1 << 24;
-constexpr int64_t max_count      = 1 << 30;  // any other number of an architecture: keeps products inside 64 bits and casts to int32 positive
-constexpr int64_t max_block      = 64;       // DFLASH_MAX_NODES
-constexpr int64_t max_taps       = 64;
+constexpr int64_t max_layers    = 512;
+constexpr int64_t max_experts   = 1024;
+constexpr int64_t max_embd      = 1 << 20;
+constexpr int64_t max_heads     = 1 << 12;
+constexpr int64_t max_head_size = 1 << 13;
+constexpr int64_t max_ff        = 1 << 24;
+constexpr int64_t max_context   = 1 << 27;
+constexpr int64_t max_window    = 1 << 24;
+constexpr int64_t max_count =
+    1 << 30;   // any other number of an architecture: keeps products inside 64 bits and casts to int32 positive
+constexpr int64_t max_block = 64;   // DFLASH_MAX_NODES
+constexpr int64_t max_taps  = 64;
 
 using names = std::initializer_list<const char *>;
 
-bool one_of(const std::string & text, names list) {
-    return std::find(list.begin(), list.end(), text) != list.end();
-}
+bool one_of(const std::string & text, names list) { return std::find(list.begin(), list.end(), text) != list.end(); }
 
 bool ends_with(const std::string & text, const std::string & end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -41,13 +40,13 @@ bool starts_with(const std::string & text, const std::string & start) {
 
 // "blk.3.attn_q.weight" -> "attn_q"
 std::string tensor_role(const std::string & name) {
-    const size_t dot  = starts_with(name, "blk.") ? name.find('.', 4) : std::string::npos;
+    const size_t      dot  = starts_with(name, "blk.") ? name.find('.', 4) : std::string::npos;
     const std::string role = dot == std::string::npos ? name : name.substr(dot + 1);
     return ends_with(role, ".weight") ? role.substr(0, role.size() - 7) : role;
 }
 
 class checker {
-public:
+  public:
     checker(const std::string & path, gguf_report & report) : file(path), report(report) {}
 
     void run() {
@@ -66,7 +65,7 @@ public:
         }
     }
 
-private:
+  private:
     gguf_file     file;
     gguf_report & report;
     int64_t       n_layer     = 0;
@@ -90,7 +89,8 @@ private:
 
     bool is(names list) const { return one_of(report.architecture, list); }
 
-    // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback -------------------
+    // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback
+    // -------------------
 
     const gguf_value * scalar(const std::string & key, gguf_type type, bool required = false) const {
         const gguf_value * value = file.find(key);
@@ -101,14 +101,16 @@ private:
             return nullptr;
         }
         if (value->is_array || value->type != type) {
-            fail_key(key, std::string("must be of type ") + gguf_type_name(type) + ", found " + (value->is_array ? "an array of " : "") + gguf_type_name(value->type));
+            fail_key(key, std::string("must be of type ") + gguf_type_name(type) + ", found " +
+                              (value->is_array ? "an array of " : "") + gguf_type_name(value->type));
         }
         return value;
     }
 
     void in_range(const std::string & key, int64_t value, int64_t low, int64_t high) const {
         if (value < low || value > high) {
-            fail_key(key, "is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " + std::to_string(high));
+            fail_key(key, "is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
+                              std::to_string(high));
         }
     }
 
@@ -130,7 +132,8 @@ private:
         }
         const std::vector<int64_t> numbers = integers(key, *value);
         if (numbers.size() != static_cast<size_t>(n_layer)) {
-            fail_key(key, "has " + std::to_string(numbers.size()) + " elements; the model has " + std::to_string(n_layer) + " layers");
+            fail_key(key, "has " + std::to_string(numbers.size()) + " elements; the model has " +
+                              std::to_string(n_layer) + " layers");
         }
         for (const int64_t n : numbers) {
             in_range(key, n, low, high);
@@ -139,9 +142,11 @@ private:
     }
 
     std::vector<int64_t> integers(const std::string & key, const gguf_value & value) const {
-        const bool typed = value.is_array && (value.type == gguf_type::i32 || value.type == gguf_type::u32 || value.type == gguf_type::boolean);
+        const bool typed = value.is_array && (value.type == gguf_type::i32 || value.type == gguf_type::u32 ||
+                                                 value.type == gguf_type::boolean);
         if (!typed || value.count > gguf_value::max_numbers) {
-            fail_key(key, std::string("must be a short array of i32, u32 or bool, found ") + (value.is_array ? "an array of " : "") + gguf_type_name(value.type));
+            fail_key(key, std::string("must be a short array of i32, u32 or bool, found ") +
+                              (value.is_array ? "an array of " : "") + gguf_type_name(value.type));
         }
         std::vector<int64_t> numbers;
         for (uint64_t i = 0; i < value.count; ++i) {
@@ -150,7 +155,8 @@ private:
         return numbers;
     }
 
-    // ---- rules ----------------------------------------------------------------------------------------------------------
+    // ---- rules
+    // ----------------------------------------------------------------------------------------------------------
 
     void check_splits() {
         const gguf_value * count = scalar("split.count", gguf_type::u16);
@@ -158,16 +164,17 @@ private:
             return;
         }
         const int64_t n = count->integer();
-        char tail[64];
+        char          tail[64];
         std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", 1, static_cast<int>(n));
         if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || !ends_with(file.path, tail)) {
-            fail_key("split.count", "says that the model has " + std::to_string(n) + " files; give the first one, whose name ends in '" + tail + "'");
+            fail_key("split.count", "says that the model has " + std::to_string(n) +
+                                        " files; give the first one, whose name ends in '" + tail + "'");
         }
         scalar("split.tensors.count", gguf_type::i32, true);
         const std::string prefix = file.path.substr(0, file.path.size() - std::string(tail).size());
         for (int64_t i = 1; i < n; ++i) {
             std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", static_cast<int>(i + 1), static_cast<int>(n));
-            const gguf_file part(prefix + tail);
+            const gguf_file    part(prefix + tail);
             const gguf_value * no = part.find("split.no");
             if (no == nullptr || no->is_array || no->type != gguf_type::u16 || no->integer() != i) {
                 throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i), "split.no");
@@ -178,59 +185,68 @@ private:
 
     void check_architecture() {
         report.architecture = scalar("general.architecture", gguf_type::string, true)->text;
-        // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another context.
-        if (is({"bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed",
-                "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip", "eagle3", "gemma4-assistant"})) {
-            fail_key("general.architecture", "is '" + report.architecture + "', which does not generate text token by token; use a decoder-only language model");
+        // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another
+        // context.
+        if (is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
+                "eurobert", "gemma-embedding", "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada",
+                "llada-moe", "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
+            fail_key("general.architecture",
+                "is '" + report.architecture +
+                    "', which does not generate text token by token; use a decoder-only language model");
         }
     }
 
     // Every number of the architecture: finite, and small enough that no product of two wraps.
     void check_numbers() const {
         for (const auto & [key, value] : file.values) {
-            if (!starts_with(key, report.architecture + ".") || value.type == gguf_type::string || value.bytes.empty()) {
+            if (!starts_with(key, report.architecture + ".") || value.type == gguf_type::string ||
+                value.bytes.empty()) {
                 continue;
             }
             if (value.is_array && (value.type == gguf_type::u64 || value.type == gguf_type::i64)) {
-                continue;  // hash multipliers (ple.*) fill 64 bits
+                continue;   // hash multipliers (ple.*) fill 64 bits
             }
             for (uint64_t i = 0; i < value.count; ++i) {
                 if (!value.is_integer() && !std::isfinite(value.real(i)) && key != own("kda.gate_lower_bound")) {
                     fail_key(key, "holds a number that is not finite");
                 }
                 if (value.is_integer() && (value.integer(i) < -1 || value.integer(i) > max_count)) {
-                    fail_key(key, "holds " + std::to_string(value.integer(i)) + "; it must be from 0 to " + std::to_string(max_count));
+                    fail_key(key, "holds " + std::to_string(value.integer(i)) + "; it must be from 0 to " +
+                                      std::to_string(max_count));
                 }
             }
         }
-        for (const char * suffix : {"attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon"}) {
+        for (const char * suffix :
+            { "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon" }) {
             const gguf_value * eps = scalar(own(suffix), gguf_type::f32);
             if (eps != nullptr && !(eps->real() >= 0.0 && eps->real() <= 1.0)) {
-                fail_key(own(suffix), "must be from 0 to 1");  // ggml's norms assert eps >= 0 on a worker thread
+                fail_key(own(suffix), "must be from 0 to 1");   // ggml's norms assert eps >= 0 on a worker thread
             }
         }
     }
 
     void check_shape() {
-        n_layer = number(own("block_count"), 1, max_layers);
-        n_embd  = number(own("embedding_length"), 1, max_embd);
+        n_layer            = number(own("block_count"), 1, max_layers);
+        n_embd             = number(own("embedding_length"), 1, max_embd);
         report.n_layer     = static_cast<uint64_t>(n_layer);
         report.n_embd      = static_cast<uint64_t>(n_embd);
         report.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, max_context));
 
         number(own("nextn_predict_layers"), 0, n_layer - 1, 0);
         // Output rows are copied with this width; only a few other architectures have wider ones.
-        number(own("embedding_length_out"), is_plain_attention() ? n_embd : 0, is_plain_attention() ? n_embd : max_ff, n_embd);
+        number(own("embedding_length_out"), is_plain_attention() ? n_embd : 0, is_plain_attention() ? n_embd : max_ff,
+            n_embd);
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, max_ff, 0);
-        if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean); causal != nullptr && causal->integer() == 0 && !report.is_drafter()) {
+        if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean);
+            causal != nullptr && causal->integer() == 0 && !report.is_drafter()) {
             fail_key(own("attention.causal"), "is false; a target must attend causally");
         }
         // Divisors in the loaders and graphs.
         number(own("full_attention_interval"), 1, max_layers, 1);
         number(own("experts_per_group"), 1, max_experts, 1);
         number(own("wkv.head_size"), 1, max_embd, 1);
-        number(own("interleave_moe_layer_step"), is({"llama4"}) ? 0 : 1, max_layers, 1);
+        number(own("interleave_moe_layer_step"), is({ "llama4" }) ? 0 : 1, max_layers, 1);
     }
 
     void check_attention() {
@@ -239,7 +255,9 @@ private:
             const std::vector<int64_t> heads_kv = per_layer(own("attention.head_count_kv"), 0, max_heads, 0);
             for (size_t i = 0; i < heads.size(); ++i) {
                 if (heads[i] > 0 && heads_kv[i] > 0 && heads[i] % heads_kv[i] != 0) {
-                    fail_key(own("attention.head_count_kv"), "is " + std::to_string(heads_kv[i]) + ", which does not divide the " + std::to_string(heads[i]) + " heads");
+                    fail_key(own("attention.head_count_kv"), "is " + std::to_string(heads_kv[i]) +
+                                                                 ", which does not divide the " +
+                                                                 std::to_string(heads[i]) + " heads");
                 }
                 if (heads_kv[i] == 0 && is_plain_attention()) {
                     fail_key(own("attention.head_count_kv"), "is 0; it must be at least 1");
@@ -252,15 +270,18 @@ private:
             }
             return;
         }
-        head_size_k = number(own("attention.key_length"), 1, max_head_size, n_embd / heads[0]);
+        head_size_k               = number(own("attention.key_length"), 1, max_head_size, n_embd / heads[0]);
         const int64_t head_size_v = number(own("attention.value_length"), 1, max_head_size, n_embd / heads[0]);
         if (head_size_k == 0) {
-            fail_key(own("attention.head_count"), "is " + std::to_string(heads[0]) + ", more than the embedding length " + std::to_string(n_embd));
+            fail_key(own("attention.head_count"),
+                "is " + std::to_string(heads[0]) + ", more than the embedding length " + std::to_string(n_embd));
         }
         if (is_plain_attention() && head_size_k != head_size_v) {
-            fail_key(own("attention.value_length"), "is " + std::to_string(head_size_v) + "; it must equal attention.key_length, " + std::to_string(head_size_k));
+            fail_key(own("attention.value_length"), "is " + std::to_string(head_size_v) +
+                                                        "; it must equal attention.key_length, " +
+                                                        std::to_string(head_size_k));
         }
-        for (const char * suffix : {"attention.key_length_swa", "attention.value_length_swa"}) {
+        for (const char * suffix : { "attention.key_length_swa", "attention.value_length_swa" }) {
             number(own(suffix), 1, max_head_size, 1);
         }
         number(own("attention.sliding_window"), 0, max_window, 0);
@@ -268,25 +289,29 @@ private:
 
     // Architectures whose graphs assert one head size for K and V and heads in every layer.
     bool is_plain_attention() const {
-        return is({"dflash", "llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gpt-oss"});
+        return is({ "dflash", "llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gpt-oss" });
     }
 
     void check_rope() const {
-        for (const char * suffix : {"rope.freq_base", "rope.freq_base_swa"}) {
-            if (const gguf_value * base = scalar(own(suffix), gguf_type::f32); base != nullptr && !(base->real() > 0.0)) {
+        for (const char * suffix : { "rope.freq_base", "rope.freq_base_swa" }) {
+            if (const gguf_value * base = scalar(own(suffix), gguf_type::f32);
+                base != nullptr && !(base->real() > 0.0)) {
                 fail_key(own(suffix), "must be greater than 0");
             }
         }
         number(own("rope.scaling.original_context_length"), 0, max_context, 0);
-        if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string); type != nullptr && !one_of(type->text, {"none", "linear", "yarn", "longrope"})) {
-            fail_key(own("rope.scaling.type"), "is '" + gguf_printable(type->text) + "'; it must be none, linear, yarn or longrope");
+        if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string);
+            type != nullptr && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
+            fail_key(own("rope.scaling.type"),
+                "is '" + gguf_printable(type->text) + "'; it must be none, linear, yarn or longrope");
         }
         if (head_size_k == 0) {
             return;
         }
         // Those without RoPE (llama_model_rope_type); the kernel of all others never ends on 0 dimensions.
-        const bool rotates = !is({"gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7",
-                                  "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next"});
+        const bool rotates =
+            !is({ "gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba", "rwkv6", "rwkv6qwen2",
+                "rwkv7", "arwkv7", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next" });
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, max_head_size, fallback);
             in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
@@ -296,16 +321,18 @@ private:
             return n_rot;
         };
         const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k, head_size_k);
-        check_dimensions("rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, max_head_size, head_size_k), n_rot);
-        if (n_rot != head_size_k && is({"qwen2", "qwen2moe", "qwen3", "qwen3moe"})) {
-            fail_key(own("rope.dimension_count"), "is " + std::to_string(n_rot) + "; it must equal attention.key_length, " + std::to_string(head_size_k));
+        check_dimensions(
+            "rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, max_head_size, head_size_k), n_rot);
+        if (n_rot != head_size_k && is({ "qwen2", "qwen2moe", "qwen3", "qwen3moe" })) {
+            fail_key(own("rope.dimension_count"),
+                "is " + std::to_string(n_rot) + "; it must equal attention.key_length, " + std::to_string(head_size_k));
         }
         check_sections();
     }
 
     // The kernel divides by the sum of the sections and asserts that one of the first three is positive.
     void check_sections() const {
-        const std::string key = own("rope.dimension_sections");
+        const std::string  key   = own("rope.dimension_sections");
         const gguf_value * value = file.find(key);
         if (value == nullptr) {
             return;
@@ -326,64 +353,72 @@ private:
     }
 
     void check_experts() const {
-        const int64_t n_expert = number(own("expert_count"), 0, max_experts, 0);
-        const std::vector<int64_t> used    = per_layer(own("expert_used_count"), 0, max_experts, 0);
-        const std::vector<int64_t> ff      = per_layer(own("expert_feed_forward_length"), 0, max_ff, 0);
-        const int64_t              n_used  = *std::max_element(used.begin(), used.end());
-        const int64_t              groups  = number(own("expert_group_count"), 0, max_experts, 0);
-        const int64_t              n_group = number(own("expert_group_used_count"), 0, max_experts, 0);
+        const int64_t              n_expert = number(own("expert_count"), 0, max_experts, 0);
+        const std::vector<int64_t> used     = per_layer(own("expert_used_count"), 0, max_experts, 0);
+        const std::vector<int64_t> ff       = per_layer(own("expert_feed_forward_length"), 0, max_ff, 0);
+        const int64_t              n_used   = *std::max_element(used.begin(), used.end());
+        const int64_t              groups   = number(own("expert_group_count"), 0, max_experts, 0);
+        const int64_t              n_group  = number(own("expert_group_used_count"), 0, max_experts, 0);
         number(own("expert_shared_count"), 0, max_experts, 0);
         number(own("expert_gating_func"), 0, 4, 0);
 
         if (n_used > n_expert || (n_expert > 0 && n_used == 0)) {
-            fail_key(own("expert_used_count"), "is " + std::to_string(n_used) + "; the model has " + std::to_string(n_expert) + " experts");
+            fail_key(own("expert_used_count"),
+                "is " + std::to_string(n_used) + "; the model has " + std::to_string(n_expert) + " experts");
         }
         // These loaders divide feed_forward_length by the experts used if the experts' own length is not given.
-        const bool divides = n_expert > 0 || is({"glm4moe", "grovemoe", "llada-moe", "mellum", "qwen2moe", "qwen35moe", "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp"});
+        const bool divides = n_expert > 0 || is({ "glm4moe", "grovemoe", "llada-moe", "mellum", "qwen2moe", "qwen35moe",
+                                                 "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp" });
         if (divides && used[0] == 0 && ff[0] == 0) {
             fail_key(own("expert_used_count"), "is missing or 0");
         }
         const bool grouped = groups > 1 && n_expert > 0;
         if (groups > 0 && groups >= n_expert) {
-            fail_key(own("expert_group_count"), "is " + std::to_string(groups) + "; it must be less than the " + std::to_string(n_expert) + " experts");
+            fail_key(own("expert_group_count"),
+                "is " + std::to_string(groups) + "; it must be less than the " + std::to_string(n_expert) + " experts");
         }
         if (grouped && (n_expert % groups != 0 || n_group == 0 || n_group >= groups)) {
-            fail_key(own("expert_group_count"), "is " + std::to_string(groups) + "; it must divide the " + std::to_string(n_expert) +
+            fail_key(own("expert_group_count"),
+                "is " + std::to_string(groups) + "; it must divide the " + std::to_string(n_expert) +
                     " experts and be greater than expert_group_used_count, " + std::to_string(n_group));
         }
     }
 
     void check_recurrent() const {
-        const int64_t group_low = is({"plamo2"}) ? 0 : 1;  // PLaMo 2 writes 0 and does not use it
-        const int64_t d_state = number(own("ssm.state_size"), 1, max_embd, 0);
-        const int64_t d_inner = number(own("ssm.inner_size"), 1, max_embd, 0);
-        const int64_t heads_v = number(own("ssm.time_step_rank"), 1, max_embd, 0);
-        const int64_t heads_k = number(own("ssm.group_count"), group_low, max_embd, 0);
+        const int64_t group_low = is({ "plamo2" }) ? 0 : 1;   // PLaMo 2 writes 0 and does not use it
+        const int64_t d_state   = number(own("ssm.state_size"), 1, max_embd, 0);
+        const int64_t d_inner   = number(own("ssm.inner_size"), 1, max_embd, 0);
+        const int64_t heads_v   = number(own("ssm.time_step_rank"), 1, max_embd, 0);
+        const int64_t heads_k   = number(own("ssm.group_count"), group_low, max_embd, 0);
         number(own("ssm.conv_kernel"), 1, 64, 1);
         number(own("kda.head_dim"), 1, max_head_size, 1);
         number(own("shortconv.l_cache"), 1, 64, 1);
-        if (heads_v == 0 || !is({"qwen3next", "qwen35", "qwen35moe", "qwen4exp"})) {
+        if (heads_v == 0 || !is({ "qwen3next", "qwen35", "qwen35moe", "qwen4exp" })) {
             return;
         }
         if (heads_k == 0 || heads_v % heads_k != 0) {
-            fail_key(own("ssm.group_count"), "is " + std::to_string(heads_k) + "; it must divide ssm.time_step_rank, " + std::to_string(heads_v));
+            fail_key(own("ssm.group_count"),
+                "is " + std::to_string(heads_k) + "; it must divide ssm.time_step_rank, " + std::to_string(heads_v));
         }
         if (d_inner != heads_v * d_state) {
-            fail_key(own("ssm.inner_size"), "is " + std::to_string(d_inner) + "; it must be ssm.time_step_rank * ssm.state_size, " + std::to_string(heads_v * d_state));
+            fail_key(own("ssm.inner_size"), "is " + std::to_string(d_inner) +
+                                                "; it must be ssm.time_step_rank * ssm.state_size, " +
+                                                std::to_string(heads_v * d_state));
         }
     }
 
     void check_tokenizer() {
         const std::string model = scalar("tokenizer.ggml.model", gguf_type::string, true)->text;
-        if (one_of(model, {"none", "no_vocab"})) {
+        if (one_of(model, { "none", "no_vocab" })) {
             fail_key("tokenizer.ggml.model", "is '" + model + "'; the model must bring its tokenizer");
         }
-        const std::string key = "tokenizer.ggml.tokens";
+        const std::string  key    = "tokenizer.ggml.tokens";
         const gguf_value * tokens = file.find(key);
-        if (tokens == nullptr || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 || tokens->count > static_cast<uint64_t>(max_count)) {
+        if (tokens == nullptr || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
+            tokens->count > static_cast<uint64_t>(max_count)) {
             fail_key(key, "must be an array of at least one string");
         }
-        n_vocab = static_cast<int64_t>(tokens->count);
+        n_vocab        = static_cast<int64_t>(tokens->count);
         report.n_vocab = tokens->count;
 
         // llama.cpp asserts that no two tokens have the same text, after naming empty ones by their index
@@ -394,39 +429,46 @@ private:
             order.emplace_back(empty ? gguf_hash(("[EMPTY_" + std::to_string(i) + "]").c_str()) : tokens->hashes[i], i);
         }
         std::sort(order.begin(), order.end());
-        const auto twin = std::adjacent_find(order.begin(), order.end(), [](const auto & a, const auto & b) { return a.first == b.first; });
+        const auto twin = std::adjacent_find(
+            order.begin(), order.end(), [](const auto & a, const auto & b) { return a.first == b.first; });
         if (twin != order.end()) {
-            fail_key(key, "holds the same text twice, as tokens " + std::to_string(twin->second) + " and " + std::to_string((twin + 1)->second));
+            fail_key(key, "holds the same text twice, as tokens " + std::to_string(twin->second) + " and " +
+                              std::to_string((twin + 1)->second));
         }
 
-        for (const char * list : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"}) {
+        for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
             const gguf_value * value = file.find(list);
-            if (value != nullptr && (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
+            if (value != nullptr &&
+                (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
                 fail_key(list, "must be an array of " + std::to_string(n_vocab) + " numbers, one per token");
             }
         }
         const gguf_value * merges = file.find("tokenizer.ggml.merges");
-        if (merges != nullptr && (!merges->is_array || merges->type != gguf_type::string || merges->count > static_cast<uint64_t>(max_count))) {
+        if (merges != nullptr && (!merges->is_array || merges->type != gguf_type::string ||
+                                     merges->count > static_cast<uint64_t>(max_count))) {
             fail_key("tokenizer.ggml.merges", "must be an array of strings");
         }
         report.mask_token = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
     }
 
-    // ---- tensors --------------------------------------------------------------------------------------------------------
+    // ---- tensors
+    // --------------------------------------------------------------------------------------------------------
 
     // Weights that ggml multiplies or adds element by element: its kernels take F32 there and abort on anything else.
     static bool is_elementwise(const gguf_tensor & tensor, const std::string & role) {
-        if (one_of(role, {"conf_proj", "ffn_gate_inp_shexp"}) || starts_with(role, "cls")) {
-            return false;  // matrices that may have one row
+        if (one_of(role, { "conf_proj", "ffn_gate_inp_shexp" }) || starts_with(role, "cls")) {
+            return false;   // matrices that may have one row
         }
-        return tensor.is_vector() || role.find("norm") != std::string::npos || ends_with(role, ".bias") || ends_with(role, "scale") ||
-            ends_with(role, "_conv_base") || starts_with(role, "ssm_conv1d") || starts_with(role, "time_mix_lerp") ||
-            one_of(role, {"ssm_a", "ssm_d", "shortconv.conv", "ple_conv1d", "time_mix_first", "time_mix_decay", "time_mix_r_k"});
+        return tensor.is_vector() || role.find("norm") != std::string::npos || ends_with(role, ".bias") ||
+               ends_with(role, "scale") || ends_with(role, "_conv_base") || starts_with(role, "ssm_conv1d") ||
+               starts_with(role, "time_mix_lerp") ||
+               one_of(role, { "ssm_a", "ssm_d", "shortconv.conv", "ple_conv1d", "time_mix_first", "time_mix_decay",
+                                "time_mix_r_k" });
     }
 
     // Types that ggml's mul_mat and get_rows both have kernels for.
     static bool is_weight_type(const std::string & type) {
-        return !one_of(type, {"f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K"});
+        return !one_of(type, { "f64", "i8", "i16", "i32", "i64", "q8_1", "q8_K" });
     }
 
     void check_tensors() {
@@ -438,7 +480,7 @@ private:
             } else if (role == "ffn_gate_tid2eid") {
                 check_indices(tensor, "i32", number(own("expert_count"), 0, max_experts, 0));
             } else if (starts_with(role, "masked_embd_")) {
-                continue;  // no graph uses them
+                continue;   // no graph uses them
             } else if (is_elementwise(tensor, role) && type != "f32") {
                 fail_tensor(name, "has type " + type + "; it must be f32");
             } else if (!is_weight_type(type)) {
@@ -458,42 +500,51 @@ private:
         table.bytes = file.read(tensor);
         for (uint64_t i = 0; i < table.bytes.size() / ggml_type_find(tensor.type)->bytes; ++i) {
             if (table.integer(i) < 0 || table.integer(i) >= n) {
-                fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) + "; it must be from 0 to " + std::to_string(n - 1));
+                fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) +
+                                             "; it must be from 0 to " + std::to_string(n - 1));
             }
         }
     }
 
-    // ---- DFlash drafters (src/models/dflash.cpp) --------------------------------------------------------------------------
+    // ---- DFlash drafters (src/models/dflash.cpp)
+    // --------------------------------------------------------------------------
 
     void check_drafter() {
         report.has_embeddings = file.find_tensor("token_embd.weight") != nullptr;
         report.has_output     = file.find_tensor("output.weight") != nullptr;
-        if (file.find_tensor("markov_w1.weight") != nullptr || number(own("hyper_connection.count"), 0, max_count, 0) > 0) {
+        if (file.find_tensor("markov_w1.weight") != nullptr ||
+            number(own("hyper_connection.count"), 0, max_count, 0) > 0) {
             fail(own("hyper_connection.count"), "is a DSpark drafter; dflash-local runs DFlash and DFlash 2 drafters");
         }
         check_taps();
         report.block_size = static_cast<uint64_t>(number(own("block_size"), 2, max_block, 0));
         if (report.mask_token < 0 || report.mask_token >= n_vocab) {
-            fail_key("tokenizer.ggml.mask_token_id", "must name one of the " + std::to_string(n_vocab) + " tokens; convert the drafter again");
+            fail_key("tokenizer.ggml.mask_token_id",
+                "must name one of the " + std::to_string(n_vocab) + " tokens; convert the drafter again");
         }
-        if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string); act != nullptr && !one_of(act->text, {"silu", "gelu", "gelu_pytorch_tanh"})) {
-            fail_key(own("hidden_activation"), "is '" + gguf_printable(act->text) + "'; it must be silu, gelu or gelu_pytorch_tanh");
+        if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string);
+            act != nullptr && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
+            fail_key(own("hidden_activation"),
+                "is '" + gguf_printable(act->text) + "'; it must be silu, gelu or gelu_pytorch_tanh");
         }
-        for (const char * suffix : {"attention.head_count", "attention.head_count_kv"}) {
+        for (const char * suffix : { "attention.head_count", "attention.head_count_kv" }) {
             const std::vector<int64_t> heads = per_layer(own(suffix), 1, max_heads, 1);
             if (std::any_of(heads.begin(), heads.end(), [&](int64_t n) { return n != heads[0]; })) {
                 fail_key(own(suffix), "must be the same in every layer of a drafter");
             }
         }
         if (number(own("attention.sliding_window"), 0, max_window, 0) > 0) {
-            const std::string key = own("attention.sliding_window_pattern");
-            const gguf_value * value = file.find(key);
+            const std::string          key     = own("attention.sliding_window_pattern");
+            const gguf_value *         value   = file.find(key);
             const std::vector<int64_t> pattern = value != nullptr ? integers(key, *value) : std::vector<int64_t>();
-            if (pattern.size() != static_cast<size_t>(n_layer) || std::count(pattern.begin(), pattern.end(), 0) == n_layer) {
-                fail_key(key, "must have one flag for each of the " + std::to_string(n_layer) + " layers, and at least one set, because there is a sliding window");
+            if (pattern.size() != static_cast<size_t>(n_layer) ||
+                std::count(pattern.begin(), pattern.end(), 0) == n_layer) {
+                fail_key(key, "must have one flag for each of the " + std::to_string(n_layer) +
+                                  " layers, and at least one set, because there is a sliding window");
             }
         }
-        // A reduced vocabulary comes with an output matrix of one row per entry; otherwise rows are scattered that do not exist.
+        // A reduced vocabulary comes with an output matrix of one row per entry; otherwise rows are scattered that do
+        // not exist.
         if (const gguf_tensor * d2t = file.find_tensor("d2t"); d2t != nullptr) {
             const gguf_tensor * output = file.find_tensor("output.weight");
             if (!d2t->is_vector() || output == nullptr || output->ne[1] != d2t->ne[0]) {
@@ -504,7 +555,7 @@ private:
     }
 
     void check_taps() {
-        const std::string key = own("target_layers");
+        const std::string  key   = own("target_layers");
         const gguf_value * value = file.find(key);
         if (value == nullptr) {
             fail_key(key, "is missing; convert the drafter again");
@@ -518,15 +569,16 @@ private:
 
     // DFlash 2: the four keys and the selector tensors come together.
     void check_selector() {
-        const bool has_tensors = file.find_tensor("selector_hidden.weight") != nullptr;
-        const int64_t low    = has_tensors ? 1 : 0;
-        const int64_t kernel = number(own("conv_kernel_size"), low, max_block, 0);
-        const int64_t group  = number(own("conv_group_size"), low, n_embd, 0);
-        const int64_t rank   = number(own("selector_rank"), low, max_embd, 0);
-        const int64_t top_k  = number(own("selector_top_k"), low, n_vocab, 0);
-        const bool    has_keys = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
+        const bool    has_tensors = file.find_tensor("selector_hidden.weight") != nullptr;
+        const int64_t low         = has_tensors ? 1 : 0;
+        const int64_t kernel      = number(own("conv_kernel_size"), low, max_block, 0);
+        const int64_t group       = number(own("conv_group_size"), low, n_embd, 0);
+        const int64_t rank        = number(own("selector_rank"), low, max_embd, 0);
+        const int64_t top_k       = number(own("selector_top_k"), low, n_vocab, 0);
+        const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
         if (has_keys != has_tensors || (!has_keys && kernel + group + rank + top_k > 0)) {
-            fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, selector_rank) must be given together with the selector tensors");
+            fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, "
+                                            "selector_rank) must be given together with the selector tensors");
         }
         if (!has_tensors) {
             return;
@@ -535,16 +587,19 @@ private:
             fail_key(own("block_size"), "is missing; a DFlash 2 drafter needs it");
         }
         if (n_embd % group != 0) {
-            fail_key(own("conv_group_size"), "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd));
+            fail_key(own("conv_group_size"),
+                "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd));
         }
         if (top_k * (top_k + 1) > n_embd) {
-            fail_key(own("selector_top_k"), "is " + std::to_string(top_k) + "; k * (k + 1) must not exceed the embedding length " + std::to_string(n_embd));
+            fail_key(own("selector_top_k"), "is " + std::to_string(top_k) +
+                                                "; k * (k + 1) must not exceed the embedding length " +
+                                                std::to_string(n_embd));
         }
         report.selector_top_k = static_cast<uint64_t>(top_k);
     }
 };
 
-} // namespace
+}   // namespace
 
 bool gguf_check(const char * path, gguf_report & report) noexcept {
     try {
@@ -564,9 +619,9 @@ bool gguf_check(const char * path, gguf_report & report) noexcept {
 
 bool gguf_check(const char * path, std::string & error) noexcept {
     gguf_report report;
-    const bool ok = gguf_check(path, report);
-    error = report.error;
+    const bool  ok = gguf_check(path, report);
+    error          = report.error;
     return ok;
 }
 
-} // namespace dflash
+}   // namespace dflash

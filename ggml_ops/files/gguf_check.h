@@ -1,8 +1,9 @@
-// gguf_check.h - is this file one that llama.cpp can load and run without an assertion, a division by zero or a wild read?
+// gguf_check.h - is this file one that llama.cpp can load and run without an assertion, a division by zero or a wild
+// read?
 //
-// llama.cpp trusts a GGUF file: a wrong number in it can end the process (docs/hardening.md lists how). gguf_check() reads the
-// header before llama.cpp does and refuses such a file with one sentence. What it passes may still be refused by llama.cpp's
-// loader, which then throws: shapes that do not fit, missing tensors, unknown architectures.
+// llama.cpp trusts a GGUF file: a wrong number in it can end the process (docs/hardening.md lists how). gguf_check()
+// reads the header before llama.cpp does and refuses such a file with one sentence. What it passes may still be refused
+// by llama.cpp's loader, which then throws: shapes that do not fit, missing tensors, unknown architectures.
 
 #pragma once
 
@@ -14,22 +15,22 @@ namespace dflash {
 
 // What was found. The numbers are 0 (or empty) where the file does not say or the check failed before them.
 struct gguf_report {
-    std::string error;                   // "" if the file passed, else one sentence: file, key or tensor, what is expected
-    std::string field;                   // the key or tensor the error is about, "" for the file as a whole
+    std::string error;   // "" if the file passed, else one sentence: file, key or tensor, what is expected
+    std::string field;   // the key or tensor the error is about, "" for the file as a whole
 
     std::string architecture;
-    uint64_t    n_layer = 0;
-    uint64_t    n_embd  = 0;
-    uint64_t    n_vocab = 0;
+    uint64_t    n_layer     = 0;
+    uint64_t    n_embd      = 0;
+    uint64_t    n_vocab     = 0;
     uint64_t    n_ctx_train = 0;
 
     // drafters only
     std::vector<int64_t> target_layers;
-    int64_t     mask_token = -1;
-    uint64_t    block_size = 0;          // 0: the file does not say
-    uint64_t    selector_top_k = 0;      // > 0: a DFlash 2 drafter
-    bool        has_embeddings = false;  // own token_embd.weight, else the target's is used
-    bool        has_output     = false;  // own output.weight, else the target's is used
+    int64_t              mask_token     = -1;
+    uint64_t             block_size     = 0;       // 0: the file does not say
+    uint64_t             selector_top_k = 0;       // > 0: a DFlash 2 drafter
+    bool                 has_embeddings = false;   // own token_embd.weight, else the target's is used
+    bool                 has_output     = false;   // own output.weight, else the target's is used
 
     bool is_drafter() const { return architecture == "dflash"; }
 };
@@ -38,4 +39,4 @@ struct gguf_report {
 bool gguf_check(const char * path, gguf_report & report) noexcept;
 bool gguf_check(const char * path, std::string & error) noexcept;
 
-} // namespace dflash
+}   // namespace dflash

@@ -9,39 +9,76 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t max_key_length    = 65535;       // docs/gguf.md
+constexpr uint64_t max_key_length    = 65535;   // docs/gguf.md
 constexpr uint64_t max_string_length = 1ull << 28;
-constexpr uint64_t max_tensor_name   = 63;          // GGML_MAX_NAME - 1
+constexpr uint64_t max_tensor_name   = 63;   // GGML_MAX_NAME - 1
 constexpr uint64_t max_alignment     = 1ull << 20;
-constexpr uint64_t min_alignment     = 32;          // TENSOR_ALIGNMENT of ggml-backend: a mapped buffer must start on it
+constexpr uint64_t min_alignment     = 32;   // TENSOR_ALIGNMENT of ggml-backend: a mapped buffer must start on it
 
 constexpr ggml_type_info ggml_types[] = {
-    {"f32", 1, 4},       {"f16", 1, 2},       {"q4_0", 32, 18},     {"q4_1", 32, 20},    {nullptr, 0, 0},    {nullptr, 0, 0},
-    {"q5_0", 32, 22},    {"q5_1", 32, 24},    {"q8_0", 32, 34},     {"q8_1", 32, 36},    {"q2_K", 256, 84},  {"q3_K", 256, 110},
-    {"q4_K", 256, 144},  {"q5_K", 256, 176},  {"q6_K", 256, 210},   {"q8_K", 256, 292},  {"iq2_xxs", 256, 66}, {"iq2_xs", 256, 74},
-    {"iq3_xxs", 256, 98}, {"iq1_s", 256, 50}, {"iq4_nl", 32, 18},   {"iq3_s", 256, 110}, {"iq2_s", 256, 82}, {"iq4_xs", 256, 136},
-    {"i8", 1, 1},        {"i16", 1, 2},       {"i32", 1, 4},        {"i64", 1, 8},       {"f64", 1, 8},      {"iq1_m", 256, 56},
-    {"bf16", 1, 2},      {nullptr, 0, 0},     {nullptr, 0, 0},      {nullptr, 0, 0},     {"tq1_0", 256, 54}, {"tq2_0", 256, 66},
-    {nullptr, 0, 0},     {nullptr, 0, 0},     {nullptr, 0, 0},      {"mxfp4", 32, 17},   {"nvfp4", 64, 36},  {"q1_0", 128, 18},
-    {"q2_0", 64, 18},
+    { "f32", 1, 4 },
+    { "f16", 1, 2 },
+    { "q4_0", 32, 18 },
+    { "q4_1", 32, 20 },
+    { nullptr, 0, 0 },
+    { nullptr, 0, 0 },
+    { "q5_0", 32, 22 },
+    { "q5_1", 32, 24 },
+    { "q8_0", 32, 34 },
+    { "q8_1", 32, 36 },
+    { "q2_K", 256, 84 },
+    { "q3_K", 256, 110 },
+    { "q4_K", 256, 144 },
+    { "q5_K", 256, 176 },
+    { "q6_K", 256, 210 },
+    { "q8_K", 256, 292 },
+    { "iq2_xxs", 256, 66 },
+    { "iq2_xs", 256, 74 },
+    { "iq3_xxs", 256, 98 },
+    { "iq1_s", 256, 50 },
+    { "iq4_nl", 32, 18 },
+    { "iq3_s", 256, 110 },
+    { "iq2_s", 256, 82 },
+    { "iq4_xs", 256, 136 },
+    { "i8", 1, 1 },
+    { "i16", 1, 2 },
+    { "i32", 1, 4 },
+    { "i64", 1, 8 },
+    { "f64", 1, 8 },
+    { "iq1_m", 256, 56 },
+    { "bf16", 1, 2 },
+    { nullptr, 0, 0 },
+    { nullptr, 0, 0 },
+    { nullptr, 0, 0 },
+    { "tq1_0", 256, 54 },
+    { "tq2_0", 256, 66 },
+    { nullptr, 0, 0 },
+    { nullptr, 0, 0 },
+    { nullptr, 0, 0 },
+    { "mxfp4", 32, 17 },
+    { "nvfp4", 64, 36 },
+    { "q1_0", 128, 18 },
+    { "q2_0", 64, 18 },
 };
 
-constexpr const char * type_names[] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
-constexpr uint32_t     type_sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+constexpr const char * type_names[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64",
+    "i64", "f64" };
+constexpr uint32_t     type_sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
 template <typename T> T load(const uint8_t * bytes) {
     T value;
-    std::memcpy(&value, bytes, sizeof(T));  // GGUF and every supported host are little endian
+    std::memcpy(&value, bytes, sizeof(T));   // GGUF and every supported host are little endian
     return value;
 }
 
 // Reads forward through the header. `left` is what the file still holds: nothing is read or allocated beyond it.
 class header_reader {
-public:
-    header_reader(std::ifstream & stream, const std::string & path, uint64_t size) : stream(stream), path(path), left(size) {}
+  public:
+    header_reader(std::ifstream & stream, const std::string & path, uint64_t size) :
+        stream(stream), path(path), left(size) {}
 
-    uint64_t position = 0;
-    std::string where = "the header";  // what is being read, for messages
+    uint64_t    position = 0;
+    std::string where    = "the header";   // what is being read, for messages
 
     [[noreturn]] void fail(const std::string & what, const std::string & field = "") const {
         throw gguf_error(path + ": " + what, field);
@@ -50,18 +87,19 @@ public:
     void read(void * out, uint64_t n) {
         require(n);
         // the buffer itself: istream::read() costs a sentry per call, and a vocabulary is half a million calls
-        if (stream.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) != static_cast<std::streamsize>(n)) {
+        if (stream.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) !=
+            static_cast<std::streamsize>(n)) {
             fail("cannot be read past byte " + std::to_string(position));
         }
         position += n;
-        left     -= n;
+        left -= n;
     }
 
     void skip(uint64_t n) {
         require(n);
         stream.rdbuf()->pubseekoff(static_cast<std::streamoff>(n), std::ios::cur, std::ios::in);
         position += n;
-        left     -= n;
+        left -= n;
     }
 
     template <typename T> T number() {
@@ -79,7 +117,8 @@ public:
     void string(std::string & text, uint64_t max_length, const char * what) {
         const uint64_t n = number<uint64_t>();
         if (n > max_length) {
-            fail(std::string(what) + " of " + where + " is " + std::to_string(n) + " bytes long; at most " + std::to_string(max_length) + " are allowed");
+            fail(std::string(what) + " of " + where + " is " + std::to_string(n) + " bytes long; at most " +
+                 std::to_string(max_length) + " are allowed");
         }
         require(n);
         text.resize(static_cast<size_t>(n));
@@ -89,12 +128,13 @@ public:
     // Fails unless the file holds `n` more items of at least `bytes` bytes.
     void require(uint64_t n, uint64_t bytes = 1) const {
         if (n > left / bytes) {
-            fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left) + " that are left; download or convert the file again");
+            fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left) +
+                 " that are left; download or convert the file again");
         }
     }
 
-private:
-    std::ifstream     & stream;
+  private:
+    std::ifstream &     stream;
     const std::string & path;
     uint64_t            left;
 };
@@ -155,7 +195,7 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     tensor.name = in.string(max_tensor_name, "the text");
     check_name(in, tensor.name, "the tensor name");
     const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
-    in.where = who;
+    in.where              = who;
 
     const uint32_t n_dims = in.number<uint32_t>();
     if (n_dims > 4) {
@@ -170,13 +210,15 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
         elements *= tensor.ne[i];
     }
 
-    tensor.type = in.number<uint32_t>();
+    tensor.type                 = in.number<uint32_t>();
     const ggml_type_info * type = ggml_type_find(tensor.type);
     if (type == nullptr) {
         in.fail(who + " has the unknown type " + std::to_string(tensor.type), tensor.name);
     }
     if (tensor.ne[0] % type->block != 0) {
-        in.fail(who + " has rows of " + std::to_string(tensor.ne[0]) + " elements; type " + type->name + " needs a multiple of " + std::to_string(type->block), tensor.name);
+        in.fail(who + " has rows of " + std::to_string(tensor.ne[0]) + " elements; type " + type->name +
+                    " needs a multiple of " + std::to_string(type->block),
+            tensor.name);
     }
     if (elements / type->block > static_cast<uint64_t>(INT64_MAX) / type->bytes) {
         in.fail(who + " is larger than any file", tensor.name);
@@ -186,9 +228,7 @@ gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     return tensor;
 }
 
-uint64_t pad(uint64_t n, uint64_t alignment) {
-    return (n + alignment - 1) / alignment * alignment;
-}
+uint64_t pad(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alignment * alignment; }
 
 uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     const gguf_value * value = file.find("general.alignment");
@@ -198,16 +238,16 @@ uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     const bool     typed     = !value->is_array && value->type == gguf_type::u32;
     const uint64_t alignment = typed ? static_cast<uint64_t>(value->integer()) : 0;
     if (alignment < min_alignment || alignment > max_alignment || (alignment & (alignment - 1)) != 0) {
-        in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(min_alignment) + " to " + std::to_string(max_alignment), "general.alignment");
+        in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(min_alignment) + " to " +
+                    std::to_string(max_alignment),
+            "general.alignment");
     }
     return alignment;
 }
 
-} // namespace
+}   // namespace
 
-const char * gguf_type_name(gguf_type type) {
-    return type_names[static_cast<uint32_t>(type)];
-}
+const char * gguf_type_name(gguf_type type) { return type_names[static_cast<uint32_t>(type)]; }
 
 const ggml_type_info * ggml_type_find(uint32_t type) {
     return type < std::size(ggml_types) && ggml_types[type].name != nullptr ? &ggml_types[type] : nullptr;
@@ -222,14 +262,14 @@ int64_t gguf_value::integer(uint64_t i) const {
     switch (type) {
         case gguf_type::u8:
         case gguf_type::boolean: return load<uint8_t>(p);
-        case gguf_type::i8:      return load<int8_t>(p);
-        case gguf_type::u16:     return load<uint16_t>(p);
-        case gguf_type::i16:     return load<int16_t>(p);
-        case gguf_type::u32:     return load<uint32_t>(p);
-        case gguf_type::i32:     return load<int32_t>(p);
-        case gguf_type::u64:     return load<uint64_t>(p) > static_cast<uint64_t>(INT64_MAX) ? -1 : load<int64_t>(p);
-        case gguf_type::i64:     return load<int64_t>(p);
-        default:                 return -1;
+        case gguf_type::i8: return load<int8_t>(p);
+        case gguf_type::u16: return load<uint16_t>(p);
+        case gguf_type::i16: return load<int16_t>(p);
+        case gguf_type::u32: return load<uint32_t>(p);
+        case gguf_type::i32: return load<int32_t>(p);
+        case gguf_type::u64: return load<uint64_t>(p) > static_cast<uint64_t>(INT64_MAX) ? -1 : load<int64_t>(p);
+        case gguf_type::i64: return load<int64_t>(p);
+        default: return -1;
     }
 }
 
@@ -237,13 +277,13 @@ double gguf_value::real(uint64_t i) const {
     switch (type) {
         case gguf_type::f32: return load<float>(bytes.data() + i * sizeof(float));
         case gguf_type::f64: return load<double>(bytes.data() + i * sizeof(double));
-        default:             return static_cast<double>(integer(i));
+        default: return static_cast<double>(integer(i));
     }
 }
 
 gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
     const std::filesystem::path file_path = std::filesystem::u8path(path);
-    std::error_code ec;
+    std::error_code             ec;
     if (!std::filesystem::is_regular_file(file_path, ec)) {
         throw gguf_error(path + ": no such file; give the path of a .gguf file", "");
     }
@@ -254,7 +294,7 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
     }
 
     header_reader in(stream, path, size);
-    char magic[4];
+    char          magic[4];
     in.read(magic, sizeof(magic));
     if (std::memcmp(magic, "GGUF", 4) != 0) {
         in.fail("is not a GGUF file (it does not start with 'GGUF')");
@@ -268,16 +308,16 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
     }
     const uint64_t n_tensors = in.number<uint64_t>();
     const uint64_t n_values  = in.number<uint64_t>();
-    in.where = "the key table";
-    in.require(n_values, 13);     // shortest pair: length, one byte, type
+    in.where                 = "the key table";
+    in.require(n_values, 13);   // shortest pair: length, one byte, type
     in.where = "the tensor table";
-    in.require(n_tensors, 25);    // shortest entry: length, one byte, dimensions, type, offset
+    in.require(n_tensors, 25);   // shortest entry: length, one byte, dimensions, type, offset
 
     for (uint64_t i = 0; i < n_values; ++i) {
-        in.where = "key " + std::to_string(i);
+        in.where        = "key " + std::to_string(i);
         std::string key = in.string(max_key_length, "the name");
         check_name(in, key, "the key");
-        in.where = "key '" + gguf_printable(key) + "'";
+        in.where         = "key '" + gguf_printable(key) + "'";
         gguf_value value = read_value(in, key);
         if (!values.emplace(key, std::move(value)).second) {
             in.fail("key '" + gguf_printable(key) + "' occurs twice", key);
@@ -290,16 +330,21 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
         table.push_back(read_tensor(in, i));
     }
 
-    // The data section follows in the order of the table, without gaps other than padding (ggml/src/gguf.cpp insists on it).
-    const uint64_t data = pad(in.position, alignment);
-    uint64_t expected = 0;
+    // The data section follows in the order of the table, without gaps other than padding (ggml/src/gguf.cpp insists on
+    // it).
+    const uint64_t data     = pad(in.position, alignment);
+    uint64_t       expected = 0;
     for (gguf_tensor & tensor : table) {
         const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
         if (tensor.offset != expected) {
-            in.fail(who + " lies at offset " + std::to_string(tensor.offset) + " of the data, expected " + std::to_string(expected), tensor.name);
+            in.fail(who + " lies at offset " + std::to_string(tensor.offset) + " of the data, expected " +
+                        std::to_string(expected),
+                tensor.name);
         }
         if (data > size || expected > size - data || tensor.n_bytes > size - data - expected) {
-            in.fail("is cut off: " + who + " ends behind the file's " + std::to_string(size) + " bytes; download or convert the file again", tensor.name);
+            in.fail("is cut off: " + who + " ends behind the file's " + std::to_string(size) +
+                        " bytes; download or convert the file again",
+                tensor.name);
         }
         expected      = pad(expected + tensor.n_bytes, alignment);
         tensor.offset = data + tensor.offset;
@@ -340,7 +385,7 @@ uint64_t gguf_hash(const char * text) {
 
 std::string gguf_printable(const std::string & text) {
     constexpr size_t max_length = 80;
-    std::string out;
+    std::string      out;
     for (const char c : text.substr(0, max_length)) {
         char escaped[5];
         std::snprintf(escaped, sizeof(escaped), "\\x%02x", static_cast<uint8_t>(c));
@@ -349,4 +394,4 @@ std::string gguf_printable(const std::string & text) {
     return text.size() > max_length ? out + "..." : out;
 }
 
-} // namespace dflash
+}   // namespace dflash

@@ -1,8 +1,9 @@
 // gguf_file.h - a strict reader of GGUF headers.
 //
-// Reads everything up to the tensor data and nothing that the file's own size does not pay for: every length is compared
-// with the bytes that are left before anything is allocated. Pure standard library, so that it can be tested and fuzzed alone.
-// Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its later stages would abort.
+// Reads everything up to the tensor data and nothing that the file's own size does not pay for: every length is
+// compared with the bytes that are left before anything is allocated. Pure standard library, so that it can be tested
+// and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its later
+// stages would abort.
 
 #pragma once
 
@@ -26,24 +27,24 @@ enum class gguf_type : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, stri
 const char * gguf_type_name(gguf_type type);
 
 struct gguf_value {
-    gguf_type             type = gguf_type::u8;  // of the value, or of the elements if is_array
+    gguf_type             type     = gguf_type::u8;   // of the value, or of the elements if is_array
     bool                  is_array = false;
-    uint64_t              count = 1;
-    std::string           text;                  // a scalar string
-    std::vector<uint8_t>  bytes;                 // numbers, little endian; empty for arrays longer than max_numbers
-    std::vector<uint64_t> hashes;                // one per string of an array, as C code sees it: up to the first NUL
+    uint64_t              count    = 1;
+    std::string           text;     // a scalar string
+    std::vector<uint8_t>  bytes;    // numbers, little endian; empty for arrays longer than max_numbers
+    std::vector<uint64_t> hashes;   // one per string of an array, as C code sees it: up to the first NUL
 
     static constexpr uint64_t max_numbers = 1 << 16;
 
     bool    is_integer() const;
-    int64_t integer(uint64_t i = 0) const;       // u64 values above INT64_MAX come back as -1
+    int64_t integer(uint64_t i = 0) const;   // u64 values above INT64_MAX come back as -1
     double  real(uint64_t i = 0) const;
 };
 
 struct ggml_type_info {
     const char * name;
-    uint32_t     block;                          // elements per block
-    uint32_t     bytes;                          // bytes per block
+    uint32_t     block;   // elements per block
+    uint32_t     bytes;   // bytes per block
 };
 
 // nullptr for numbers that name no type
@@ -51,30 +52,30 @@ const ggml_type_info * ggml_type_find(uint32_t type);
 
 struct gguf_tensor {
     std::string name;
-    uint64_t    ne[4] = {1, 1, 1, 1};
-    uint32_t    type = 0;
-    uint64_t    offset = 0;                      // from the start of the file
+    uint64_t    ne[4]   = { 1, 1, 1, 1 };
+    uint32_t    type    = 0;
+    uint64_t    offset  = 0;   // from the start of the file
     uint64_t    n_bytes = 0;
 
     bool is_vector() const { return ne[1] == 1 && ne[2] == 1 && ne[3] == 1; }
 };
 
 struct gguf_file {
-    std::string path;
-    uint64_t    size = 0;
+    std::string                                  path;
+    uint64_t                                     size = 0;
     std::unordered_map<std::string, gguf_value>  values;
     std::unordered_map<std::string, gguf_tensor> tensors;
 
     // Reads and checks the header. Throws gguf_error.
     explicit gguf_file(const std::string & path);
 
-    const gguf_value  * find(const std::string & key) const;
+    const gguf_value *  find(const std::string & key) const;
     const gguf_tensor * find_tensor(const std::string & name) const;
 
     // Data of one tensor. The caller bounds the size. Throws gguf_error.
     std::vector<uint8_t> read(const gguf_tensor & tensor);
 
-private:
+  private:
     std::ifstream stream;
 };
 
@@ -84,4 +85,4 @@ uint64_t gguf_hash(const char * text);
 // Text from a file made fit for a message: control bytes and everything beyond ASCII escaped, long text cut.
 std::string gguf_printable(const std::string & text);
 
-} // namespace dflash
+}   // namespace dflash

@@ -1,5 +1,6 @@
-// gdn_tree.h's two ops as graphs of ggml's own ops, for backends without our kernels (Vulkan, SYCL, ...). In closed form, so equal up to rounding.
-// Shapes as in gdn_tree.h, but scalar gates only; parents and paths come as f32 masks that the host computes.
+// gdn_tree.h's two ops as graphs of ggml's own ops, for backends without our kernels (Vulkan, SYCL, ...). In closed
+// form, so equal up to rounding. Shapes as in gdn_tree.h, but scalar gates only; parents and paths come as f32 masks
+// that the host computes.
 
 #pragma once
 
@@ -11,10 +12,12 @@ struct gdn_tree_parts {
 };
 
 // mask [T, T, 1, n] f32: mask[t][a] is 1 where row a is row t or an ancestor of it; rows of padding are zero.
-GGML_API gdn_tree_parts ggml_gdn_tree_composed(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * beta,
-                                               ggml_tensor * state, ggml_tensor * mask);
-GGML_API void ggml_gdn_tree_mask(const int32_t * parent, int64_t T, int64_t n, float * mask);
+GGML_API gdn_tree_parts ggml_gdn_tree_composed(ggml_context * ctx, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v,
+    ggml_tensor * g, ggml_tensor * beta, ggml_tensor * state, ggml_tensor * mask);
+GGML_API void           ggml_gdn_tree_mask(const int32_t * parent, int64_t T, int64_t n, float * mask);
 
-// mask [T, T + 2, 1, n] f32: in row a of the path, 1 for each row of the path after a; then a row with 1 for each row of the path, twice.
-GGML_API ggml_tensor * ggml_gdn_commit_composed(ggml_context * ctx, ggml_tensor * state, ggml_tensor * k, ggml_tensor * delta, ggml_tensor * g, ggml_tensor * mask);
+// mask [T, T + 2, 1, n] f32: in row a of the path, 1 for each row of the path after a; then a row with 1 for each row
+// of the path, twice.
+GGML_API ggml_tensor * ggml_gdn_commit_composed(
+    ggml_context * ctx, ggml_tensor * state, ggml_tensor * k, ggml_tensor * delta, ggml_tensor * g, ggml_tensor * mask);
 GGML_API void ggml_gdn_commit_mask(const int32_t * path, int64_t P, int64_t T, int64_t n, float * mask);

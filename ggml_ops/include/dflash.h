@@ -18,13 +18,13 @@
 #include <stdint.h>
 
 #if defined(_WIN32)
-#    if defined(DFLASH_BUILD)
-#        define DFLASH_API __declspec(dllexport)
-#    else
-#        define DFLASH_API __declspec(dllimport)
-#    endif
+#if defined(DFLASH_BUILD)
+#define DFLASH_API __declspec(dllexport)
 #else
-#    define DFLASH_API __attribute__((visibility("default")))
+#define DFLASH_API __declspec(dllimport)
+#endif
+#else
+#define DFLASH_API __attribute__((visibility("default")))
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
@@ -38,22 +38,22 @@ typedef struct dflash_engine dflash_engine;
 typedef struct dflash_chat   dflash_chat;
 
 typedef enum dflash_status {
-    DFLASH_OK            =  0,
-    DFLASH_ERROR_ARG     = -1,  // a parameter is out of range or malformed
-    DFLASH_ERROR_MODEL   = -2,  // a model file is damaged, unsupported or lacks something
-    DFLASH_ERROR_PAIR    = -3,  // drafter and target do not belong together
-    DFLASH_ERROR_MEMORY  = -4,  // out of memory (host or device)
-    DFLASH_ERROR_BUSY    = -5,  // the slot is running, or a call is not allowed now
-    DFLASH_ERROR_COMPUTE = -6,  // a forward pass failed; the slots named in the updates have lost their state
+    DFLASH_OK             = 0,
+    DFLASH_ERROR_ARG      = -1,   // a parameter is out of range or malformed
+    DFLASH_ERROR_MODEL    = -2,   // a model file is damaged, unsupported or lacks something
+    DFLASH_ERROR_PAIR     = -3,   // drafter and target do not belong together
+    DFLASH_ERROR_MEMORY   = -4,   // out of memory (host or device)
+    DFLASH_ERROR_BUSY     = -5,   // the slot is running, or a call is not allowed now
+    DFLASH_ERROR_COMPUTE  = -6,   // a forward pass failed; the slots named in the updates have lost their state
     DFLASH_ERROR_INTERNAL = -7,
 } dflash_status;
 
 // ---- library ------------------------------------------------------------------------------------------------------
 
-DFLASH_API uint32_t     dflash_abi_version(void);
-// JSON: {"abi", "version", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}], "cpu_features": {...}}.
-// Release with dflash_free().
-DFLASH_API char       * dflash_library_info(void);
+DFLASH_API uint32_t dflash_abi_version(void);
+// JSON: {"abi", "version", "llama", "backends": [...], "devices":
+// [{"name","description","type","memory_total","memory_free"}], "cpu_features": {...}}. Release with dflash_free().
+DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);
 DFLASH_API void         dflash_free(void * ptr);
@@ -62,7 +62,8 @@ DFLASH_API void         dflash_free(void * ptr);
 typedef void (*dflash_log_callback)(int level, const char * text, void * user);
 DFLASH_API void dflash_log_set(dflash_log_callback callback, int min_level, void * user);
 
-// Quantize a GGUF file with llama.cpp's quantizer. ftype: "q4_0", "q4_k_m", "q8_0", "f16", ... (llama-quantize's names).
+// Quantize a GGUF file with llama.cpp's quantizer. ftype: "q4_0", "q4_k_m", "q8_0", "f16", ... (llama-quantize's
+// names).
 DFLASH_API int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads);
 
 // Strict check of a GGUF file before any model code sees it: header, key types, tensor table, bounds, and what the
@@ -72,49 +73,54 @@ DFLASH_API int dflash_check_gguf(const char * path);
 // ---- engine -------------------------------------------------------------------------------------------------------
 
 typedef struct dflash_engine_params {
-    const char * model;              // target GGUF
-    const char * drafter;            // drafter GGUF in upstream's `dflash` dialect, or NULL
+    const char * model;     // target GGUF
+    const char * drafter;   // drafter GGUF in upstream's `dflash` dialect, or NULL
 
-    uint32_t n_ctx;                  // total context of all slots in tokens, 0 = per slot the model's own length, at most 16384
-    uint32_t n_slots;                // sequences that run at the same time, 1..64
-    uint32_t n_batch;                // rows one target pass may have, at least 64
-    uint32_t n_ubatch;               // rows computed at once; prompts are read in chunks of this size
-    int32_t  n_threads;              // <= 0: physical cores
-    int32_t  n_threads_batch;        // <= 0: n_threads
-    int32_t  n_gpu_layers;           // -1 = all
-    int32_t  n_gpu_layers_draft;     // -1 = all
-    int32_t  main_gpu;
-    int32_t  flash_attn;             // -1 auto, 0 off, 1 on
-    const char * type_k;             // KV cache type of the target: "f16", "f32", "q8_0", ...
+    uint32_t     n_ctx;      // total context of all slots in tokens, 0 = per slot the model's own length, at most 16384
+    uint32_t     n_slots;    // sequences that run at the same time, 1..64
+    uint32_t     n_batch;    // rows one target pass may have, at least 64
+    uint32_t     n_ubatch;   // rows computed at once; prompts are read in chunks of this size
+    int32_t      n_threads;            // <= 0: physical cores
+    int32_t      n_threads_batch;      // <= 0: n_threads
+    int32_t      n_gpu_layers;         // -1 = all
+    int32_t      n_gpu_layers_draft;   // -1 = all
+    int32_t      main_gpu;
+    int32_t      flash_attn;   // -1 auto, 0 off, 1 on
+    const char * type_k;       // KV cache type of the target: "f16", "f32", "q8_0", ...
     const char * type_v;
-    const char * type_k_draft;       // KV cache type of the drafter: "f16" or "f32"
+    const char * type_k_draft;   // KV cache type of the drafter: "f16" or "f32"
     const char * type_v_draft;
-    const char * tensor_split;       // "3,1" or NULL
-    const char * split_mode;         // "layer", "row", "none" or NULL
-    bool     use_mmap;
-    bool     use_mlock;
-    bool     swa_full;
-    bool     warmup;                 // run the passes once and measure their cost at load
+    const char * tensor_split;   // "3,1" or NULL
+    const char * split_mode;     // "layer", "row", "none" or NULL
+    bool         use_mmap;
+    bool         use_mlock;
+    bool         swa_full;
+    bool         warmup;   // run the passes once and measure their cost at load
 
-    uint32_t draft_ctx;              // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
-    int32_t  draft_n_max;            // most draft tokens per step, 0 = block_size - 1
-    int32_t  budget;                 // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly N while the draft has that many
-    int32_t  draft;                  // dflash_draft_mode: the shape that drafts may have
-    int32_t  accept;                 // dflash_accept_rule
-    bool     lookup;                 // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
-    bool     kv_unified;             // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks fill with padding passes
-    const char * cost_cache;         // JSON file with the pass times measured before: read at load, written after measuring and when the engine ends; NULL: none
+    uint32_t draft_ctx;     // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
+    int32_t  draft_n_max;   // most draft tokens per step, 0 = block_size - 1
+    int32_t  budget;   // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly N
+                       // while the draft has that many
+    int32_t draft;     // dflash_draft_mode: the shape that drafts may have
+    int32_t accept;    // dflash_accept_rule
+    bool lookup;   // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
+    bool kv_unified;   // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks
+                       // fill with padding passes
+    const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
+                               // and when the engine ends; NULL: none
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
-    DFLASH_DRAFT_OFF   = 0,          // plain decoding
+    DFLASH_DRAFT_OFF   = 0,   // plain decoding
     DFLASH_DRAFT_CHAIN = 1,
-    DFLASH_DRAFT_TREE  = 2,          // where the target's memory can verify trees; chains elsewhere (info: "no_tree" says why)
+    DFLASH_DRAFT_TREE  = 2,   // where the target's memory can verify trees; chains elsewhere (info: "no_tree" says why)
 } dflash_draft_mode;
 
 typedef enum dflash_accept_rule {
-    DFLASH_ACCEPT_MATCH = 0,         // sample and match: a draft token counts if it is the target's own sample; a seed gives plain decoding's text
-    DFLASH_ACCEPT_BLOCK = 1,         // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same distribution, other text
+    DFLASH_ACCEPT_MATCH = 0,   // sample and match: a draft token counts if it is the target's own sample; a seed gives
+                               // plain decoding's text
+    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same
+                               // distribution, other text
 } dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -122,57 +128,64 @@ DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
 // progress: called with 0..1 while loading; return false to cancel. May be NULL.
 typedef bool (*dflash_progress_callback)(float progress, void * user);
 // NULL on failure; `status` (may be NULL) says why.
-DFLASH_API dflash_engine * dflash_engine_create(const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status);
-DFLASH_API void            dflash_engine_destroy(dflash_engine * engine);
+DFLASH_API dflash_engine * dflash_engine_create(
+    const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status);
+DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
-// JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind "dflash"|"dflash2", target_layers,
-// mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens, add_bos, chat_template. Release with dflash_free().
+// JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
+// "dflash"|"dflash2", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens,
+// add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // ---- kernels ------------------------------------------------------------------------------------------------------
 
-// A device may have two kernels for products with quantized weights: a vector kernel for few rows, and a matrix kernel (tiles) for many. From how many rows
-// on the matrix kernel serves is the device's own guess, or what is set here for the whole process: rows > 0 sets it (at most one more than the vector
-// kernel can serve), 0 gives the choice back to the device, < 0 only asks. device, type: ggml's names ("CUDA0", "q4_K").
-// Returns the count in force, 0 if there is nothing to choose, < 0 on error.
+// A device may have two kernels for products with quantized weights: a vector kernel for few rows, and a matrix kernel
+// (tiles) for many. From how many rows on the matrix kernel serves is the device's own guess, or what is set here for
+// the whole process: rows > 0 sets it (at most one more than the vector kernel can serve), 0 gives the choice back to
+// the device, < 0 only asks. device, type: ggml's names ("CUDA0", "q4_K"). Returns the count in force, 0 if there is
+// nothing to choose, < 0 on error.
 DFLASH_API int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows);
 
 typedef struct dflash_tune_params {
-    const char * device;             // "CPU", "CUDA0", ...
-    const char * type;               // of the weights: "q4_K", "q8_0", ... (a quantized type of ggml, in any case)
-    int32_t  m;                      // columns of the result, 16..2^20
-    int32_t  k;                      // inner positions, a multiple of 256 up to 2^20; m * k at most 2^30
-    int32_t  n_max;                  // times 1..n_max rows, at most 64
-    int32_t  n_threads;              // of a CPU, 0: physical cores
-    int32_t  megabytes;              // of weights that are used in turns: more than the caches hold; at least two weights
-    int32_t  ms;                     // time for each number of rows; three times each kernel at least
+    const char * device;      // "CPU", "CUDA0", ...
+    const char * type;        // of the weights: "q4_K", "q8_0", ... (a quantized type of ggml, in any case)
+    int32_t      m;           // columns of the result, 16..2^20
+    int32_t      k;           // inner positions, a multiple of 256 up to 2^20; m * k at most 2^30
+    int32_t      n_max;       // times 1..n_max rows, at most 64
+    int32_t      n_threads;   // of a CPU, 0: physical cores
+    int32_t      megabytes;   // of weights that are used in turns: more than the caches hold; at least two weights
+    int32_t      ms;          // time for each number of rows; three times each kernel at least
 } dflash_tune_params;
 
 DFLASH_API void dflash_tune_params_default(dflash_tune_params * params);
 
-// Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights", "buffer", "rows": the count in force, "rows_max": the
-// greatest that can be set, "vector_ms": [n_max], "matrix_ms": [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel cannot serve.
-// NULL on failure; `status` (may be NULL) says why. Release with dflash_free().
-DFLASH_API char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
+// Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights",
+// "buffer", "rows": the count in force, "rows_max": the greatest that can be set, "vector_ms": [n_max], "matrix_ms":
+// [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel cannot serve. NULL on
+// failure; `status` (may be NULL) says why. Release with dflash_free().
+DFLASH_API char * dflash_tune(
+    const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
 
 // ---- requests -----------------------------------------------------------------------------------------------------
 
 typedef struct dflash_request {
-    const int32_t * tokens;          // prompt, at least one token
+    const int32_t * tokens;   // prompt, at least one token
     int32_t         n_tokens;
-    int32_t         n_predict;       // most new tokens, >= 0; -1 = until the slot's context is full
-    // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k, top_p, min_p,
-    // typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty, frequency_penalty, presence_penalty,
-    // dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta,
-    // adaptive_target, adaptive_decay, min_keep, samplers, logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema,
-    // grammar_type ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
-    // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's defaults.
-    const char    * sampling;
-    int32_t         budget;          // as in dflash_engine_params; 0 = the engine's setting
-    int32_t         draft;           // dflash_draft_mode, -1 = the engine's setting
-    int32_t         accept;          // dflash_accept_rule, -1 = the engine's setting
-    int32_t         draft_n_max;     // most draft tokens on a path, 0 = the engine's setting (never more than that)
-    bool            cache_prompt;    // keep and reuse the longest common prefix with what the slot holds
+    int32_t         n_predict;   // most new tokens, >= 0; -1 = until the slot's context is full
+    // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k,
+    // top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty,
+    // frequency_penalty, presence_penalty, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n,
+    // dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay, min_keep, samplers,
+    // logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema, grammar_type
+    // ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
+    // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's
+    // defaults.
+    const char * sampling;
+    int32_t      budget;         // as in dflash_engine_params; 0 = the engine's setting
+    int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting
+    int32_t      accept;         // dflash_accept_rule, -1 = the engine's setting
+    int32_t      draft_n_max;    // most draft tokens on a path, 0 = the engine's setting (never more than that)
+    bool         cache_prompt;   // keep and reuse the longest common prefix with what the slot holds
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
@@ -185,37 +198,38 @@ DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, const dflash_
 DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
 // Forget a slot's cached tokens. The slot must be idle.
 DFLASH_API int dflash_slot_clear(dflash_engine * engine, int32_t slot);
-// Tokens an idle or running slot holds in its cache (to choose the slot with the longest common prefix). Returns the count; writes at most `cap`.
+// Tokens an idle or running slot holds in its cache (to choose the slot with the longest common prefix). Returns the
+// count; writes at most `cap`.
 DFLASH_API int32_t dflash_slot_tokens(const dflash_engine * engine, int32_t slot, int32_t * tokens, int32_t cap);
 
 typedef enum dflash_slot_state {
     DFLASH_IDLE    = 0,
-    DFLASH_READING = 1,              // prompt
+    DFLASH_READING = 1,   // prompt
     DFLASH_WRITING = 2,
-    DFLASH_STOP    = 3,              // finished: end-of-generation token (not among the tokens)
-    DFLASH_LENGTH  = 4,              // finished: n_predict reached
-    DFLASH_CONTEXT = 5,              // finished: the slot's context is full
-    DFLASH_FAILED  = 6,              // finished: `error` says why; the slot's cache is empty
+    DFLASH_STOP    = 3,   // finished: end-of-generation token (not among the tokens)
+    DFLASH_LENGTH  = 4,   // finished: n_predict reached
+    DFLASH_CONTEXT = 5,   // finished: the slot's context is full
+    DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
 } dflash_slot_state;
 
 typedef struct dflash_update {
     int32_t         slot;
-    int32_t         state;           // dflash_slot_state; from DFLASH_STOP on the slot is idle again
-    int32_t         n_tokens;        // new tokens of this step, in order
-    const int32_t * tokens;          // valid until the next call that takes the engine
-    int32_t         n_accepted;      // draft tokens accepted in this pass (walk depth)
-    int32_t         n_drafted;       // draft tokens verified in this pass: the nodes of the tree without the anchor
-    int32_t         n_depth;         // depth of that tree
-    int32_t         n_denoised;      // block length of the drafter pass that it grew from, 0: none
-    const char    * reason;          // why the controller chose so: one of a few fixed strings (docs/budget.md)
-    double          draft_ms;        // the drafter pass before this target pass, 0: none
-    double          verify_ms;       // this target pass
-    bool            first;           // true if the tokens came from the prompt's last pass (no draft was possible)
-    const char    * error;           // DFLASH_FAILED only
+    int32_t         state;        // dflash_slot_state; from DFLASH_STOP on the slot is idle again
+    int32_t         n_tokens;     // new tokens of this step, in order
+    const int32_t * tokens;       // valid until the next call that takes the engine
+    int32_t         n_accepted;   // draft tokens accepted in this pass (walk depth)
+    int32_t         n_drafted;    // draft tokens verified in this pass: the nodes of the tree without the anchor
+    int32_t         n_depth;      // depth of that tree
+    int32_t         n_denoised;   // block length of the drafter pass that it grew from, 0: none
+    const char *    reason;       // why the controller chose so: one of a few fixed strings (docs/budget.md)
+    double          draft_ms;     // the drafter pass before this target pass, 0: none
+    double          verify_ms;    // this target pass
+    bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
+    const char *    error;        // DFLASH_FAILED only
 } dflash_update;
 
-// One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is idle,
-// < 0 on an error that concerns the engine as a whole. Blocks for one target pass and one drafter pass.
+// One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is
+// idle, < 0 on an error that concerns the engine as a whole. Blocks for one target pass and one drafter pass.
 DFLASH_API int32_t dflash_step(dflash_engine * engine, dflash_update * updates, int32_t cap);
 // Make a running dflash_step() return as soon as the CPU backend allows. Thread-safe.
 DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
@@ -232,74 +246,84 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_plain;                 // of the passes, those without a draft
     int32_t n_lookup_drafted;        // of the draft tokens, those that prompt lookup alone proposed
     int32_t n_lookup_accepted;
-    int32_t depth_drafted [DFLASH_MAX_NODES];  // [d]: passes in which a node at depth d was verified (d = 1..)
-    int32_t depth_accepted[DFLASH_MAX_NODES];  // [d]: passes in which it was accepted
-    double  t_prompt_ms;             // from the first prompt pass to the first token
-    double  t_generate_ms;           // from the first token to the last
-    double  t_queue_ms;              // from dflash_submit() to the first prompt pass
+    int32_t depth_drafted[DFLASH_MAX_NODES];    // [d]: passes in which a node at depth d was verified (d = 1..)
+    int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which it was accepted
+    double  t_prompt_ms;                        // from the first prompt pass to the first token
+    double  t_generate_ms;                      // from the first token to the last
+    double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
 } dflash_slot_stats;
 
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
 
-// JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow, other), graphs_reused / graphs_built for target and
-// drafter, cost curve {nodes: ms}, drafter cost, last choice and why, how often each tree size, block length and reason was chosen. Release with dflash_free().
+// JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
+// other), graphs_reused / graphs_built for target and drafter, cost curve {nodes: ms}, drafter cost, last choice and
+// why, how often each tree size, block length and reason was chosen. Release with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------
 
 // Returns the token count; if it exceeds `cap` nothing past `cap` is written. < 0 on error.
-DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special, bool parse_special, int32_t * tokens, int32_t cap);
-// Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. < 0 on error.
-DFLASH_API int32_t dflash_token_piece(const dflash_engine * engine, int32_t token, bool special, char * buf, int32_t cap);
-DFLASH_API bool    dflash_token_is_eog(const dflash_engine * engine, int32_t token);
+DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special,
+    bool parse_special, int32_t * tokens, int32_t cap);
+// Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. <
+// 0 on error.
+DFLASH_API int32_t dflash_token_piece(
+    const dflash_engine * engine, int32_t token, bool special, char * buf, int32_t cap);
+DFLASH_API bool dflash_token_is_eog(const dflash_engine * engine, int32_t token);
 
 // ---- chat (llama.cpp common/chat) ---------------------------------------------------------------------------------
 
-// Apply the target's chat template (or `template_override`, a Jinja source, if not NULL). body: JSON object with OpenAI's fields messages, tools, tool_choice,
-// parallel_tool_calls, response_format, json_schema, grammar, chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking,
-// add_generation_prompt, continue_final_message.
-// NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}}.
-// Release with dflash_free().
+// Apply the target's chat template (or `template_override`, a Jinja source, if not NULL). body: JSON object with
+// OpenAI's fields messages, tools, tool_choice, parallel_tool_calls, response_format, json_schema, grammar,
+// chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking, add_generation_prompt,
+// continue_final_message. NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of
+// dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}}. Release with dflash_free().
 DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
 
 // An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.
 DFLASH_API dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser);
 DFLASH_API void          dflash_chat_delete(dflash_chat * chat);
 // Add text (valid UTF-8). Returns a JSON array of OpenAI-shaped deltas since the last call:
-// {"content"?: str, "reasoning_content"?: str, "tool_calls"?: [{"index","id"?,"type"?,"function":{"name"?,"arguments"}}]}. NULL on error. Release with dflash_free().
+// {"content"?: str, "reasoning_content"?: str, "tool_calls"?:
+// [{"index","id"?,"type"?,"function":{"name"?,"arguments"}}]}. NULL on error. Release with dflash_free().
 DFLASH_API char * dflash_chat_push(dflash_chat * chat, const char * text, bool is_final);
 // The whole message so far as JSON {"role","content","reasoning_content"?,"tool_calls"?}. Release with dflash_free().
 DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
 
 // ---- proof --------------------------------------------------------------------------------------------------------
 
-// Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows and report for each i in [from, n) how the target ranked tokens[i] given tokens[0..i):
-// best_id[i - from], best_logit[i - from], logit[i - from] (of tokens[i]). Any output may be NULL. The slot's cache is empty afterwards. from >= 1.
-DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
-        int32_t * best_id, float * best_logit, float * logit);
+// Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows and report for each i in [from, n)
+// how the target ranked tokens[i] given tokens[0..i): best_id[i - from], best_logit[i - from], logit[i - from] (of
+// tokens[i]). Any output may be NULL. The slot's cache is empty afterwards. from >= 1.
+DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t from,
+    int32_t width, int32_t * best_id, float * best_logit, float * logit);
 
-// One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return
-// hidden [n_block, n_embd] (after the final norm) and logits [n_block, n_vocab] (after scale and soft-cap); for DFlash 2 also ids [n_block, k] and scores [n_block, k, k]
-// (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash ids [n_block, k] and scores [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty afterwards.
-DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
-        float * hidden, float * logits, int32_t * ids, float * scores);
+// One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is
+// tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final norm) and
+// logits [n_block, n_vocab] (after scale and soft-cap); for DFlash 2 also ids [n_block, k] and scores [n_block, k, k]
+// (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash ids [n_block, k] and scores
+// [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty afterwards.
+DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
+    int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 
 // Rows of a tree for one idle slot, on top of what its cache holds. parents[i]: a smaller index, -1 for row 0.
 typedef struct dflash_tree_rows {
     int32_t         slot;
-    int32_t         n_nodes;         // 1..64 with a branch, otherwise whatever fits one pass
-    const int32_t * tokens;          // [n_nodes]
-    const int32_t * parents;         // [n_nodes]
-    int32_t         n_path;          // the path to commit afterwards, row 0 first, each the parent of the next; 0: forget all rows
-    const int32_t * path;            // [n_path]
-    float         * logits;          // [n_nodes, n_vocab] or NULL
+    int32_t         n_nodes;   // 1..64 with a branch, otherwise whatever fits one pass
+    const int32_t * tokens;    // [n_nodes]
+    const int32_t * parents;   // [n_nodes]
+    int32_t n_path;   // the path to commit afterwards, row 0 first, each the parent of the next; 0: forget all rows
+    const int32_t * path;     // [n_path]
+    float *         logits;   // [n_nodes, n_vocab] or NULL
 } dflash_tree_rows;
 
-// One target pass over trees of one or several idle slots, then the commit of their paths. A chain with its whole path is how prompts are fed. The slots keep
-// their caches: end with dflash_slot_clear(). DFLASH_ERROR_ARG where the target refuses trees (the sentence says why).
+// One target pass over trees of one or several idle slots, then the commit of their paths. A chain with its whole path
+// is how prompts are fed. The slots keep their caches: end with dflash_slot_clear(). DFLASH_ERROR_ARG where the target
+// refuses trees (the sentence says why).
 DFLASH_API int dflash_tree_pass(dflash_engine * engine, const dflash_tree_rows * trees, int32_t n_trees);
 
-// JSON: the target's KV cells, for tests: {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]], ...]}]}]}; iSWA has two caches. Release with dflash_free().
+// JSON: the target's KV cells, for tests: {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]],
+// ...]}]}]}; iSWA has two caches. Release with dflash_free().
 DFLASH_API char * dflash_cells(const dflash_engine * engine);
 
 #ifdef __cplusplus

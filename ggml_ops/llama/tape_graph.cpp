@@ -23,7 +23,8 @@ ggml_tensor * part(ggml_context * ctx, ggml_tensor * tape, int64_t at, int64_t n
 // The same rows as [S, H, T, n].
 ggml_tensor * heads(ggml_context * ctx, ggml_tensor * rows, int64_t at, int64_t size, int64_t n_heads, int64_t n_seqs) {
     const int64_t n = rows->ne[1] / n_seqs;
-    return ggml_view_4d(ctx, rows, size, n_heads, n, n_seqs, size * sizeof(float), rows->nb[1], n * rows->nb[1], at * sizeof(float));
+    return ggml_view_4d(
+        ctx, rows, size, n_heads, n, n_seqs, size * sizeof(float), rows->nb[1], n * rows->nb[1], at * sizeof(float));
 }
 
 ggml_tensor * new_mask(ggml_context * ctx, const char * name, int64_t ne0, int64_t ne1, int64_t n) {
@@ -41,9 +42,10 @@ template <class T> void upload(ggml_tensor * t, const std::vector<T> & data) {
     }
 }
 
-}  // namespace
+}   // namespace
 
-llm_graph_input_tape::llm_graph_input_tape(ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
+llm_graph_input_tape::llm_graph_input_tape(
+    ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
     is_tree(ubatch.is_tree()), n_path(mctx->get_n_path(ubatch.n_seqs)), mctx(mctx) {
     const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = mctx->get_tapes().d_conv - 1;
     if (n_path > 0) {
@@ -56,9 +58,9 @@ llm_graph_input_tape::llm_graph_input_tape(ggml_context * ctx, const llama_ubatc
         }
     }
     if (is_tree) {
-        parent    = new_ids(ctx, "tape_parent", T, n);
-        window    = new_ids(ctx, "tape_window", (d + 1) * T, n);
-        new_rows  = new_ids(ctx, "tape_new_rows", T * n);
+        parent   = new_ids(ctx, "tape_parent", T, n);
+        window   = new_ids(ctx, "tape_window", (d + 1) * T, n);
+        new_rows = new_ids(ctx, "tape_new_rows", T * n);
         if (mctx->get_tapes().is_composed()) {
             tree_mask = new_mask(ctx, "tape_tree_mask", T, T, n);
         }
@@ -72,15 +74,18 @@ bool llm_graph_input_tape::can_reuse(const llm_graph_params & params) {
 }
 
 void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
-    const int32_t n = ubatch->n_seqs, T = ubatch->n_seq_tokens, d = mctx->get_tapes().d_conv - 1, capacity = mctx->get_tapes().capacity;
+    const int32_t n = ubatch->n_seqs, T = ubatch->n_seq_tokens, d = mctx->get_tapes().d_conv - 1,
+                  capacity = mctx->get_tapes().capacity;
     if (n_path > 0) {
         std::vector<int32_t> rows(n_path * n), steps(n_path * n), tail(d * n), pick(d * n);
         for (int32_t s = 0; s < n; ++s) {
-            const dflash::tape_ref & taken = mctx->get_taken(s);
-            const int32_t length = taken.path.size();
-            const auto row = [&](int32_t k) { return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0; };
+            const dflash::tape_ref & taken  = mctx->get_taken(s);
+            const int32_t            length = taken.path.size();
+            const auto               row    = [&](int32_t k) {
+                return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0;
+            };
             for (int32_t k = 0; k < n_path; ++k) {
-                rows [s * n_path + k] = row(k);
+                rows[s * n_path + k]  = row(k);
                 steps[s * n_path + k] = k < length ? k : -1;
             }
             // [d inputs of the state | d of the tail, the last one last]: the newest d that exist
@@ -91,7 +96,7 @@ void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
             }
         }
         upload(path_rows, rows);
-        upload(path,      steps);
+        upload(path, steps);
         upload(tail_rows, tail);
         upload(tail_pick, pick);
         if (path_mask) {
@@ -106,17 +111,17 @@ void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
             const dflash::tape_ref & tape = mctx->get_tape(s);
             for (int32_t t = 0; t < T; ++t) {
                 parents[s * T + t] = tape.parents[t];
-                rows   [s * T + t] = tape.region * capacity + t;
+                rows[s * T + t]    = tape.region * capacity + t;
                 // from the row itself backwards; beyond the root lies the state
                 int32_t at = t, before = 0;
                 for (int32_t k = d; k >= 0; --k) {
                     inputs[(s * T + t) * (d + 1) + k] = at >= 0 ? d + at : std::max(0, d - ++before);
-                    at = at >= 0 ? tape.parents[at] : -1;
+                    at                                = at >= 0 ? tape.parents[at] : -1;
                 }
             }
         }
-        upload(parent,   parents);
-        upload(window,   inputs);
+        upload(parent, parents);
+        upload(window, inputs);
         upload(new_rows, rows);
         if (tree_mask) {
             std::vector<float> mask(T * T * n);
@@ -128,71 +133,81 @@ void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
 
 namespace dflash {
 
-ggml_tensor * tape_conv_state(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il) {
+ggml_tensor * tape_conv_state(
+    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il) {
     const tape_store & tapes = inp->mctx->get_tapes();
     if (inp->tape->n_path == 0) {
         return conv_states;
     }
     const int64_t d = tapes.d_conv - 1, n = conv_states->ne[2];
-    ggml_tensor * old  = ggml_cont(ctx, ggml_permute(ctx, conv_states, 1, 0, 2, 3));   // [channels, d, n]
-    ggml_tensor * tail = ggml_get_rows(ctx, part(ctx, tapes.layers[il], tapes.n_state(), tapes.channels), inp->tape->tail_rows);
+    ggml_tensor * old = ggml_cont(ctx, ggml_permute(ctx, conv_states, 1, 0, 2, 3));   // [channels, d, n]
+    ggml_tensor * tail =
+        ggml_get_rows(ctx, part(ctx, tapes.layers[il], tapes.n_state(), tapes.channels), inp->tape->tail_rows);
     ggml_tensor * both = ggml_concat(ctx, old, ggml_reshape_3d(ctx, tail, tapes.channels, d, n), 1);
     ggml_tensor * now  = ggml_get_rows(ctx, both, inp->tape->tail_pick);
-    conv_states = ggml_cont(ctx, ggml_permute(ctx, now, 1, 0, 2, 3));
+    conv_states        = ggml_cont(ctx, ggml_permute(ctx, now, 1, 0, 2, 3));
     ggml_build_forward_expand(gf, conv_states);   // before the tape is written
     return conv_states;
 }
 
-ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, ggml_tensor * qkv, int il) {
+ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp,
+    ggml_tensor * conv_states, ggml_tensor * qkv, int il) {
     const tape_store & tapes = inp->mctx->get_tapes();
-    const int64_t d = tapes.d_conv - 1, C = tapes.channels, T = qkv->ne[1], n = qkv->ne[2];
+    const int64_t      d = tapes.d_conv - 1, C = tapes.channels, T = qkv->ne[1], n = qkv->ne[2];
 
     ggml_tensor * all = inp->mctx->get_r_l(il);
-    ggml_build_forward_expand(gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, conv_states, d * C, n),
-        ggml_view_2d(ctx, all, d * C, n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
+    ggml_build_forward_expand(
+        gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, conv_states, d * C, n),
+                ggml_view_2d(ctx, all, d * C, n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
 
     ggml_tensor * rows = ggml_reshape_2d(ctx, qkv, C, T * n);
-    ggml_build_forward_expand(gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], tapes.n_state(), C), rows, inp->tape->new_rows));
+    ggml_build_forward_expand(
+        gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], tapes.n_state(), C), rows, inp->tape->new_rows));
 
-    ggml_tensor * old    = ggml_cont(ctx, ggml_permute(ctx, conv_states, 1, 0, 2, 3));
-    ggml_tensor * inputs = ggml_get_rows(ctx, ggml_concat(ctx, old, qkv, 1), inp->tape->window);   // [C, (d + 1) * T, n]
+    ggml_tensor * old = ggml_cont(ctx, ggml_permute(ctx, conv_states, 1, 0, 2, 3));
+    ggml_tensor * inputs =
+        ggml_get_rows(ctx, ggml_concat(ctx, old, qkv, 1), inp->tape->window);   // [C, (d + 1) * T, n]
     return ggml_cont(ctx, ggml_permute(ctx, ggml_reshape_3d(ctx, inputs, C, d + 1, T * n), 1, 0, 2, 3));
 }
 
-ggml_tensor * tape_state(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il) {
+ggml_tensor * tape_state(
+    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il) {
     const tape_store & tapes = inp->mctx->get_tapes();
     if (inp->tape->n_path == 0) {
         return state;
     }
-    const int64_t n = state->ne[3];
+    const int64_t n     = state->ne[3];
     ggml_tensor * rows  = ggml_get_rows(ctx, part(ctx, tapes.layers[il], 0, tapes.n_state()), inp->tape->path_rows);
     ggml_tensor * k     = heads(ctx, rows, 0, tapes.head, tapes.heads_k, n);
     ggml_tensor * delta = heads(ctx, rows, tapes.n_k(), tapes.head, tapes.heads_v, n);
     ggml_tensor * gate  = heads(ctx, rows, tapes.n_k() + tapes.n_delta(), 1, tapes.heads_v, n);
-    state = tapes.composed[il] ? ggml_gdn_commit_composed(ctx, state, k, delta, gate, inp->tape->path_mask) : ggml_gdn_commit(ctx, state, k, delta, gate, inp->tape->path);
+    state = tapes.composed[il] ? ggml_gdn_commit_composed(ctx, state, k, delta, gate, inp->tape->path_mask)
+                               : ggml_gdn_commit(ctx, state, k, delta, gate, inp->tape->path);
     ggml_build_forward_expand(gf, state);
     return state;
 }
 
-ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v, ggml_tensor * g,
-    ggml_tensor * b, ggml_tensor * state, int il) {
+ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q,
+    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor * state, int il) {
     const tape_store & tapes = inp->mctx->get_tapes();
-    const int64_t n = state->ne[3], rows = k->ne[2] * n;
+    const int64_t      n = state->ne[3], rows = k->ne[2] * n;
 
     ggml_tensor * all = inp->mctx->get_s_l(il);
-    ggml_build_forward_expand(gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, state, all->ne[0], n),
-        ggml_view_2d(ctx, all, all->ne[0], n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
+    ggml_build_forward_expand(
+        gf, ggml_cpy(ctx, ggml_reshape_2d(ctx, state, all->ne[0], n),
+                ggml_view_2d(ctx, all, all->ne[0], n, all->nb[1], inp->mctx->get_head() * all->nb[1])));
 
     gdn_tree_parts tree;
     if (tapes.composed[il]) {
         tree = ggml_gdn_tree_composed(ctx, q, k, v, g, b, state, inp->tape->tree_mask);
     } else {
         ggml_tensor * both = ggml_gdn_tree(ctx, q, k, v, g, b, state, inp->tape->parent);
-        tree = { ggml_gdn_tree_output(ctx, both), ggml_gdn_tree_delta(ctx, both) };
+        tree               = { ggml_gdn_tree_output(ctx, both), ggml_gdn_tree_delta(ctx, both) };
     }
 
     const auto keep = [&](int64_t at, ggml_tensor * t, int64_t width) {
-        ggml_build_forward_expand(gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], at, width), ggml_reshape_2d(ctx, t, width, rows), inp->tape->new_rows));
+        ggml_build_forward_expand(gf, ggml_set_rows(ctx, part(ctx, tapes.layers[il], at, width),
+                                          ggml_reshape_2d(ctx, t, width, rows), inp->tape->new_rows));
     };
     keep(0, k, tapes.n_k());
     keep(tapes.n_k(), tree.delta, tapes.n_delta());
@@ -201,4 +216,4 @@ ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_gra
     return tree.output;
 }
 
-}  // namespace dflash
+}   // namespace dflash

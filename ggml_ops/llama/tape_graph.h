@@ -1,5 +1,6 @@
-// Graphs of delta-net layers over a memory with tapes (state_tape.h): a pass first takes the pending path into the state, then runs a
-// tree, or a chunk with llama.cpp's own kernels. Part of libllama: patches/0007 calls it from llm_build_delta_net_base.
+// Graphs of delta-net layers over a memory with tapes (state_tape.h): a pass first takes the pending path into the
+// state, then runs a tree, or a chunk with llama.cpp's own kernels. Part of libllama: patches/0007 calls it from
+// llm_build_delta_net_base.
 
 #pragma once
 
@@ -14,17 +15,18 @@ class llm_graph_input_tape : public llm_graph_input_i {
     bool can_reuse(const llm_graph_params & params) override;
 
     const bool    is_tree;
-    const int32_t n_path;                  // rows reserved for each pending path, 0: none is pending
+    const int32_t n_path;   // rows reserved for each pending path, 0: none is pending
 
-    ggml_tensor * path_rows = nullptr;     // I32 [n_path * n] rows of the tapes: the pending paths
-    ggml_tensor * path      = nullptr;     // I32 [n_path, n] 0, 1, .. as long as the path, then -1
-    ggml_tensor * tail_rows = nullptr;     // I32 [d * n] rows of the tapes: the last d rows of each path
-    ggml_tensor * tail_pick = nullptr;     // I32 [d, n] rows of [convolution state | tail]: the state after the path
-    ggml_tensor * parent    = nullptr;     // I32 [T, n] as ggml_gdn_tree() takes it
-    ggml_tensor * path_mask = nullptr;     // F32, for layers that ggml_gdn_commit_composed() serves
-    ggml_tensor * tree_mask = nullptr;     // F32, for layers that ggml_gdn_tree_composed() serves
-    ggml_tensor * window    = nullptr;     // I32 [(d + 1) * T, n] rows of [convolution state | rows of the tree]: each row's last inputs
-    ggml_tensor * new_rows  = nullptr;     // I32 [T * n] rows of the tapes to write
+    ggml_tensor * path_rows = nullptr;   // I32 [n_path * n] rows of the tapes: the pending paths
+    ggml_tensor * path      = nullptr;   // I32 [n_path, n] 0, 1, .. as long as the path, then -1
+    ggml_tensor * tail_rows = nullptr;   // I32 [d * n] rows of the tapes: the last d rows of each path
+    ggml_tensor * tail_pick = nullptr;   // I32 [d, n] rows of [convolution state | tail]: the state after the path
+    ggml_tensor * parent    = nullptr;   // I32 [T, n] as ggml_gdn_tree() takes it
+    ggml_tensor * path_mask = nullptr;   // F32, for layers that ggml_gdn_commit_composed() serves
+    ggml_tensor * tree_mask = nullptr;   // F32, for layers that ggml_gdn_tree_composed() serves
+    ggml_tensor * window =
+        nullptr;   // I32 [(d + 1) * T, n] rows of [convolution state | rows of the tree]: each row's last inputs
+    ggml_tensor * new_rows = nullptr;   // I32 [T * n] rows of the tapes to write
 
   private:
     const llama_memory_recurrent_context * mctx;
@@ -33,16 +35,20 @@ class llm_graph_input_tape : public llm_graph_input_i {
 namespace dflash {
 
 // Convolution states [d, channels, n] with the pending paths taken in.
-ggml_tensor * tape_conv_state(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il);
+ggml_tensor * tape_conv_state(
+    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il);
 
-// Stores the convolution states and returns the input of ggml_ssm_conv() that gives every row of the trees: [d + 1, channels, T * n].
-ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, ggml_tensor * qkv, int il);
+// Stores the convolution states and returns the input of ggml_ssm_conv() that gives every row of the trees: [d + 1,
+// channels, T * n].
+ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp,
+    ggml_tensor * conv_states, ggml_tensor * qkv, int il);
 
 // States [S, S, H, n] with the pending paths taken in.
-ggml_tensor * tape_state(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il);
+ggml_tensor * tape_state(
+    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il);
 
 // Stores the states and gives every row of the trees: [S, H, T, n].
-ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q, ggml_tensor * k, ggml_tensor * v, ggml_tensor * g,
-    ggml_tensor * b, ggml_tensor * state, int il);
+ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q,
+    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor * state, int il);
 
-}  // namespace dflash
+}   // namespace dflash

@@ -10,4 +10,8 @@ using context = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
 using buffer  = std::unique_ptr<ggml_backend_buffer, decltype(&ggml_backend_buffer_free)>;
 
 // A context for a graph of so many tensors, whose data lies in buffers of a backend.
-inline context metadata(size_t tensors) { return context(ggml_init({ ggml_tensor_overhead() * tensors + ggml_graph_overhead_custom(tensors, false), nullptr, true }), ggml_free); }
+inline context metadata(size_t tensors) {
+    return context(
+        ggml_init({ ggml_tensor_overhead() * tensors + ggml_graph_overhead_custom(tensors, false), nullptr, true }),
+        ggml_free);
+}

@@ -20,19 +20,21 @@ static float gauss() { return std::normal_distribution<float>()(rng); }
 static int   pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(rng); }
 
 struct problem {
-    ggml_type type;
-    int64_t   dk, dv, cells, rows, heads, group;
-    float     scale, softcap, bias;
-    bool      has_sinks;
-    std::vector<float>       q, k, v, sinks;   // q [rows][heads][dk], k [cells][kv heads][dk]; k and v as the type holds them
-    std::vector<char>        k_bytes, v_bytes;
-    std::vector<ggml_fp16_t> mask;             // [rows][cells]
+    ggml_type          type;
+    int64_t            dk, dv, cells, rows, heads, group;
+    float              scale, softcap, bias;
+    bool               has_sinks;
+    std::vector<float> q, k, v, sinks;   // q [rows][heads][dk], k [cells][kv heads][dk]; k and v as the type holds them
+    std::vector<char>  k_bytes, v_bytes;
+    std::vector<ggml_fp16_t> mask;   // [rows][cells]
 
     int64_t kv_heads() const { return heads / group; }
 };
 
-static problem make(ggml_type type, int64_t dk, int64_t dv, int64_t cells, int64_t rows, int64_t kv_heads, int64_t group) {
-    problem p = { type, dk, dv, cells, rows, kv_heads * group, group, 1.0f / std::sqrt((float) dk), pick(0, 3) == 0 ? 30.0f : 0.0f, pick(0, 3) == 0 ? 8.0f : 0.0f, pick(0, 1) == 0, {}, {}, {}, {}, {}, {}, {} };
+static problem make(
+    ggml_type type, int64_t dk, int64_t dv, int64_t cells, int64_t rows, int64_t kv_heads, int64_t group) {
+    problem p = { type, dk, dv, cells, rows, kv_heads * group, group, 1.0f / std::sqrt((float) dk),
+        pick(0, 3) == 0 ? 30.0f : 0.0f, pick(0, 3) == 0 ? 8.0f : 0.0f, pick(0, 1) == 0, {}, {}, {}, {}, {}, {}, {} };
     p.q.resize(rows * p.heads * dk);
     p.k.resize(cells * kv_heads * dk);
     p.v.resize(cells * kv_heads * dv);
@@ -42,8 +44,8 @@ static problem make(ggml_type type, int64_t dk, int64_t dv, int64_t cells, int64
             y = 2 * gauss();
         }
     }
-    p.k_bytes = pack(type, p.k, dk);
-    p.v_bytes = pack(type, p.v, dv);
+    p.k_bytes          = pack(type, p.k, dk);
+    p.v_bytes          = pack(type, p.v, dv);
     const int64_t past = cells / 2;
     for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < cells; ++c) {   // a past with a window, a tree behind it, or everything
@@ -56,24 +58,41 @@ static problem make(ggml_type type, int64_t dk, int64_t dv, int64_t cells, int64
 
 static attention_job job_of(const problem & p, float * out) {
     attention_job j = {};
-    j.q = (const char *) p.q.data(); j.k = p.k_bytes.data(); j.v = p.v_bytes.data(); j.mask = (const char *) p.mask.data(); j.sinks = p.has_sinks ? p.sinks.data() : nullptr; j.out = out;
-    j.q_head = p.dk * 4; j.q_row = p.heads * j.q_head;
-    j.k_head = ggml_row_size(p.type, p.dk); j.k_cell = p.kv_heads() * j.k_head;
-    j.v_head = ggml_row_size(p.type, p.dv); j.v_cell = p.kv_heads() * j.v_head;
-    j.mask_row = p.cells * 2; j.mask_heads = j.mask_streams = j.k_streams = j.streams = 1;
-    j.dk = p.dk; j.dv = p.dv; j.cells = p.cells; j.rows = p.rows; j.heads = p.heads; j.group = p.group; j.k_type = j.v_type = p.type;
-    j.scale = p.softcap != 0 ? p.scale / p.softcap : p.scale; j.softcap = p.softcap; j.bias = p.bias;
-    j.bias_heads = 1 << (int) std::log2(p.heads);
-    j.bias_low = std::pow(2.0f, -p.bias / j.bias_heads);
-    j.bias_high = std::pow(2.0f, -p.bias / 2 / j.bias_heads);
+    j.q             = (const char *) p.q.data();
+    j.k             = p.k_bytes.data();
+    j.v             = p.v_bytes.data();
+    j.mask          = (const char *) p.mask.data();
+    j.sinks         = p.has_sinks ? p.sinks.data() : nullptr;
+    j.out           = out;
+    j.q_head        = p.dk * 4;
+    j.q_row         = p.heads * j.q_head;
+    j.k_head        = ggml_row_size(p.type, p.dk);
+    j.k_cell        = p.kv_heads() * j.k_head;
+    j.v_head        = ggml_row_size(p.type, p.dv);
+    j.v_cell        = p.kv_heads() * j.v_head;
+    j.mask_row      = p.cells * 2;
+    j.mask_heads = j.mask_streams = j.k_streams = j.streams = 1;
+    j.dk                                                    = p.dk;
+    j.dv                                                    = p.dv;
+    j.cells                                                 = p.cells;
+    j.rows                                                  = p.rows;
+    j.heads                                                 = p.heads;
+    j.group                                                 = p.group;
+    j.k_type = j.v_type = p.type;
+    j.scale             = p.softcap != 0 ? p.scale / p.softcap : p.scale;
+    j.softcap           = p.softcap;
+    j.bias              = p.bias;
+    j.bias_heads        = 1 << (int) std::log2(p.heads);
+    j.bias_low          = std::pow(2.0f, -p.bias / j.bias_heads);
+    j.bias_high         = std::pow(2.0f, -p.bias / 2 / j.bias_heads);
     return j;
 }
 
 // [rows][heads][dv], tiles of `wide` lanes
 static std::vector<float> tiles(const problem & p, const attention_tile & tile, int64_t wide) {
-    std::vector<float> out(p.rows * p.heads * p.dv), scratch(attention_scratch(tile, wide, p.cells, p.dk, p.dv) + 2);
-    float * const aligned = scratch.data() + ((uintptr_t) scratch.data() % 8 ? 1 : 0);
-    const attention_job j = job_of(p, out.data());
+    std::vector<float>  out(p.rows * p.heads * p.dv), scratch(attention_scratch(tile, wide, p.cells, p.dk, p.dv) + 2);
+    float * const       aligned = scratch.data() + ((uintptr_t) scratch.data() % 8 ? 1 : 0);
+    const attention_job j       = job_of(p, out.data());
     for (int64_t h = 0; h < p.kv_heads(); ++h) {
         for (int64_t l = 0; l < p.rows * p.group; l += wide) {
             tile.run(j, 0, h, l, std::min(wide, p.rows * p.group - l), aligned);
@@ -87,15 +106,19 @@ static std::vector<double> exact(const problem & p) {
     std::vector<double> out;
     for (int64_t r = 0; r < p.rows; ++r) {
         for (int64_t h = 0; h < p.heads; ++h) {
-            const double slope = p.bias <= 0 ? 1 : h < j.bias_heads ? std::pow(j.bias_low, h + 1) : std::pow(j.bias_high, 2 * (h - j.bias_heads) + 1);
+            const double        slope = p.bias <= 0        ? 1
+                                        : h < j.bias_heads ? std::pow(j.bias_low, h + 1)
+                                                           : std::pow(j.bias_high, 2 * (h - j.bias_heads) + 1);
             std::vector<double> s(p.cells), sum(p.dv);
-            double top = p.has_sinks ? p.sinks[h] : -INFINITY, total = 0;
+            double              top = p.has_sinks ? p.sinks[h] : -INFINITY, total = 0;
             for (int64_t c = 0; c < p.cells; ++c) {
                 for (int64_t d = 0; d < p.dk; ++d) {
-                    s[c] += (double) p.q[(r * p.heads + h) * p.dk + d] * p.k[(c * p.kv_heads() + h / p.group) * p.dk + d];
+                    s[c] +=
+                        (double) p.q[(r * p.heads + h) * p.dk + d] * p.k[(c * p.kv_heads() + h / p.group) * p.dk + d];
                 }
                 s[c] *= p.scale;
-                s[c] = (p.softcap != 0 ? p.softcap * std::tanh(s[c] / p.softcap) : s[c]) + slope * ggml_fp16_to_fp32(p.mask[r * p.cells + c]);
+                s[c] = (p.softcap != 0 ? p.softcap * std::tanh(s[c] / p.softcap) : s[c]) +
+                       slope * ggml_fp16_to_fp32(p.mask[r * p.cells + c]);
                 top = std::max(top, s[c]);
             }
             total = p.has_sinks ? std::exp(p.sinks[h] - top) : 0;
@@ -122,7 +145,9 @@ static double worst(const std::vector<float> & a, const std::vector<double> & b)
     return most;
 }
 
-static bool same(const std::vector<float> & a, const std::vector<float> & b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+static bool same(const std::vector<float> & a, const std::vector<float> & b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 // The same problem with hidden cells of rubbish between the others.
 static problem with_gaps(const problem & p) {
@@ -136,7 +161,7 @@ static problem with_gaps(const problem & p) {
         }
         from.push_back(c);
     }
-    g.cells = (int64_t) from.size();
+    g.cells         = (int64_t) from.size();
     const int64_t k = ggml_row_size(p.type, p.dk) * p.kv_heads(), v = ggml_row_size(p.type, p.dv) * p.kv_heads();
     for (const int64_t c : from) {
         const int64_t f = c < 0 ? pick(0, (int) p.cells - 1) : c;
@@ -155,9 +180,10 @@ static problem with_gaps(const problem & p) {
 static void test_tiles() {
     const ggml_type types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 };
     for (int i = 0; i < 60; ++i) {
-        const problem p = make(types[i % 5], 32 * pick(1, 5), 32 * pick(1, 5), pick(1, 150), pick(1, 20), pick(1, 2), pick(1, 3));
-        const problem g = with_gaps(p);
-        const auto want = exact(p);
+        const problem p =
+            make(types[i % 5], 32 * pick(1, 5), 32 * pick(1, 5), pick(1, 150), pick(1, 20), pick(1, 2), pick(1, 3));
+        const problem g    = with_gaps(p);
+        const auto    want = exact(p);
         for (auto tile = attention_tiles(); *tile; ++tile) {
             const auto got = tiles(p, **tile, 64);
             CHECK(worst(got, want) < 2e-5);
@@ -175,7 +201,7 @@ static void test_tiles() {
 
 // A row that sees nothing is zero; hidden cells may hold anything finite.
 static void test_blind_row() {
-    problem p = make(GGML_TYPE_F16, 64, 64, 40, 2, 1, 1);
+    problem p   = make(GGML_TYPE_F16, 64, 64, 40, 2, 1, 1);
     p.has_sinks = false;
     std::fill(p.mask.begin(), p.mask.begin() + 40, ggml_fp16_t(0xFC00));
     for (auto tile = attention_tiles(); *tile; ++tile) {
@@ -189,24 +215,28 @@ static void test_blind_row() {
 #ifndef TILES_ONLY
 // The op of ggml, through a graph: streams, strided Q, 1 to 3 threads, all rows at once or each alone.
 static void test_op() {
-    const int64_t dk = 64, heads = 4, kv_heads = 2, cells = 600, rows = 11, streams = 2;
+    const int64_t  dk = 64, heads = 4, kv_heads = 2, cells = 600, rows = 11, streams = 2;
     ggml_backend_t backend = ggml_backend_cpu_init();
-    ggml_context * ctx = ggml_init({ 1 << 20, nullptr, true });
-    ggml_tensor * q = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, dk, heads, rows, streams), * k = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, dk, kv_heads, cells, streams);
-    ggml_tensor * v = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, dk, kv_heads, cells, streams), * mask = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, cells, rows, 1, streams);
-    ggml_tensor * qp = ggml_permute(ctx, q, 0, 2, 1, 3), * kp = ggml_permute(ctx, k, 0, 2, 1, 3), * vp = ggml_permute(ctx, v, 0, 2, 1, 3);
-    ggml_tensor * all = ggml_flash_attn_ext(ctx, qp, kp, vp, mask, 0.125f, 0, 0);
-    ggml_cgraph * together = ggml_new_graph(ctx), * alone = ggml_new_graph(ctx);
+    ggml_context * ctx     = ggml_init({ 1 << 20, nullptr, true });
+    ggml_tensor *  q       = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, dk, heads, rows, streams),
+                *k         = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, dk, kv_heads, cells, streams);
+    ggml_tensor *v         = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, dk, kv_heads, cells, streams),
+                *mask      = ggml_new_tensor_4d(ctx, GGML_TYPE_F16, cells, rows, 1, streams);
+    ggml_tensor *qp = ggml_permute(ctx, q, 0, 2, 1, 3), *kp = ggml_permute(ctx, k, 0, 2, 1, 3),
+                *vp        = ggml_permute(ctx, v, 0, 2, 1, 3);
+    ggml_tensor * all      = ggml_flash_attn_ext(ctx, qp, kp, vp, mask, 0.125f, 0, 0);
+    ggml_cgraph * together = ggml_new_graph(ctx), *alone = ggml_new_graph(ctx);
     ggml_build_forward_expand(together, all);
     std::vector<ggml_tensor *> one;
     for (int64_t r = 0; r < rows; ++r) {
         ggml_tensor * qr = ggml_view_4d(ctx, qp, dk, 1, heads, streams, qp->nb[1], qp->nb[2], qp->nb[3], r * qp->nb[1]);
-        ggml_tensor * mr = ggml_view_4d(ctx, mask, cells, 1, 1, streams, mask->nb[1], mask->nb[2], mask->nb[3], r * mask->nb[1]);
+        ggml_tensor * mr =
+            ggml_view_4d(ctx, mask, cells, 1, 1, streams, mask->nb[1], mask->nb[2], mask->nb[3], r * mask->nb[1]);
         one.push_back(ggml_flash_attn_ext(ctx, qr, kp, vp, ggml_cont(ctx, mr), 0.125f, 0, 0));
         ggml_build_forward_expand(alone, one.back());
     }
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
-    const auto fill = [](ggml_tensor * t) {
+    const auto            fill   = [](ggml_tensor * t) {
         std::vector<float> x(ggml_nelements(t));
         for (float & y : x) {
             y = 2 * gauss();
@@ -234,12 +264,13 @@ static void test_op() {
         CHECK(ggml_backend_graph_compute(backend, together) == GGML_STATUS_SUCCESS);
         CHECK(ggml_backend_graph_compute(backend, alone) == GGML_STATUS_SUCCESS);
         const auto got = read(all);
-        first = threads == 1 ? got : first;
+        first          = threads == 1 ? got : first;
         CHECK(same(got, first));
         for (int64_t s = 0; s < streams; ++s) {
             for (int64_t r = 0; r < rows; ++r) {
                 const auto row = read(one[r]);
-                CHECK(std::memcmp(row.data() + s * heads * dk, got.data() + (s * rows + r) * heads * dk, heads * dk * sizeof(float)) == 0);
+                CHECK(std::memcmp(row.data() + s * heads * dk, got.data() + (s * rows + r) * heads * dk,
+                          heads * dk * sizeof(float)) == 0);
             }
         }
     }

@@ -12,7 +12,8 @@ using namespace dflash;
 
 static cost_curve stepped() {   // a measured 2-core curve: not convex
     cost_curve c;
-    for (const auto & [n, ms] : std::map<int32_t, double>{ { 1, 9.4 }, { 2, 14.1 }, { 3, 18.7 }, { 4, 14.0 }, { 8, 23.6 }, { 16, 34.9 } }) {
+    for (const auto & [n, ms] :
+        std::map<int32_t, double>{ { 1, 9.4 }, { 2, 14.1 }, { 3, 18.7 }, { 4, 14.0 }, { 8, 23.6 }, { 16, 34.9 } }) {
         c.set(n, ms);
     }
     return c;
@@ -24,10 +25,12 @@ static void curves() {
     CHECK(c.at(1) == 9.4 && c.at(16) == 34.9 && c.at(0) == 9.4);
     CHECK(std::fabs(c.at(6) - 18.8) < 1e-9);
     CHECK(c.at(32) > c.at(16));
-    for (int i = 0; i < 400; ++i) { c.observe(8, 0, 30.0); }
+    for (int i = 0; i < 400; ++i) {
+        c.observe(8, 0, 30.0);
+    }
     CHECK(std::fabs(c.at(8) - 30.0) < 0.1);
     const double before = c.at(16);
-    c.observe(16, 0, 1e6);                     // one stalled pass
+    c.observe(16, 0, 1e6);   // one stalled pass
     CHECK(c.at(16) < 1.2 * before);
     c.observe(16, 0, -1);
     c.observe(16, 0, NAN);
@@ -39,58 +42,71 @@ static void cells() {
     cost_curve c = stepped();
     CHECK(c.at(16, 1e5) == c.at(16));
     for (int i = 0; i < 120; ++i) {
-        const double past = 100 + i;
+        const double  past = 100 + i;
         const int32_t rows = i % 3 == 0 ? 8 : 16;
         c.observe(rows, rows * past, (rows == 8 ? 23.6 : 34.9) + 0.005 * rows * past);
     }
     CHECK(std::fabs(c.per_cell() - 0.005) < 0.0005);
     CHECK(std::fabs(c.at(16) - 34.9) < 1.5 && std::fabs(c.at(8) - 23.6) < 1.0);
-    CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);          // a width that never ran
+    CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);   // a width that never ran
     // a long context makes wide passes dear
     const std::vector<float> values(15, 0.8f);
     CHECK(choose_nodes({ values }, c, 100, 5, 16).n_nodes >= choose_nodes({ values }, c, 3000, 5, 16).n_nodes);
-    for (int i = 0; i < 300; ++i) { c.observe(16, 16 * 200.0, 34.9); }   // another device, another price
+    for (int i = 0; i < 300; ++i) {
+        c.observe(16, 16 * 200.0, 34.9);
+    }   // another device, another price
     CHECK(c.per_cell() < 0.001 || c.at(16) < 34.9);
     CHECK(std::fabs(c.at(16, 16 * 200.0) - 34.9) < 1);
 }
 
 // The best count by trying all of them.
 static void nodes_against_brute_force() {
-    std::mt19937 rng(3);
+    std::mt19937                          rng(3);
     std::uniform_real_distribution<float> u(0.2f, 1.0f);
-    const cost_curve curve = stepped();
+    const cost_curve                      curve = stepped();
     for (int round = 0; round < 200; ++round) {
         std::vector<std::vector<float>> values(1 + round % 3);
         for (auto & v : values) {
             float x = 1;
-            for (int i = 0; i < 1 + (int) (rng() % 15); ++i) { v.push_back(x *= u(rng)); }
+            for (int i = 0; i < 1 + (int) (rng() % 15); ++i) {
+                v.push_back(x *= u(rng));
+            }
         }
-        const int32_t S = (int32_t) values.size();
-        const double fixed = 1.0 + round % 7;
-        const node_choice got = choose_nodes(values, curve, 0, fixed, 1000);
-        int32_t used = 0;
-        double gain = S;
+        const int32_t     S     = (int32_t) values.size();
+        const double      fixed = 1.0 + round % 7;
+        const node_choice got   = choose_nodes(values, curve, 0, fixed, 1000);
+        int32_t           used  = 0;
+        double            gain  = S;
         for (int32_t s = 0; s < S; ++s) {
             CHECK(got.per_slot[s] >= 1 && got.per_slot[s] <= 1 + (int32_t) values[s].size());
             used += got.per_slot[s];
-            for (int32_t i = 0; i + 1 < got.per_slot[s]; ++i) { gain += values[s][i]; }
+            for (int32_t i = 0; i + 1 < got.per_slot[s]; ++i) {
+                gain += values[s][i];
+            }
         }
         CHECK(used == got.n_nodes);
         CHECK(std::fabs(gain - got.gain) < 1e-4);
         std::vector<float> all;
-        for (auto & v : values) { all.insert(all.end(), v.begin(), v.end()); }
+        for (auto & v : values) {
+            all.insert(all.end(), v.begin(), v.end());
+        }
         std::sort(all.rbegin(), all.rend());
         double best = 0, sum = S;
         for (size_t k = 0; k <= all.size(); ++k) {
-            if (k) { sum += all[k - 1]; }
+            if (k) {
+                sum += all[k - 1];
+            }
             const int32_t rows = S + (int32_t) k;
-            if (k > 0 && k < all.size() && rows % 4 != 0 && !curve.points().count(rows)) { continue; }
+            if (k > 0 && k < all.size() && rows % 4 != 0 && !curve.points().count(rows)) {
+                continue;
+            }
             best = std::max(best, sum / (fixed + curve.at(S + (int32_t) k)));
         }
         CHECK(std::fabs(best - got.rate) < 1e-6);
     }
     CHECK(choose_nodes({ { 1, 1, 1, 1 } }, curve, 0, 0, 3).n_nodes <= 3);
-    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes == 4);   // nothing measured: take what is likely
+    CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes ==
+          4);   // nothing measured: take what is likely
     // a count that the last pass had needs no new graph
     CHECK(choose_nodes({ std::vector<float>(15, 0.6f) }, curve, 0, 5, 16, { 13, 100.0 }).n_nodes == 13);
     // 3 rows cost more than 4: the scan must look past the bump
@@ -99,10 +115,10 @@ static void nodes_against_brute_force() {
 
 // A drafter whose every block is worth `values`, one node per depth.
 static value_profile profile(const std::vector<int32_t> & lengths, int32_t length, float chance, int times = 10) {
-    value_profile p;
+    value_profile        p;
     std::vector<int32_t> depths;
     std::vector<float>   values;
-    float value = 1;
+    float                value = 1;
     for (int32_t d = 1; d < length; ++d) {
         depths.push_back(d);
         values.push_back(value *= chance);
@@ -118,31 +134,33 @@ static void lengths() {
     draft.set(4, 3);
     draft.set(16, 9);
     const std::vector<int32_t> all = { 4, 8, 16 };
-    value_profile fresh;
+    value_profile              fresh;
     CHECK(choose_length({}, all, verify, 0, draft, 0, 64).length == 1);
-    CHECK(choose_length({ &fresh }, all, verify, 0, draft, 0, 64).length == 16);      // a new slot takes the whole block
+    CHECK(choose_length({ &fresh }, all, verify, 0, draft, 0, 64).length == 16);   // a new slot takes the whole block
     const value_profile good = profile(all, 16, 0.97f), bad = profile(all, 16, 0.2f);
-    CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);                    // shorter blocks are known from longer ones
+    CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);   // shorter blocks are known from longer ones
     CHECK(choose_length({ &good }, all, verify, 0, draft, 0, 64).length == 16);
-    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);         // the cheapest, if at all
+    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);   // the cheapest, if at all
     CHECK(choose_length({ &good, &bad }, all, verify, 0, draft, 0, 64).length >= 4);
     CHECK(choose_length({ &good, &fresh }, all, verify, 0, draft, 0, 64).length == 16);
     const length_choice c = choose_length({ &good }, all, verify, 0, draft, 1, 64);
     CHECK(std::fabs(c.rate - c.gain / (draft.at(16) + verify.at(c.nodes) + 1)) < 1e-9);
     // the expected yield of what it chooses is that of the values it was told
     double gain = 1, value = 1;
-    for (int32_t i = 1; i < c.nodes; ++i) { gain += value *= 0.97; }
+    for (int32_t i = 1; i < c.nodes; ++i) {
+        gain += value *= 0.97;
+    }
     CHECK(std::fabs(gain - c.gain) < 1e-3);
-    value_profile p = bad;                                                          // after many short blocks the long one is tried again
-    int until_long = 0;
+    value_profile p          = bad;   // after many short blocks the long one is tried again
+    int           until_long = 0;
     for (; until_long < 100 && choose_length({ &p }, all, verify, 0, draft, 0, 64).length == 4; ++until_long) {
         p.observe(4, all, { 1, 2, 3 }, { 0.2f, 0.04f, 0.008f });
     }
     CHECK(until_long > 20 && until_long < 60);
-    value_profile stuck = bad;                                                      // a short block that is good to its end asks for a longer one
+    value_profile stuck = bad;   // a short block that is good to its end asks for a longer one
     stuck.observe(4, all, { 1, 2, 3 }, { 0.95f, 0.9f, 0.85f });
     CHECK(choose_length({ &stuck }, all, verify, 0, draft, 0, 64).length == 16);
-    for (int i = 0; i < 30; ++i) {                                                  // another text is soon believed
+    for (int i = 0; i < 30; ++i) {   // another text is soon believed
         p.observe(16, all, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, std::vector<float>(10, 0.95f));
     }
     CHECK((*p.at(16))[5] > 0.9f && (*p.at(4)).size() == 3);
@@ -150,8 +168,8 @@ static void lengths() {
 
 static void switches() {
     draft_switch s;
-    int drafted = 0;
-    for (int i = 0; i < 4000; ++i) {           // drafts that promise a lot and keep nothing
+    int          drafted = 0;
+    for (int i = 0; i < 4000; ++i) {   // drafts that promise a lot and keep nothing
         if (s.draft_now()) {
             ++drafted;
             s.drafted(1, 0.0, 4.0, 20.0, 0.1);
@@ -159,8 +177,8 @@ static void switches() {
     }
     CHECK(drafted < 40 && s.resting());
     draft_switch honest;
-    int tried = 0, late = 0;
-    for (int i = 0; i < 4000; ++i) {           // drafts that promise nothing: next to no trials, and ever fewer
+    int          tried = 0, late = 0;
+    for (int i = 0; i < 4000; ++i) {   // drafts that promise nothing: next to no trials, and ever fewer
         if (honest.draft_now()) {
             ++tried;
             late += i > 100;
@@ -168,14 +186,14 @@ static void switches() {
         }
     }
     CHECK(tried < 16 && late < 12);
-    honest.new_text();                          // a new answer is tried at once
+    honest.new_text();   // a new answer is tried at once
     CHECK(honest.draft_now());
-    for (int i = 0; i < 50; ++i) {              // and kept while it pays
+    for (int i = 0; i < 50; ++i) {   // and kept while it pays
         honest.drafted(1, 7.0, 7.0, 40.0, 0.1);
         CHECK(honest.draft_now());
     }
     CHECK(!honest.resting() && honest.rate() > 0.18);
-    for (int i = 0; i < 60; ++i) {              // uneven yields of a drafter that is right on average do not stop it
+    for (int i = 0; i < 60; ++i) {   // uneven yields of a drafter that is right on average do not stop it
         honest.drafted(1, i % 3 == 0 ? 9.0 : 0.0, 3.0, 30.0, 0.1);
         CHECK(honest.draft_now());
     }

@@ -1,4 +1,5 @@
-// check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never end.
+// check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never
+// end.
 
 #include "files/gbnf.h"
 

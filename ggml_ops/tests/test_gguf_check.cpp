@@ -1,4 +1,5 @@
-// gguf_check(): sound files pass, each way to be bad is refused with a sentence that names the culprit, and no bytes crash it.
+// gguf_check(): sound files pass, each way to be bad is refused with a sentence that names the culprit, and no bytes
+// crash it.
 //
 // Every case below was, or would be, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
 
@@ -43,60 +44,76 @@ struct tensor {
     std::string           name;
     std::vector<uint64_t> dims;
     uint32_t              type = F16;
-    std::string           data = "";            // "": zeros of the right size
-    uint64_t              skew = 0;             // added to the offset
+    std::string           data = "";   // "": zeros of the right size
+    uint64_t              skew = 0;    // added to the offset
 };
 
 // A GGUF file under construction.
 struct image {
     std::vector<pair>   pairs;
     std::vector<tensor> tensors;
-    std::string magic     = "GGUF";
-    uint32_t    version   = 3;
-    uint64_t    more_keys = 0;                  // claimed beyond those there are
-    uint64_t    more_tensors = 0;
+    std::string         magic        = "GGUF";
+    uint32_t            version      = 3;
+    uint64_t            more_keys    = 0;   // claimed beyond those there are
+    uint64_t            more_tensors = 0;
 
     void put(const std::string & key, uint32_t type, const std::string & body) {
         drop(key);
         pairs.push_back({ key, type, body });
     }
-    void u32(const std::string & key, uint32_t v)  { put(key, 4, raw(v)); }
-    void f32(const std::string & key, float v)     { put(key, 6, raw(v)); }
-    void flag(const std::string & key, bool v)     { put(key, 7, raw(v)); }
+    void u32(const std::string & key, uint32_t v) { put(key, 4, raw(v)); }
+    void f32(const std::string & key, float v) { put(key, 6, raw(v)); }
+    void flag(const std::string & key, bool v) { put(key, 7, raw(v)); }
     void str(const std::string & key, const std::string & v) { put(key, 8, text(v)); }
     void i32s(const std::string & key, const std::vector<int32_t> & v) {
         std::string body = raw<uint32_t>(5) + raw<uint64_t>(v.size());
-        for (const int32_t x : v) { body += raw(x); }
+        for (const int32_t x : v) {
+            body += raw(x);
+        }
         put(key, 9, body);
     }
     void strs(const std::string & key, const std::vector<std::string> & v) {
         std::string body = raw<uint32_t>(8) + raw<uint64_t>(v.size());
-        for (const std::string & x : v) { body += text(x); }
+        for (const std::string & x : v) {
+            body += text(x);
+        }
         put(key, 9, body);
     }
     void drop(const std::string & key) {
         for (size_t i = 0; i < pairs.size(); ++i) {
-            if (pairs[i].key == key) { pairs.erase(pairs.begin() + i--); }
+            if (pairs[i].key == key) {
+                pairs.erase(pairs.begin() + i--);
+            }
         }
     }
     tensor & at(const std::string & name) {
         for (tensor & t : tensors) {
-            if (t.name == name) { return t; }
+            if (t.name == name) {
+                return t;
+            }
         }
         throw std::runtime_error("no tensor " + name);
     }
 
     std::string encode() const {
-        std::string out = magic + raw(version) + raw<uint64_t>(tensors.size() + more_tensors) + raw<uint64_t>(pairs.size() + more_keys);
-        for (const pair & p : pairs) { out += text(p.key) + raw(p.type) + p.body; }
+        std::string out = magic + raw(version) + raw<uint64_t>(tensors.size() + more_tensors) +
+                          raw<uint64_t>(pairs.size() + more_keys);
+        for (const pair & p : pairs) {
+            out += text(p.key) + raw(p.type) + p.body;
+        }
         std::string data;
         for (const tensor & t : tensors) {
             out += text(t.name) + raw<uint32_t>(t.dims.size());
             uint64_t n = 1;
-            for (const uint64_t d : t.dims) { out += raw(d); n *= d; }
+            for (const uint64_t d : t.dims) {
+                out += raw(d);
+                n *= d;
+            }
             out += raw(t.type) + raw<uint64_t>(data.size() + t.skew);
             const ggml_type_info * type = ggml_type_find(t.type);
-            data += !t.data.empty() ? t.data : std::string(type != nullptr && n < (1 << 20) ? n / type->block * type->bytes : 0, '\0');
+            data += !t.data.empty()
+                        ? t.data
+                        : std::string(type != nullptr && n < (1 << 20) ? n / type->block * type->bytes : 0, '\0');
             data.resize((data.size() + 31) / 32 * 32);
         }
         out.resize((out.size() + 31) / 32 * 32);
@@ -121,21 +138,24 @@ image target() {
     m.strs("tokenizer.ggml.tokens", { "a", "b", "c", "d" });
     m.i32s("tokenizer.ggml.token_type", { 1, 1, 1, 1 });
     m.strs("tokenizer.ggml.merges", { "a b" });
-    m.tensors = { { "token_embd.weight", { 64, 4 } }, { "output_norm.weight", { 64 }, F32 }, { "blk.0.attn_norm.weight", { 64 }, F32 },
-                  { "blk.0.attn_q.weight", { 64, 64 }, Q8_0 } };
+    m.tensors = { { "token_embd.weight", { 64, 4 } }, { "output_norm.weight", { 64 }, F32 },
+        { "blk.0.attn_norm.weight", { 64 }, F32 }, { "blk.0.attn_q.weight", { 64, 64 }, Q8_0 } };
     return m;
 }
 
 image drafter(bool second) {
     image m = target();
     for (pair & p : m.pairs) {
-        if (p.key.rfind("qwen3.", 0) == 0) { p.key = "dflash." + p.key.substr(6); }
+        if (p.key.rfind("qwen3.", 0) == 0) {
+            p.key = "dflash." + p.key.substr(6);
+        }
     }
     m.str("general.architecture", "dflash");
     m.u32("tokenizer.ggml.mask_token_id", 3);
     m.u32("dflash.block_size", 8);
     m.i32s("dflash.target_layers", { 0, 1 });
-    m.tensors = { { "fc.weight", { 128, 64 } }, { "enc.output_norm.weight", { 64 }, F32 }, { "blk.0.attn_q.weight", { 64, 64 } } };
+    m.tensors = { { "fc.weight", { 128, 64 } }, { "enc.output_norm.weight", { 64 }, F32 },
+        { "blk.0.attn_q.weight", { 64, 64 } } };
     if (second) {
         m.u32("dflash.conv_kernel_size", 2);
         m.u32("dflash.conv_group_size", 16);
@@ -161,21 +181,19 @@ struct scratch {
 
 gguf_report check(const scratch & files, const std::string & bytes) {
     gguf_report report;
-    const bool ok = gguf_check(files.write(bytes).c_str(), report);
+    const bool  ok = gguf_check(files.write(bytes).c_str(), report);
     CHECK(ok == report.error.empty());
     return report;
 }
 
 struct bad_case {
-    const char * name;
-    const char * base;                          // "target", "dflash" or "dflash2"
+    const char *                 name;
+    const char *                 base;   // "target", "dflash" or "dflash2"
     std::function<void(image &)> edit;
-    const char * field;                         // the key or tensor that must be named
+    const char *                 field;   // the key or tensor that must be named
 };
 
-image base(const std::string & name) {
-    return name == "target" ? target() : drafter(name == "dflash2");
-}
+image base(const std::string & name) { return name == "target" ? target() : drafter(name == "dflash2"); }
 
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
 
@@ -324,7 +342,7 @@ void test_sound(const scratch & files) {
     CHECK(d2.selector_top_k == 4 && d2.has_embeddings && d2.has_output);
 
     // unusual, and fine: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
-    m = target();
+    m         = target();
     m.version = 2;
     m.u32("general.alignment", 32);
     m.i32s("qwen3.attention.head_count", { 4 });
@@ -339,9 +357,10 @@ void test_bad(const scratch & files) {
         image m = base(c.base);
         c.edit(m);
         const gguf_report report = check(files, m.encode());
-        const bool named = std::strcmp(c.field, "*") == 0 || report.field == c.field;
+        const bool        named  = std::strcmp(c.field, "*") == 0 || report.field == c.field;
         if (report.error.empty() || !named || report.error.find("model.gguf: ") == std::string::npos) {
-            std::printf("%s: error '%s', field '%s', expected '%s'\n", c.name, report.error.c_str(), report.field.c_str(), c.field);
+            std::printf("%s: error '%s', field '%s', expected '%s'\n", c.name, report.error.c_str(),
+                report.field.c_str(), c.field);
         }
         CHECK(!report.error.empty());
         CHECK(named);
@@ -353,11 +372,17 @@ void test_bad(const scratch & files) {
 
 void test_paths(const scratch & files) {
     std::string error;
-    CHECK(!gguf_check((files.dir / "none.gguf").u8string().c_str(), error) && error.find("no such file") != std::string::npos);
+    CHECK(!gguf_check((files.dir / "none.gguf").u8string().c_str(), error) &&
+          error.find("no such file") != std::string::npos);
     CHECK(!gguf_check(files.dir.u8string().c_str(), error) && !error.empty());
     CHECK(!gguf_check("", error) && !error.empty());
     CHECK(!gguf_check(files.write("").c_str(), error) && !error.empty());
-    CHECK(gguf_check(files.write(target().encode(), "m\xc3\xb6" "del.gguf").c_str(), error) && error.empty());
+    CHECK(gguf_check(files
+                         .write(target().encode(), "m\xc3\xb6"
+                                                   "del.gguf")
+                         .c_str(),
+              error) &&
+          error.empty());
 }
 
 void test_splits(const scratch & files) {
@@ -370,7 +395,7 @@ void test_splits(const scratch & files) {
     second.tensors = { { "blk.0.ffn_norm.weight", { 64 }, F32 } };
 
     const std::string path = files.write(first.encode(), "m-00001-of-00002.gguf");
-    std::string error;
+    std::string       error;
     CHECK(!gguf_check(path.c_str(), error) && error.find("00002-of-00002") != std::string::npos);
     files.write(second.encode(), "m-00002-of-00002.gguf");
     CHECK(gguf_check(path.c_str(), error));
@@ -400,7 +425,7 @@ void test_any_bytes(const scratch & files) {
     }
 }
 
-} // namespace
+}   // namespace
 
 int main() {
     const scratch files;

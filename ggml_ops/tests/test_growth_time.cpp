@@ -1,5 +1,5 @@
-// grow() must cost next to nothing beside the passes: under 50 microseconds for 64 nodes of 15 positions, the median of many
-// runs. Built without sanitizers and with optimization, as the engine is.
+// grow() must cost next to nothing beside the passes: under 50 microseconds for 64 nodes of 15 positions, the median of
+// many runs. Built without sanitizers and with optimization, as the engine is.
 
 #include "draft/tree.h"
 
@@ -24,13 +24,17 @@ static draft random_draft(std::mt19937 & rng, int32_t k, bool lattice, float sha
     }
     for (int32_t row = 0; row < d.positions() * (lattice ? k : 1); ++row) {
         std::vector<float> p;
-        float sum = 0;
+        float              sum = 0;
         for (int32_t i = 0; i < k; ++i) {
             p.push_back(std::exp(sharpness * score(rng)));
             sum += p.back();
         }
-        for (float & x : p) { x /= sum; }
-        if (!lattice) { std::sort(p.rbegin(), p.rend()); }
+        for (float & x : p) {
+            x /= sum;
+        }
+        if (!lattice) {
+            std::sort(p.rbegin(), p.rend());
+        }
         d.probs.insert(d.probs.end(), p.begin(), p.end());
     }
     return d;
@@ -39,11 +43,11 @@ static draft random_draft(std::mt19937 & rng, int32_t k, bool lattice, float sha
 static void measure(int32_t k, bool lattice, float sharpness) {
     constexpr int32_t DRAFTS = 16, RUNS = 100;
     const calibration odds;   // with its look-ups, as in the engine
-    growth how;
+    growth            how;
     how.budget = 64;
     how.width  = 64;
     how.odds   = &odds;
-    std::mt19937 rng(1);
+    std::mt19937       rng(1);
     std::vector<draft> drafts;
     for (int32_t i = 0; i < DRAFTS; ++i) {
         drafts.push_back(random_draft(rng, k, lattice, sharpness));
@@ -57,7 +61,8 @@ static void measure(int32_t k, bool lattice, float sharpness) {
     }
     std::nth_element(us.begin(), us.begin() + us.size() / 2, us.end());
     const double median = us[us.size() / 2];
-    std::printf("%5.1f us  64 nodes from a %s of 15 x %d, sharpness %g\n", median, lattice ? "lattice" : "draft", k, sharpness);
+    std::printf(
+        "%5.1f us  64 nodes from a %s of 15 x %d, sharpness %g\n", median, lattice ? "lattice" : "draft", k, sharpness);
     CHECK(median < 50);
 }
 

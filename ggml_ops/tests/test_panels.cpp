@@ -1,5 +1,6 @@
-// Panel kernels against ggml's own dot products on the same quantized rows, and the promise that a row's result is the same bits
-// whatever else is in the pass and whichever kernel computes it. Needs ggml: built by tests/engine/test_panels_native.py.
+// Panel kernels against ggml's own dot products on the same quantized rows, and the promise that a row's result is the
+// same bits whatever else is in the pass and whichever kernel computes it. Needs ggml: built by
+// tests/engine/test_panels_native.py.
 
 #include "cpu/gemm/packed_layout.h"
 
@@ -24,7 +25,7 @@ static void test_tiles_of_others() {
     theirs[16] = 32;   // tile 0: 8 rows of 32 bytes
     theirs[48] = 8;
     std::vector<char> panel(panel_block_bytes(GGML_TYPE_Q4_0)), row(row_bytes(GGML_TYPE_Q4_0, 32));
-    float out[PANEL];
+    float             out[PANEL];
     __asm__ volatile("ldtilecfg (%0)" : : "r"(theirs) : "memory");
     panel_find_amx(GGML_TYPE_Q4_0)(panel.data(), 1, 0, 1, row.data(), row.size(), 1, out, PANEL);
     __asm__ volatile("sttilecfg (%0)\n\ttilerelease" : : "r"(after) : "memory");
@@ -34,13 +35,19 @@ static void test_tiles_of_others() {
 
 // Activations are quantized as ggml does it, bit for bit: also ties, several greatest values of either sign, zeros.
 static void test_rows() {
-    constexpr int64_t k = 512;
-    std::mt19937 rng(2);
+    constexpr int64_t               k = 512;
+    std::mt19937                    rng(2);
     std::normal_distribution<float> normal;
     for (int turn = 0; turn < 200; ++turn) {
         std::vector<float> x(k);
-        for (float & v : x) { v = turn % 4 == 0 ? (float) ((int) (rng() % 255) - 127) / 2 : turn % 4 == 1 ? (rng() % 2 ? 1.0f : -1.0f) : normal(rng) * (rng() % 30 ? 1.0f : 20.0f); }
-        if (turn % 8 == 3) { std::fill(x.begin(), x.begin() + 256, 0.0f); }
+        for (float & v : x) {
+            v = turn % 4 == 0   ? (float) ((int) (rng() % 255) - 127) / 2
+                : turn % 4 == 1 ? (rng() % 2 ? 1.0f : -1.0f)
+                                : normal(rng) * (rng() % 30 ? 1.0f : 20.0f);
+        }
+        if (turn % 8 == 3) {
+            std::fill(x.begin(), x.begin() + 256, 0.0f);
+        }
         std::vector<block_q8_0> small(k / 32);
         std::vector<block_q8_K> large(k / 256);
         ggml_get_type_traits_cpu(GGML_TYPE_Q8_0)->from_float(x.data(), small.data(), k);
@@ -50,15 +57,22 @@ static void test_rows() {
         const scale_q8_0 * s = (const scale_q8_0 *) (row.data() + k);
         for (int64_t b = 0; b < k / 32; ++b) {
             int sum = 0;
-            for (int i = 0; i < 32; ++i) { sum += small[b].qs[i]; }
-            CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) && s[b].offset == row_start(GGML_TYPE_Q4_0) - 8 * sum);
+            for (int i = 0; i < 32; ++i) {
+                sum += small[b].qs[i];
+            }
+            CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) &&
+                  s[b].offset == row_start(GGML_TYPE_Q4_0) - 8 * sum);
         }
         row_quantize(GGML_TYPE_Q4_K, x.data(), row.data(), k);
         const scale_q8_K * l = (const scale_q8_K *) (row.data() + k);
         for (int64_t b = 0; b < k / 256; ++b) {
             CHECK(std::memcmp(row.data() + 256 * b, large[b].qs, 256) == 0 && l[b].d == large[b].d);
-            for (int i = 0; i < 16 && large[b].d != 0; ++i) { CHECK(l[b].sums[i] == large[b].bsums[i]); }
-            for (int i = 0; i < 8; ++i) { CHECK(l[b].pairs[i] == l[b].sums[2 * i] + l[b].sums[2 * i + 1]); }
+            for (int i = 0; i < 16 && large[b].d != 0; ++i) {
+                CHECK(l[b].sums[i] == large[b].bsums[i]);
+            }
+            for (int i = 0; i < 8; ++i) {
+                CHECK(l[b].pairs[i] == l[b].sums[2 * i] + l[b].sums[2 * i + 1]);
+            }
         }
     }
 }
@@ -67,10 +81,11 @@ int main() {
     ggml_cpu_init();
     test_rows();
     test_tiles_of_others();
-    std::mt19937 rng(1);
+    std::mt19937                    rng(1);
     std::normal_distribution<float> normal;
-    int kernels = 0;
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+    int                             kernels = 0;
+    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
+             GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
         const std::vector<panel_choice> here = panel_kernels(type);
         if (here.empty()) {
             CHECK(!panel_find_kernel(type));
@@ -78,22 +93,35 @@ int main() {
         }
         const panel_kernel kernel = here[0].kernel;
         kernels += (int) here.size();
-        struct shape { int64_t k, m; bool wild; };
-        for (auto [k, m, wild] : { shape{ 256, 16, false }, { 512, 80, false }, { 1024, 304, false }, { 2816, 48, false }, { 288, 32, false }, { 1024, 64, true } }) {
+        struct shape {
+            int64_t k, m;
+            bool    wild;
+        };
+        for (auto [k, m, wild] : { shape{ 256, 16, false }, { 512, 80, false }, { 1024, 304, false },
+                 { 2816, 48, false }, { 288, 32, false }, { 1024, 64, true } }) {
             k -= k % panel_block(type);   // 288: 9 blocks of 32
-            constexpr int n_max = 70;
-            const size_t weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
-            const int64_t blocks = k / panel_block(type);
+            constexpr int      n_max      = 70;
+            const size_t       weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
+            const int64_t      blocks = k / panel_block(type);
             std::vector<float> w(k * m), x(n_max * k);
-            for (float & v : w) { v = 0.05f * normal(rng); }
-            for (float & v : x) { v = normal(rng) * (rng() % 50 == 0 ? 20.0f : 1.0f); }   // outliers, as real activations have
-            for (int64_t i = 0; i < k; ++i) { x[3 * k + i] = 0; }                          // and a row of zeros
-            std::vector<char> quantized(weight_row * m), panels(m / PANEL * blocks * panel_block_bytes(type)), rows(n_max * row);
+            for (float & v : w) {
+                v = 0.05f * normal(rng);
+            }
+            for (float & v : x) {
+                v = normal(rng) * (rng() % 50 == 0 ? 20.0f : 1.0f);
+            }   // outliers, as real activations have
+            for (int64_t i = 0; i < k; ++i) {
+                x[3 * k + i] = 0;
+            }   // and a row of zeros
+            std::vector<char> quantized(weight_row * m), panels(m / PANEL * blocks * panel_block_bytes(type)),
+                rows(n_max * row);
             ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
             if (wild) {   // any integers that the format can hold, at the largest activations
                 const size_t block = ggml_type_size(type), d = type == GGML_TYPE_Q6_K ? block - 2 : 0;
                 for (char * b = quantized.data(); b < quantized.data() + quantized.size(); b += block) {
-                    for (size_t i = 0; i < block; ++i) { b[i] = (char) rng(); }
+                    for (size_t i = 0; i < block; ++i) {
+                        b[i] = (char) rng();
+                    }
                     const ggml_fp16_t ds[2] = { ggml_fp32_to_fp16(0.01f * normal(rng)), ggml_fp32_to_fp16(0.01f) };
                     if (type == GGML_TYPE_MXFP4) {
                         b[0] = (char) (110 + rng() % 16);
@@ -101,17 +129,21 @@ int main() {
                         std::memcpy(b + d, ds, type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K ? 4 : 2);
                     }
                 }
-                for (float & v : x) { v = v < 0 ? -1.0f : 1.0f; }
+                for (float & v : x) {
+                    v = v < 0 ? -1.0f : 1.0f;
+                }
             }
             for (int64_t p = 0; p < m / PANEL; ++p) {
-                panel_pack(type, quantized.data() + p * PANEL * weight_row, weight_row, blocks, panels.data() + p * blocks * panel_block_bytes(type));
+                panel_pack(type, quantized.data() + p * PANEL * weight_row, weight_row, blocks,
+                    panels.data() + p * blocks * panel_block_bytes(type));
             }
             const ggml_type_traits_cpu * traits = ggml_get_type_traits_cpu(type);
-            const size_t theirs = ggml_row_size(traits->vec_dot_type, k);
-            std::vector<char> activations(n_max * theirs);
+            const size_t                 theirs = ggml_row_size(traits->vec_dot_type, k);
+            std::vector<char>            activations(n_max * theirs);
             for (int r = 0; r < n_max; ++r) {
                 row_quantize(type, x.data() + r * k, rows.data() + r * row, k);
-                ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float(x.data() + r * k, activations.data() + r * theirs, k);
+                ggml_get_type_traits_cpu(traits->vec_dot_type)
+                    ->from_float(x.data() + r * k, activations.data() + r * theirs, k);
             }
             std::vector<float> out(n_max * m, NAN), again(n_max * m);
             kernel(panels.data(), blocks, 0, m / PANEL, rows.data(), row, n_max, out.data(), m);
@@ -121,7 +153,8 @@ int main() {
             for (int r = 0; r < n_max; ++r) {
                 for (int64_t c = 0; c < m; ++c) {
                     float want = 0;
-                    traits->vec_dot((int) k, &want, 0, quantized.data() + c * weight_row, 0, activations.data() + r * theirs, 0, 1);
+                    traits->vec_dot(
+                        (int) k, &want, 0, quantized.data() + c * weight_row, 0, activations.data() + r * theirs, 0, 1);
                     worst = std::max(worst, (double) std::fabs(want - out[r * m + c]));
                     scale = std::max(scale, (double) std::fabs(want));
                     CHECK(std::isfinite(out[r * m + c]));
@@ -129,7 +162,8 @@ int main() {
             }
             CHECK(scale > 0 && worst < 1e-5 * scale);
 
-            // Row invariance: any kernel, any count of rows, any place in the pass, any split into panels. Nothing is written beside them.
+            // Row invariance: any kernel, any count of rows, any place in the pass, any split into panels. Nothing is
+            // written beside them.
             std::vector<panel_choice> all = here;
             all.push_back({ "chosen", panel_find_kernel(type) });
             for (const auto & [set, other] : all) {

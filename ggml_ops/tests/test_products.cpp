@@ -1,5 +1,5 @@
-// MUL_MAT and MUL_MAT_ID through ggml's CPU backend, with float weights and with weights in panels: right, and row by row, thread by thread the
-// same bits.
+// MUL_MAT and MUL_MAT_ID through ggml's CPU backend, with float weights and with weights in panels: right, and row by
+// row, thread by thread the same bits.
 
 #include "check.h"
 #include "weights.h"
@@ -17,7 +17,7 @@ static std::mt19937 rng(1);
 
 static std::vector<float> random_floats(int64_t n, float scale) {
     std::normal_distribution<float> normal;
-    std::vector<float> x(n);
+    std::vector<float>              x(n);
     for (float & y : x) {
         y = scale * normal(rng);
     }
@@ -31,23 +31,29 @@ static std::vector<float> read(const ggml_tensor * t) {
 }
 
 // rows x columns of a product computed in every way there is
-static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n, int64_t n_experts, int64_t slots) {
-    ggml_backend_t cpu = ggml_backend_cpu_init();
-    ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), * ctx = ggml_init({ 1 << 20, nullptr, true });
-    const bool mixture = n_experts > 0;
-    ggml_tensor * w = mixture ? ggml_new_tensor_3d(weights, type, k, m, n_experts) : ggml_new_tensor_2d(weights, type, k, m);
-    ggml_tensor * x = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, k, mixture ? 1 : n, mixture ? n : 1), * ids = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, slots, n);
+static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n,
+    int64_t n_experts, int64_t slots) {
+    ggml_backend_t cpu     = ggml_backend_cpu_init();
+    ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), *ctx = ggml_init({ 1 << 20, nullptr, true });
+    const bool     mixture = n_experts > 0;
+    ggml_tensor *  w =
+        mixture ? ggml_new_tensor_3d(weights, type, k, m, n_experts) : ggml_new_tensor_2d(weights, type, k, m);
+    ggml_tensor *x   = ggml_new_tensor_3d(ctx, GGML_TYPE_F32, k, mixture ? 1 : n, mixture ? n : 1),
+                *ids = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, slots, n);
 
-    ggml_tensor * all = mixture ? ggml_mul_mat_id(ctx, w, x, ids) : ggml_mul_mat(ctx, w, x);
-    ggml_cgraph * together = ggml_new_graph(ctx), * apart = ggml_new_graph(ctx);
+    ggml_tensor * all      = mixture ? ggml_mul_mat_id(ctx, w, x, ids) : ggml_mul_mat(ctx, w, x);
+    ggml_cgraph * together = ggml_new_graph(ctx), *apart = ggml_new_graph(ctx);
     ggml_build_forward_expand(together, all);
     std::vector<ggml_tensor *> one;
     for (int64_t r = 0; r < n; ++r) {
         ggml_tensor * row = ggml_view_3d(ctx, x, k, 1, 1, x->nb[1], x->nb[2], r * k * sizeof(float));
-        one.push_back(mixture ? ggml_mul_mat_id(ctx, w, row, ggml_view_2d(ctx, ids, slots, 1, ids->nb[1], r * ids->nb[1])) : ggml_mul_mat(ctx, w, row));
+        one.push_back(mixture
+                          ? ggml_mul_mat_id(ctx, w, row, ggml_view_2d(ctx, ids, slots, 1, ids->nb[1], r * ids->nb[1]))
+                          : ggml_mul_mat(ctx, w, row));
         ggml_build_forward_expand(apart, one.back());
     }
-    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, weights_in), buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu);
+    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, weights_in),
+                          buffer   = ggml_backend_alloc_ctx_tensors(ctx, cpu);
 
     if (!ggml_backend_dev_supports_op(ggml_backend_get_device(cpu), all)) {   // no kernel for this CPU
         CHECK(weights_in != ggml_backend_cpu_buffer_type());
@@ -59,8 +65,8 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
         return;
     }
 
-    auto w_floats = random_floats(ggml_nelements(w), 0.05f);
-    const auto x_floats = random_floats(ggml_nelements(x), 1.0f);
+    auto              w_floats = random_floats(ggml_nelements(w), 0.05f);
+    const auto        x_floats = random_floats(ggml_nelements(x), 1.0f);
     std::vector<char> bytes(ggml_nbytes(w));
     ggml_quantize_chunk(type, w_floats.data(), bytes.data(), 0, ggml_nrows(w), k, nullptr);
     if (type == GGML_TYPE_F32) {
@@ -82,7 +88,7 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
         CHECK(ggml_backend_graph_compute(cpu, together) == GGML_STATUS_SUCCESS);
         CHECK(ggml_backend_graph_compute(cpu, apart) == GGML_STATUS_SUCCESS);
         const auto got = read(all);
-        first = threads == 1 ? got : first;
+        first          = threads == 1 ? got : first;
         CHECK(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)) == 0);
         for (int64_t r = 0; r < n; ++r) {
             const auto row = read(one[r]);
@@ -92,7 +98,7 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
 
     // float weights: rounding of f32; quantized ones: that of the activations to 8 bits, about k^0.5 * 0.05 / 200 each
     const double limit = ggml_is_quantized(type) ? 0.05 : 2e-5;
-    double worst = 0;
+    double       worst = 0;
     for (int64_t r = 0; r < n; ++r) {
         for (int64_t s = 0; s < (mixture ? slots : 1); ++s) {
             const float * matrix = w_floats.data() + (mixture ? chosen[r * slots + s] * k * m : 0);
@@ -117,27 +123,33 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
     ggml_backend_free(cpu);
 }
 
-// One product of a random shape: odd counts, rows that lie apart, batches in any order, as many threads as columns or more.
+// One product of a random shape: odd counts, rows that lie apart, batches in any order, as many threads as columns or
+// more.
 static void fuzz(ggml_backend_buffer_type_t in_panels) {
-    const ggml_type types[] = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
-    const auto pick = [](int from, int to) { return from + (int64_t) (rng() % (uint32_t) (to - from + 1)); };
-    const ggml_type type = types[pick(0, 9)];
+    const ggml_type types[]   = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL,
+          GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
+    const auto      pick      = [](int from, int to) { return from + (int64_t) (rng() % (uint32_t) (to - from + 1)); };
+    const ggml_type type      = types[pick(0, 9)];
     const bool      quantized = ggml_is_quantized(type);
-    const int64_t   k = ggml_blck_size(type) == 1 ? 16 * pick(1, 40) : ggml_blck_size(type) * pick(1, 4), m = pick(1, 100), gap = 4 * pick(0, 3);
-    const int64_t   n1 = pick(1, 40), n2 = pick(1, 3), n3 = pick(1, 2);
-    ggml_backend_t cpu = ggml_backend_cpu_init();
-    ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), * ctx = ggml_init({ 1 << 20, nullptr, true });
-    ggml_tensor * w = ggml_new_tensor_2d(weights, type, k, m), * base = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, k + gap, n1, n2, n3);
-    ggml_tensor * x = ggml_view_4d(ctx, base, k, n1, n2, n3, base->nb[1], base->nb[2], base->nb[3], 0);
-    const bool turned = quantized && pick(0, 1);   // stock's float products want rows in order
-    x = turned ? ggml_permute(ctx, x, 0, 2, 1, 3) : x;
-    ggml_tensor * out   = ggml_mul_mat(ctx, w, x);
-    ggml_cgraph * graph = ggml_new_graph(ctx);
+    const int64_t   k         = ggml_blck_size(type) == 1 ? 16 * pick(1, 40) : ggml_blck_size(type) * pick(1, 4),
+                  m = pick(1, 100), gap = 4 * pick(0, 3);
+    const int64_t  n1 = pick(1, 40), n2 = pick(1, 3), n3 = pick(1, 2);
+    ggml_backend_t cpu     = ggml_backend_cpu_init();
+    ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), *ctx = ggml_init({ 1 << 20, nullptr, true });
+    ggml_tensor *  w     = ggml_new_tensor_2d(weights, type, k, m),
+                *base    = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, k + gap, n1, n2, n3);
+    ggml_tensor * x      = ggml_view_4d(ctx, base, k, n1, n2, n3, base->nb[1], base->nb[2], base->nb[3], 0);
+    const bool    turned = quantized && pick(0, 1);   // stock's float products want rows in order
+    x                    = turned ? ggml_permute(ctx, x, 0, 2, 1, 3) : x;
+    ggml_tensor * out    = ggml_mul_mat(ctx, w, x);
+    ggml_cgraph * graph  = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, out);
-    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(weights, quantized ? in_panels : ggml_backend_cpu_buffer_type()), buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu);
+    ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(
+                              weights, quantized ? in_panels : ggml_backend_cpu_buffer_type()),
+                          buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu);
 
-    auto w_floats = random_floats(k * m, 0.05f);
-    const auto x_floats = random_floats(ggml_nelements(base), 1.0f);
+    auto              w_floats = random_floats(k * m, 0.05f);
+    const auto        x_floats = random_floats(ggml_nelements(base), 1.0f);
     std::vector<char> bytes(ggml_nbytes(w));
     if (type == GGML_TYPE_F32) {
         std::memcpy(bytes.data(), w_floats.data(), bytes.size());
@@ -152,22 +164,26 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
         ggml_backend_cpu_set_n_threads(cpu, threads);
         CHECK(ggml_backend_graph_compute(cpu, graph) == GGML_STATUS_SUCCESS);
         const auto got = read(out);
-        first = first.empty() ? got : first;
+        first          = first.empty() ? got : first;
         CHECK(std::memcmp(got.data(), first.data(), got.size() * sizeof(float)) == 0);
     }
     double worst = 0;
     for (int64_t r = 0; r < n1 * n2 * n3; ++r) {
         const int64_t i1 = r % out->ne[1], i2 = r / out->ne[1] % out->ne[2], i3 = r / (out->ne[1] * out->ne[2]);
-        const float * row = (const float *) ((const char *) x_floats.data() + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3]);
+        const float * row =
+            (const float *) ((const char *) x_floats.data() + i1 * x->nb[1] + i2 * x->nb[2] + i3 * x->nb[3]);
         for (int64_t c = 0; c < m; ++c) {
             double want = 0;
-            for (int64_t i = 0; i < k; ++i) { want += (double) w_floats[c * k + i] * row[i]; }
+            for (int64_t i = 0; i < k; ++i) {
+                want += (double) w_floats[c * k + i] * row[i];
+            }
             worst = std::max(worst, std::abs(want - first[r * m + c]));
         }
     }
     CHECK(worst < (quantized ? 0.08 : 2e-5));
     if (worst >= (quantized ? 0.08 : 2e-5)) {
-        std::printf("%s, k %d, m %d, rows %d x %d x %d, gap %d, turned %d: off by %g\n", ggml_type_name(type), (int) k, (int) m, (int) n1, (int) n2, (int) n3, (int) gap, turned, worst);
+        std::printf("%s, k %d, m %d, rows %d x %d x %d, gap %d, turned %d: off by %g\n", ggml_type_name(type), (int) k,
+            (int) m, (int) n1, (int) n2, (int) n3, (int) gap, turned, worst);
     }
     ggml_backend_buffer_free(w_buffer);
     ggml_backend_buffer_free(buffer);
@@ -182,21 +198,25 @@ int main() {
     ggml_backend_buffer_type_t for_fuzz = ggml_backend_cpu_buffer_type();   // where there are no kernels: stock's
     {
         ggml_context * ctx = ggml_init({ 1 << 16, nullptr, true });
-        ggml_tensor * w = ggml_new_tensor_2d(ctx, GGML_TYPE_Q4_0, 32, 16);
-        w->buffer = ggml_backend_buft_alloc_buffer(in_panels, 0);
-        if (ggml_backend_dev_supports_op(ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0), ggml_mul_mat(ctx, w, ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 32, 1)))) {
+        ggml_tensor *  w   = ggml_new_tensor_2d(ctx, GGML_TYPE_Q4_0, 32, 16);
+        w->buffer          = ggml_backend_buft_alloc_buffer(in_panels, 0);
+        if (ggml_backend_dev_supports_op(ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0),
+                ggml_mul_mat(ctx, w, ggml_new_tensor_2d(ctx, GGML_TYPE_F32, 32, 1)))) {
             for_fuzz = in_panels;
         }
         ggml_backend_buffer_free(w->buffer);
         ggml_free(ctx);
     }
-    for (int i = 0; i < 200; ++i) { fuzz(for_fuzz); }
+    for (int i = 0; i < 200; ++i) {
+        fuzz(for_fuzz);
+    }
     for (const int64_t n : { 1, 2, 5, 16, 37 }) {
         for (const ggml_type type : { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16 }) {
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 0, 1);
             check(type, ggml_backend_cpu_buffer_type(), 208, 77, n, 6, 3);
         }
-        for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+        for (const ggml_type type :
+            { GGML_TYPE_Q4_0, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
             if (in_panels) {
                 check(type, in_panels, 512, 391, n, 0, 1);
                 check(type, in_panels, 512, 391, n, 6, 3);

@@ -1,6 +1,6 @@
-// Proof that dflash::sampler samples as llama.cpp's common_sampler_sample(): the same tokens for the same logits, seed and
-// parameters, shortcuts or not, and through grammars and reasoning budgets; and that the distribution which it gives for block
-// verification is the one that common_sampler_sample() draws from, tokens ahead.
+// Proof that dflash::sampler samples as llama.cpp's common_sampler_sample(): the same tokens for the same logits, seed
+// and parameters, shortcuts or not, and through grammars and reasoning budgets; and that the distribution which it
+// gives for block verification is the one that common_sampler_sample() draws from, tokens ahead.
 //
 //   test_sampling MODEL.gguf [draws per case]
 //
@@ -51,7 +51,7 @@ struct model_row {
             throw std::runtime_error(std::string("cannot load ") + path);
         }
         llama_context_params params = llama_context_default_params();
-        params.n_ctx = 64;
+        params.n_ctx                = 64;
         ctx.reset(llama_init_from_model(model.get(), params));
         llama_token token = 0;
         if (!ctx || llama_decode(ctx.get(), llama_batch_get_one(&token, 1)) != 0) {
@@ -65,7 +65,7 @@ struct model_row {
 // Tokens sampled alike before one ends the text or the grammar; throws at the first difference.
 int32_t compare(model_row & at, const std::string & fields, kind k, uint32_t seed, int32_t draws) {
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
-    params.seed = seed;
+    params.seed                   = seed;
     common_sampler_ptr theirs(common_sampler_init(at.model.get(), params));
     dflash::sampler    ours(at.model.get(), params);
     std::mt19937       rng(seed);
@@ -79,8 +79,9 @@ int32_t compare(model_row & at, const std::string & fields, kind k, uint32_t see
         const llama_token expected = common_sampler_sample(theirs.get(), at.ctx.get(), -1);
         const llama_token got      = ours.sample(at.ctx.get(), -1);
         if (got != expected) {
-            throw std::runtime_error("draw " + std::to_string(i) + ", seed " + std::to_string(seed) + ", rows " + std::to_string(int(k)) + ", " + fields +
-                ": " + std::to_string(got) + " instead of " + std::to_string(expected));
+            throw std::runtime_error("draw " + std::to_string(i) + ", seed " + std::to_string(seed) + ", rows " +
+                                     std::to_string(int(k)) + ", " + fields + ": " + std::to_string(got) +
+                                     " instead of " + std::to_string(expected));
         }
         if (llama_vocab_is_eog(vocab, got)) {
             return i + 1;
@@ -136,7 +137,8 @@ const std::vector<std::string> CASES = {
 };
 
 bool draws_from_a_distribution(const std::string & fields) {
-    for (const char * word : { R"("temperature": 0,)", R"("temperature": 0})", "grammar", "schema", "budget", "mirostat", "adaptive", "xtc" }) {
+    for (const char * word : { R"("temperature": 0,)", R"("temperature": 0})", "grammar", "schema", "budget",
+             "mirostat", "adaptive", "xtc" }) {
         if (fields.find(word) != std::string::npos) {
             return false;
         }
@@ -150,13 +152,15 @@ void expect(bool holds, const std::string & what) {
     }
 }
 
-// Looks `n` tokens ahead and compares with common_sampler after as many real tokens; what looked ahead must not have moved.
+// Looks `n` tokens ahead and compares with common_sampler after as many real tokens; what looked ahead must not have
+// moved.
 void compare_distributions(model_row & at, const std::string & fields, kind k, uint32_t seed, int32_t n) {
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
-    params.seed = seed;
+    params.seed                   = seed;
     common_sampler_ptr theirs(common_sampler_init(at.model.get(), params));
     dflash::sampler    ours(at.model.get(), params);
-    expect(ours.gives_distribution() == draws_from_a_distribution(fields), "gives_distribution() is wrong for " + fields);
+    expect(
+        ours.gives_distribution() == draws_from_a_distribution(fields), "gives_distribution() is wrong for " + fields);
     if (!ours.gives_distribution()) {
         return;
     }
@@ -165,11 +169,13 @@ void compare_distributions(model_row & at, const std::string & fields, kind k, u
         ours.accept_prompt(prompt);
     }
     const auto check = [&](const std::vector<dflash::token_prob> & got, int32_t i) {
-        const std::string where = "distribution " + std::to_string(i) + ", seed " + std::to_string(seed) + ", rows " + std::to_string(int(k)) + ", " + fields;
+        const std::string where = "distribution " + std::to_string(i) + ", seed " + std::to_string(seed) + ", rows " +
+                                  std::to_string(int(k)) + ", " + fields;
         std::map<llama_token, double> left;
-        double sum = 0;
+        double                        sum = 0;
         for (const dflash::token_prob & t : got) {
-            expect(t.prob > 0 && left.emplace(t.token, t.prob).second, where + ": a token without probability, or twice");
+            expect(
+                t.prob > 0 && left.emplace(t.token, t.prob).second, where + ": a token without probability, or twice");
             sum += t.prob;
         }
         expect(std::fabs(sum - 1) < 1e-9, where + ": the sum is not 1");
@@ -177,12 +183,14 @@ void compare_distributions(model_row & at, const std::string & fields, kind k, u
         for (size_t j = 0; j < all->size; ++j) {
             const auto   it = left.find(all->data[j].id);
             const double p  = it == left.end() ? 0 : it->second;
-            expect(std::fabs(p - all->data[j].p) <= 1e-6 * p + 1e-37, where + ": token " + std::to_string(all->data[j].id) + " has " + std::to_string(p) + " instead of " + std::to_string(all->data[j].p));
+            expect(std::fabs(p - all->data[j].p) <= 1e-6 * p + 1e-37,
+                where + ": token " + std::to_string(all->data[j].id) + " has " + std::to_string(p) + " instead of " +
+                    std::to_string(all->data[j].p));
             left.erase(all->data[j].id);
         }
         expect(left.empty(), where + ": tokens that cannot be sampled");
     };
-    std::mt19937 rng(seed);
+    std::mt19937           rng(seed);
     dflash::sampler::ahead ahead(ours);
     for (int32_t i = 0; i < n; ++i) {
         fill(at.logits, at.n_vocab, k, rng);
@@ -195,19 +203,20 @@ void compare_distributions(model_row & at, const std::string & fields, kind k, u
     for (const llama_token prompt : { 5, 6, 7, 5, 6, 7 }) {
         fresh.accept_prompt(prompt);
     }
-    expect(ours.sample(at.ctx.get(), -1) == fresh.sample(at.ctx.get(), -1), "looking ahead moved the sampler: " + fields);
+    expect(
+        ours.sample(at.ctx.get(), -1) == fresh.sample(at.ctx.get(), -1), "looking ahead moved the sampler: " + fields);
 }
 
 // block_walk() over real rows: paths, ends, the sampler's state afterwards, and the first two tokens' distribution.
 void walk_blocks(model_row & at, const std::string & fields) {
     constexpr int32_t FIRST = 1, LENGTH = 3, K = 4, WALKS = 20000;
-    llama_batch batch = llama_batch_init(FIRST + LENGTH + 1, 0, 1);
+    llama_batch       batch = llama_batch_init(FIRST + LENGTH + 1, 0, 1);
     for (int32_t i = 0; i <= FIRST + LENGTH; ++i) {
-        batch.token[i] = i;
-        batch.pos[i] = i;
-        batch.n_seq_id[i] = 1;
+        batch.token[i]     = i;
+        batch.pos[i]       = i;
+        batch.n_seq_id[i]  = 1;
         batch.seq_id[i][0] = 0;
-        batch.logits[i] = true;
+        batch.logits[i]    = true;
         ++batch.n_tokens;
     }
     llama_memory_clear(llama_get_memory(at.ctx.get()), true);
@@ -232,11 +241,12 @@ void walk_blocks(model_row & at, const std::string & fields) {
     }
 
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
-    params.seed = 1;
-    // What the first two tokens should be. The rows stand for any text before them; penalties still tie the second to the first.
-    const auto ends = [](int32_t token) { return token == 102; };
+    params.seed                   = 1;
+    // What the first two tokens should be. The rows stand for any text before them; penalties still tie the second to
+    // the first.
+    const auto                                            ends = [](int32_t token) { return token == 102; };
     std::map<std::pair<llama_token, llama_token>, double> wanted;
-    dflash::sampler start(at.model.get(), params);
+    dflash::sampler                                       start(at.model.get(), params);
     expect(start.gives_distribution(), "block_walk() needs a distribution: " + fields);
     const std::vector<dflash::token_prob> firsts = dflash::sampler::ahead(start).distribution(at.ctx.get(), FIRST);
     for (const dflash::token_prob & t : firsts) {
@@ -251,36 +261,41 @@ void walk_blocks(model_row & at, const std::string & fields) {
         }
     }
     std::map<std::pair<llama_token, llama_token>, int32_t> seen;
-    std::vector<int32_t> lengths(LENGTH + 1);
-    int32_t ended = 0;
+    std::vector<int32_t>                                   lengths(LENGTH + 1);
+    int32_t                                                ended = 0;
     for (int32_t n = 0; n < WALKS; ++n) {
         params.seed = 1000 + n;
-        dflash::sampler s(at.model.get(), params), again(at.model.get(), params);
+        dflash::sampler           s(at.model.get(), params), again(at.model.get(), params);
         const dflash::drawn_chain chain = dflash::draw_chain(d, 50, LENGTH, s.shape(), s.luck());
-        const dflash::walk_result w = dflash::block_walk(chain, s, at.ctx.get(), FIRST, ends);
-        expect(!w.tokens.empty() && w.tokens.size() == w.path.size() && w.path.size() <= LENGTH + 1, "a walk has as many nodes as tokens");
+        const dflash::walk_result w     = dflash::block_walk(chain, s, at.ctx.get(), FIRST, ends);
+        expect(!w.tokens.empty() && w.tokens.size() == w.path.size() && w.path.size() <= LENGTH + 1,
+            "a walk has as many nodes as tokens");
         for (size_t i = 0; i < w.tokens.size(); ++i) {
             const bool last = i + 1 == w.tokens.size();
-            expect(w.path[i] == int32_t(i) && (last || w.tokens[i] == chain.tokens[i]), "all but a walk's last token are the chain's");
+            expect(w.path[i] == int32_t(i) && (last || w.tokens[i] == chain.tokens[i]),
+                "all but a walk's last token are the chain's");
             expect((w.tokens[i] == 102) == (last && w.stopped), "a walk stops at the first token that ends the text");
         }
         ++lengths[w.tokens.size() - 1];
         ended += w.stopped;
         if (n < 50) {   // the same seed, the same walk; and the sampler has taken exactly these tokens
             const dflash::drawn_chain same = dflash::draw_chain(d, 50, LENGTH, again.shape(), again.luck());
-            expect(same.tokens == chain.tokens && dflash::block_walk(same, again, at.ctx.get(), FIRST, ends).tokens == w.tokens, "the seed decides");
+            expect(same.tokens == chain.tokens &&
+                       dflash::block_walk(same, again, at.ctx.get(), FIRST, ends).tokens == w.tokens,
+                "the seed decides");
             dflash::sampler told(at.model.get(), params);
             for (const int32_t token : w.tokens) {
                 told.accept(token);
             }
             for (int32_t i = 0; i < 3; ++i) {
-                expect(told.sample(at.ctx.get(), FIRST) == s.sample(at.ctx.get(), FIRST), "a walk leaves the sampler where its tokens lead");
+                expect(told.sample(at.ctx.get(), FIRST) == s.sample(at.ctx.get(), FIRST),
+                    "a walk leaves the sampler where its tokens lead");
             }
         }
         const bool both = w.tokens.size() > 1;
         ++seen[{ w.tokens[0], ends(w.tokens[0]) ? -1 : both ? w.tokens[1] : s.sample(at.ctx.get(), FIRST + 1) }];
     }
-    double statistic = 0, rest = 0;
+    double  statistic = 0, rest = 0;
     int32_t cells = 0, n_rest = WALKS;
     for (const auto & [pair, p] : wanted) {
         if (p * WALKS < 10) {
@@ -288,12 +303,13 @@ void walk_blocks(model_row & at, const std::string & fields) {
             continue;
         }
         statistic += std::pow(seen[pair] - p * WALKS, 2) / (p * WALKS);
-        n_rest    -= seen[pair];
+        n_rest -= seen[pair];
         ++cells;
     }
     statistic += rest * WALKS > 1 ? std::pow(n_rest - rest * WALKS, 2) / (rest * WALKS) : 0;
     for (int32_t i = 0; i <= LENGTH; ++i) {
-        expect(lengths[i] >= WALKS / 1000, "walks of every length: " + std::to_string(i) + " occurred " + std::to_string(lengths[i]) + " times");
+        expect(lengths[i] >= WALKS / 1000,
+            "walks of every length: " + std::to_string(i) + " occurred " + std::to_string(lengths[i]) + " times");
     }
     expect(ended > 0 && cells >= 20, "no variety");
     std::printf("%6d  walks by blocks, chi-square %.1f over %d pairs: %s\n", WALKS, statistic, cells, fields.c_str());
@@ -314,7 +330,7 @@ void expect_error(model_row & at, const char * what, float bad, bool everywhere)
     throw std::runtime_error(std::string("a row with ") + what + " was sampled");
 }
 
-}  // namespace
+}   // namespace
 
 int main(int argc, char ** argv) {
     if (argc < 2) {
@@ -324,10 +340,12 @@ int main(int argc, char ** argv) {
     const int32_t draws = argc > 2 ? std::atoi(argv[2]) : 40;
     try {
         model_row at(argv[1]);
-        int64_t total = 0;
+        int64_t   total = 0;
         for (const std::string & fields : CASES) {
-            int64_t compared = 0;
-            const bool constrained = fields.find("grammar") != std::string::npos || fields.find("json_schema") != std::string::npos || fields.find("budget") != std::string::npos;
+            int64_t    compared    = 0;
+            const bool constrained = fields.find("grammar") != std::string::npos ||
+                                     fields.find("json_schema") != std::string::npos ||
+                                     fields.find("budget") != std::string::npos;
             for (const kind k : { kind::smooth, kind::peaked, kind::equal, kind::masked }) {
                 if (constrained && k == kind::masked) {
                     continue;   // what the grammar or the budget wants may be masked
@@ -345,7 +363,8 @@ int main(int argc, char ** argv) {
         expect_error(at, "only NaN", NAN, true);
         expect_error(at, "only -inf", -INFINITY, true);
         walk_blocks(at, R"({"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0})");
-        walk_blocks(at, R"({"temperature": 0.6, "top_k": 6, "top_p": 0.95, "min_p": 0.02, "repeat_penalty": 1.1, "presence_penalty": 0.5})");
+        walk_blocks(at,
+            R"({"temperature": 0.6, "top_k": 6, "top_p": 0.95, "min_p": 0.02, "repeat_penalty": 1.1, "presence_penalty": 0.5})");
         std::printf("%6lld draws agree\n", (long long) total);
     } catch (const std::exception & e) {
         std::fprintf(stderr, "FAILED: %s\n", e.what());

@@ -25,38 +25,48 @@ static draft random_draft(std::mt19937 & rng, int32_t length, int32_t k, bool la
     d.top_k   = k;
     d.lattice = lattice;
     std::uniform_real_distribution<float> u(0.01f, 1.0f);
-    const int32_t rows = (length - 1) * (lattice ? k : 1);
+    const int32_t                         rows = (length - 1) * (lattice ? k : 1);
     for (int32_t i = 0; i < (length - 1) * k; ++i) {
         d.ids.push_back(100 * (i / k) + i % k);
     }
     for (int32_t r = 0; r < rows; ++r) {
         std::vector<float> p(k);
-        float sum = 0.3f;   // the candidates never hold all of the probability
-        for (float & x : p) { sum += x = u(rng); }
-        for (float & x : p) { x /= sum; }
-        if (!lattice) { std::sort(p.rbegin(), p.rend()); }
+        float              sum = 0.3f;   // the candidates never hold all of the probability
+        for (float & x : p) {
+            sum += x = u(rng);
+        }
+        for (float & x : p) {
+            x /= sum;
+        }
+        if (!lattice) {
+            std::sort(p.rbegin(), p.rend());
+        }
         d.probs.insert(d.probs.end(), p.begin(), p.end());
     }
     return d;
 }
 
 // Every prefix of the draft: its value and its tokens.
-struct prefix { double value; std::vector<int32_t> tokens; };
+struct prefix {
+    double               value;
+    std::vector<int32_t> tokens;
+};
 
 static std::vector<prefix> all_prefixes(const draft & d) {
-    std::vector<prefix> out;
-    std::function<void(int32_t, int32_t, double, std::vector<int32_t>)> visit = [&](int32_t depth, int32_t pred, double value, std::vector<int32_t> tokens) {
-        if (depth > d.positions()) {
-            return;
-        }
-        for (int32_t c = 0; c < d.top_k; ++c) {
-            auto t = tokens;
-            t.push_back(d.id(depth, c));
-            const double v = value * d.row(depth, pred)[c];
-            out.push_back({ v, t });
-            visit(depth + 1, c, v, t);
-        }
-    };
+    std::vector<prefix>                                                 out;
+    std::function<void(int32_t, int32_t, double, std::vector<int32_t>)> visit =
+        [&](int32_t depth, int32_t pred, double value, std::vector<int32_t> tokens) {
+            if (depth > d.positions()) {
+                return;
+            }
+            for (int32_t c = 0; c < d.top_k; ++c) {
+                auto t = tokens;
+                t.push_back(d.id(depth, c));
+                const double v = value * d.row(depth, pred)[c];
+                out.push_back({ v, t });
+                visit(depth + 1, c, v, t);
+            }
+        };
     visit(1, 0, 1.0, {});
     std::sort(out.begin(), out.end(), [](const prefix & a, const prefix & b) { return a.value > b.value; });
     return out;
@@ -64,7 +74,9 @@ static std::vector<prefix> all_prefixes(const draft & d) {
 
 static std::vector<int32_t> path_tokens(const tree & t, int32_t i) {
     std::vector<int32_t> out;
-    for (; i > 0; i = t.nodes[i].parent) { out.push_back(t.nodes[i].token); }
+    for (; i > 0; i = t.nodes[i].parent) {
+        out.push_back(t.nodes[i].token);
+    }
     std::reverse(out.begin(), out.end());
     return out;
 }
@@ -72,13 +84,13 @@ static std::vector<int32_t> path_tokens(const tree & t, int32_t i) {
 static void against_brute_force() {
     std::mt19937 rng(7);
     for (int32_t round = 0; round < 300; ++round) {
-        const draft d = random_draft(rng, 2 + round % 4, 1 + round % 4, round % 2);
-        const auto  best = all_prefixes(d);
+        const draft   d      = random_draft(rng, 2 + round % 4, 1 + round % 4, round % 2);
+        const auto    best   = all_prefixes(d);
         const int32_t budget = 1 + round % 23;
-        const tree t = grow(d, 42, width(budget, d.top_k));
+        const tree    t      = grow(d, 42, width(budget, d.top_k));
         CHECK(t.size() == std::min<int32_t>(budget, 1 + (int32_t) best.size()));
         CHECK(t.nodes[0].token == 42 && t.nodes[0].parent == -1);
-        double sum = 0, want = 0;
+        double                         sum = 0, want = 0;
         std::set<std::vector<int32_t>> seen;
         for (int32_t i = 1; i < t.size(); ++i) {
             const node & n = t.nodes[i];
@@ -88,7 +100,7 @@ static void against_brute_force() {
             CHECK(i == 1 || n.value <= t.nodes[i - 1].value + 1e-7);
             CHECK(t.child(n.parent, n.token) == i);
             CHECK(seen.insert(path_tokens(t, i)).second);
-            sum  += n.value;
+            sum += n.value;
             want += best[i - 1].value;
         }
         CHECK(std::fabs(sum - want) < 1e-5 * (1 + want));
@@ -104,56 +116,57 @@ static void chains() {
         int32_t pred = 0;
         for (int32_t depth = 1; depth < 9; ++depth) {   // the greedy path
             const float * p = d.row(depth, pred);
-            pred = (int32_t) (std::max_element(p, p + 5) - p);
+            pred            = (int32_t) (std::max_element(p, p + 5) - p);
             CHECK(t.nodes[depth].token == d.id(depth, pred));
         }
         CHECK(!grow(d, 1, width(9, 5)).is_chain() || lattice);
         CHECK(grow(d, 1, growth{ 100, 5, 3, nullptr, nullptr }).depth() == 3);
     }
-    CHECK(grow(draft{}, 5, width(16, 8)).size() == 1);                      // nothing drafted
-    CHECK(grow(random_draft(rng, 4, 3, false), 5, width(1, 8)).size() == 1); // budget 1 is plain decoding
+    CHECK(grow(draft{}, 5, width(16, 8)).size() == 1);                         // nothing drafted
+    CHECK(grow(random_draft(rng, 4, 3, false), 5, width(1, 8)).size() == 1);   // budget 1 is plain decoding
     CHECK(tree{}.is_chain());
 }
 
-// A quotation joins the tree: its tokens follow each other, twice proposed ones are one node, and it can outgrow the block.
+// A quotation joins the tree: its tokens follow each other, twice proposed ones are one node, and it can outgrow the
+// block.
 static void quotations() {
     std::mt19937 rng(5);
     for (int32_t round = 0; round < 200; ++round) {
         const draft d = random_draft(rng, 2 + round % 4, 4, round % 2);
-        quotation q;
+        quotation   q;
         q.matched = 5;
         q.odds    = round % 3 == 0 ? 0.95f : round % 3 == 1 ? 0.4f : 0.02f;
         for (int32_t i = 0; i < 9; ++i) {   // now and then a candidate's token, now and then a foreign one
             const int32_t depth = i + 1;
             q.tokens.push_back(depth <= d.positions() && rng() % 2 ? d.id(depth, (int32_t) (rng() % 4)) : 9000 + i);
         }
-        growth g = width(2 + round % 30, 4);
-        g.quoted = &q;
-        const tree t = grow(d, 1, g);
+        growth g                         = width(2 + round % 30, 4);
+        g.quoted                         = &q;
+        const tree                     t = grow(d, 1, g);
         std::set<std::vector<int32_t>> seen;
-        int32_t quoted = 0, at = 0;
+        int32_t                        quoted = 0, at = 0;
         for (int32_t i = 1; i < t.size(); ++i) {
             const node & n = t.nodes[i];
-            CHECK(seen.insert(path_tokens(t, i)).second);                    // no token twice below one parent
-            CHECK(n.value <= t.nodes[i - 1].value + 1e-7);                   // still in order
+            CHECK(seen.insert(path_tokens(t, i)).second);    // no token twice below one parent
+            CHECK(n.value <= t.nodes[i - 1].value + 1e-7);   // still in order
             CHECK(n.value <= t.nodes[n.parent].value + 1e-7);
             CHECK((n.candidate >= 0) == (n.prob > 0));
-            CHECK(n.candidate >= 0 || n.quoted > 0);                         // somebody proposed it
+            CHECK(n.candidate >= 0 || n.quoted > 0);   // somebody proposed it
             if (n.quoted > 0) {
                 CHECK(n.parent == at && n.quoted == n.depth && n.token == q.tokens[n.depth - 1]);
                 at = i;
                 ++quoted;
             }
         }
-        CHECK(q.odds < 0.9f || quoted >= std::min(t.size() - 1, 3));         // a likely one comes first
+        CHECK(q.odds < 0.9f || quoted >= std::min(t.size() - 1, 3));   // a likely one comes first
         CHECK(t.size() == g.budget || t.size() > d.positions());
     }
-    quotation q;                                                             // nothing drafted: the quotation alone
-    q.tokens  = { 7, 8, 9 };
-    q.matched = 3;
-    q.odds    = 0.5f;
-    growth g  = width(16, 8);
-    g.quoted  = &q;
+    quotation q;   // nothing drafted: the quotation alone
+    q.tokens     = { 7, 8, 9 };
+    q.matched    = 3;
+    q.odds       = 0.5f;
+    growth g     = width(16, 8);
+    g.quoted     = &q;
     const tree t = grow(draft{}, 1, g);
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
 }
@@ -161,19 +174,20 @@ static void quotations() {
 // Calibrated values order the tree; they never rise below a better sibling or a parent.
 static void calibrated() {
     std::mt19937 rng(11);
-    calibration odds;
+    calibration  odds;
     for (int i = 0; i < 400; ++i) {
         odds.observe(0.9f, true, 1 + i % 5, i % 4 == 0);    // an overconfident drafter
         odds.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second guesses are better than it thinks
     }
     for (const bool lattice : { false, true }) {
         const draft d = random_draft(rng, 8, 6, lattice);
-        growth g = width(40, 6);
-        g.odds   = &odds;
-        const tree t = grow(d, 1, g);
+        growth      g = width(40, 6);
+        g.odds        = &odds;
+        const tree t  = grow(d, 1, g);
         CHECK(t.size() == 40);
         for (int32_t i = 2; i < t.size(); ++i) {
-            CHECK(t.nodes[i].value <= t.nodes[i - 1].value + 1e-7 && t.nodes[i].value <= t.nodes[t.nodes[i].parent].value + 1e-7);
+            CHECK(t.nodes[i].value <= t.nodes[i - 1].value + 1e-7 &&
+                  t.nodes[i].value <= t.nodes[t.nodes[i].parent].value + 1e-7);
         }
     }
 }

@@ -1,5 +1,5 @@
-// dflash_tune() and dflash_matrix_rows() on two made-up GPUs: they take the time that their kernel in charge would take, and replay a graph with the
-// kernel that it was recorded with, as CUDA graphs do.
+// dflash_tune() and dflash_matrix_rows() on two made-up GPUs: they take the time that their kernel in charge would
+// take, and replay a graph with the kernel that it was recorded with, as CUDA graphs do.
 
 #include "check.h"
 #include "dflash.h"
@@ -19,13 +19,14 @@ using json = nlohmann::json;
 
 namespace {
 
-constexpr int MOST = 9;   // the vector kernel serves 8 rows
+constexpr int    MOST      = 9;                     // the vector kernel serves 8 rows
 constexpr double VECTOR_US = 60, MATRIX_US = 270;   // of a whole pass: for each row, and for any number of rows
 
 enum class trouble { none, no_backend, no_memory, failing, aborting } trouble_now;
 
 int rows_set[2][GGML_TYPE_COUNT], n_products;
-std::map<const void *, std::pair<int64_t, int>> recorded;   // first node -> rows, and from how many rows on the matrix kernel served then
+std::map<const void *, std::pair<int64_t, int>>
+    recorded;   // first node -> rows, and from how many rows on the matrix kernel served then
 
 int set_rows(int device, ggml_type type, int rows) {
     if (type != GGML_TYPE_Q4_K) {
@@ -44,17 +45,17 @@ ggml_status compute(ggml_backend_t backend, ggml_cgraph * graph) {
     if (trouble_now == trouble::aborting) {
         GGML_ABORT("out of memory");
     }
-    const ggml_tensor * y = graph->nodes[0];
-    const int64_t n = y->ne[1];
-    const int from = set_rows((int) (intptr_t) backend->device->context, y->src[0]->type, -1);
-    auto & known = recorded.insert({ y, { n, from } }).first->second;
+    const ggml_tensor * y     = graph->nodes[0];
+    const int64_t       n     = y->ne[1];
+    const int           from  = set_rows((int) (intptr_t) backend->device->context, y->src[0]->type, -1);
+    auto &              known = recorded.insert({ y, { n, from } }).first->second;
     if (known.first != n) {
         known = { n, from };
     }
-    n_products = graph->n_nodes;
+    n_products      = graph->n_nodes;
     const double us = n < known.second ? VECTOR_US * n : MATRIX_US;
-    for (const auto begin = std::chrono::steady_clock::now(); std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() < us;) {
-    }
+    for (const auto begin = std::chrono::steady_clock::now();
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() < us;) {}
     return GGML_STATUS_SUCCESS;
 }
 
@@ -62,8 +63,8 @@ ggml_backend_buffer_t no_buffer(ggml_backend_buffer_type_t, size_t) { return nul
 
 ggml_backend_buffer_type_t buffer_type(ggml_backend_dev_t dev) {
     static ggml_backend_buffer_type full = *ggml_backend_cpu_buffer_type();
-    full.iface.alloc_buffer = no_buffer;
-    full.device = dev;
+    full.iface.alloc_buffer              = no_buffer;
+    full.device                          = dev;
     return trouble_now == trouble::no_memory ? &full : ggml_backend_cpu_buffer_type();
 }
 
@@ -73,8 +74,11 @@ ggml_backend_t start(ggml_backend_dev_t dev, const char *) {
         return nullptr;
     }
     ggml_backend_i iface = {};
-    iface.get_name      = [](ggml_backend_t) { return "FAKE"; };
-    iface.free          = [](ggml_backend_t b) { recorded.clear(); delete b; };
+    iface.get_name       = [](ggml_backend_t) { return "FAKE"; };
+    iface.free           = [](ggml_backend_t b) {
+        recorded.clear();
+        delete b;
+    };
     iface.graph_compute = compute;
     return new ggml_backend{ &guid, iface, dev, nullptr };
 }
@@ -85,34 +89,36 @@ ggml_backend_reg    reg;
 void register_devices() {
     for (int i = 0; i < 2; ++i) {
         ggml_backend_device_i & d = devices[i].iface;
-        d.get_name        = [](ggml_backend_dev_t dev) { return dev->context ? "FAKE1" : "FAKE0"; };
-        d.get_description = d.get_name;
-        d.get_memory      = [](ggml_backend_dev_t, size_t * free, size_t * total) { *free = *total = 0; };
-        d.get_type        = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_GPU; };
-        d.init_backend    = start;
-        d.get_buffer_type = buffer_type;
-        d.supports_op     = [](ggml_backend_dev_t, const ggml_tensor *) { return true; };
-        d.supports_buft   = [](ggml_backend_dev_t, ggml_backend_buffer_type_t) { return true; };
-        devices[i].reg     = &reg;
-        devices[i].context = (void *) (intptr_t) i;
+        d.get_name                = [](ggml_backend_dev_t dev) { return dev->context ? "FAKE1" : "FAKE0"; };
+        d.get_description         = d.get_name;
+        d.get_memory              = [](ggml_backend_dev_t, size_t * free, size_t * total) { *free = *total = 0; };
+        d.get_type                = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_GPU; };
+        d.init_backend            = start;
+        d.get_buffer_type         = buffer_type;
+        d.supports_op             = [](ggml_backend_dev_t, const ggml_tensor *) { return true; };
+        d.supports_buft           = [](ggml_backend_dev_t, ggml_backend_buffer_type_t) { return true; };
+        devices[i].reg            = &reg;
+        devices[i].context        = (void *) (intptr_t) i;
     }
-    reg.api_version = GGML_BACKEND_API_VERSION;
+    reg.api_version            = GGML_BACKEND_API_VERSION;
     reg.iface.get_name         = [](ggml_backend_reg_t) { return "FAKE"; };
     reg.iface.get_device_count = [](ggml_backend_reg_t) { return (size_t) 2; };
     reg.iface.get_device       = [](ggml_backend_reg_t, size_t i) { return &devices[i]; };
-    reg.iface.get_proc_address = [](ggml_backend_reg_t, const char * name) { return std::strcmp(name, "dflash_matrix_rows") == 0 ? (void *) set_rows : nullptr; };
+    reg.iface.get_proc_address = [](ggml_backend_reg_t, const char * name) {
+        return std::strcmp(name, "dflash_matrix_rows") == 0 ? (void *) set_rows : nullptr;
+    };
     ggml_backend_register(&reg);
 }
 
 dflash_tune_params small() {
     dflash_tune_params p;
     dflash_tune_params_default(&p);
-    p.device = "FAKE1";
-    p.m      = 64;
-    p.k      = 256;
-    p.n_max  = 12;
+    p.device    = "FAKE1";
+    p.m         = 64;
+    p.k         = 256;
+    p.n_max     = 12;
     p.megabytes = 1;
-    p.ms     = 5;
+    p.ms        = 5;
     return p;
 }
 
@@ -127,15 +133,17 @@ void test_rows_belong_to_a_device() {
 
 void test_times() {
     dflash_matrix_rows("FAKE1", "q4_k", 5);
-    const dflash_tune_params p = small();
-    char * text = dflash_tune(&p, nullptr, nullptr, nullptr);
+    const dflash_tune_params p    = small();
+    char *                   text = dflash_tune(&p, nullptr, nullptr, nullptr);
     CHECK(text);
     const json j = json::parse(text ? text : "{}");
     dflash_free(text);
     CHECK(j["rows"] == 5 && j["rows_max"] == MOST && j["weights"] == 64 && n_products == 64);
     for (int n = 1; n <= p.n_max; ++n) {   // a busy machine makes times longer, never shorter
-        const json & vector = j["vector_ms"][n - 1], & matrix = j["matrix_ms"][n - 1];
-        const auto about = [](const json & ms, double us) { return ms.is_number() && ms.get<double>() * 1000 * 64 >= us && ms.get<double>() * 1000 * 64 < us + 150; };
+        const json &vector = j["vector_ms"][n - 1], &matrix = j["matrix_ms"][n - 1];
+        const auto  about = [](const json & ms, double us) {
+            return ms.is_number() && ms.get<double>() * 1000 * 64 >= us && ms.get<double>() * 1000 * 64 < us + 150;
+        };
         CHECK(n < MOST ? about(vector, VECTOR_US * n) : vector.is_null());
         CHECK(about(matrix, MATRIX_US));
     }
@@ -145,22 +153,25 @@ void test_times() {
 
 void test_trouble_is_an_error() {
     const std::pair<trouble, int> all[] = {
-        { trouble::no_backend, DFLASH_ERROR_MEMORY }, { trouble::no_memory, DFLASH_ERROR_MEMORY }, { trouble::failing, DFLASH_ERROR_COMPUTE }, { trouble::aborting, DFLASH_ERROR_INTERNAL },
+        { trouble::no_backend, DFLASH_ERROR_MEMORY },
+        { trouble::no_memory, DFLASH_ERROR_MEMORY },
+        { trouble::failing, DFLASH_ERROR_COMPUTE },
+        { trouble::aborting, DFLASH_ERROR_INTERNAL },
     };
     for (const auto & [what, expected] : all) {
-        trouble_now = what;
-        const dflash_tune_params p = small();
-        int status = 0;
+        trouble_now                     = what;
+        const dflash_tune_params p      = small();
+        int                      status = 0;
         CHECK(dflash_tune(&p, nullptr, nullptr, &status) == nullptr);
         CHECK(status == expected && *dflash_last_error());
         CHECK(dflash_matrix_rows("FAKE1", "q4_k", -1) == 5);
     }
     trouble_now = trouble::none;
-    int status = 0;
+    int status  = 0;
     CHECK(dflash_tune(nullptr, nullptr, nullptr, &status) == nullptr && status == DFLASH_ERROR_ARG);
 }
 
-}  // namespace
+}   // namespace
 
 int main() {
     register_devices();

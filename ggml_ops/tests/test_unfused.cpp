@@ -21,24 +21,30 @@ static float gauss() { return std::normal_distribution<float>()(rng); }
 static int   pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(rng); }
 
 struct problem {
-    ggml_type k_type, v_type;
-    int64_t   dk, dv, cells, rows, kv_heads, group, streams;
-    float     scale, bias;
-    bool      half_mask, has_sinks;
-    std::vector<float> q, k, v, mask, sinks;   // q [streams][rows][heads][dk], k [streams][cells][kv heads][dk], v the same with dv, mask [streams][rows][cells]; k and v as their types hold them
+    ggml_type          k_type, v_type;
+    int64_t            dk, dv, cells, rows, kv_heads, group, streams;
+    float              scale, bias;
+    bool               half_mask, has_sinks;
+    std::vector<float> q, k, v, mask,
+        sinks;   // q [streams][rows][heads][dk], k [streams][cells][kv heads][dk], v the same with dv, mask
+                 // [streams][rows][cells]; k and v as their types hold them
 
     int64_t heads() const { return kv_heads * group; }
-    float slope(int64_t h) const {
+    float   slope(int64_t h) const {
         const int n = 1 << (int) std::log2(heads());
-        return bias <= 0 ? 1.0f : h < n ? std::pow(2.0f, -bias / n * (h + 1)) : std::pow(2.0f, -bias / 2 / n * (2 * (h - n) + 1));
+        return bias <= 0 ? 1.0f
+                 : h < n   ? std::pow(2.0f, -bias / n * (h + 1))
+                           : std::pow(2.0f, -bias / 2 / n * (2 * (h - n) + 1));
     }
 };
 
 static problem make() {
-    static const ggml_type k_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 }, v_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16 };
-    problem p = { k_types[pick(0, 4)], v_types[pick(0, 2)], 32 * pick(1, 5), 16 * pick(1, 9), pick(1, 300), pick(1, 40), pick(1, 3), pick(1, 3), pick(1, 2), 0, 0, pick(0, 1) == 0, pick(0, 1) == 0, {}, {}, {}, {}, {} };
-    p.scale = 1.0f / std::sqrt((float) p.dk);
-    p.bias  = pick(0, 2) == 0 ? 8.0f : 0.0f;
+    static const ggml_type k_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0 },
+                           v_types[] = { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16 };
+    problem p = { k_types[pick(0, 4)], v_types[pick(0, 2)], 32 * pick(1, 5), 16 * pick(1, 9), pick(1, 300), pick(1, 40),
+        pick(1, 3), pick(1, 3), pick(1, 2), 0, 0, pick(0, 1) == 0, pick(0, 1) == 0, {}, {}, {}, {}, {} };
+    p.scale   = 1.0f / std::sqrt((float) p.dk);
+    p.bias    = pick(0, 2) == 0 ? 8.0f : 0.0f;
     p.q.resize(p.streams * p.rows * p.heads() * p.dk);
     p.k.resize(p.streams * p.cells * p.kv_heads * p.dk);
     p.v.resize(p.streams * p.cells * p.kv_heads * p.dv);
@@ -62,7 +68,7 @@ static problem make() {
 
 // The same problem with hidden cells of rubbish between the others.
 static problem with_gaps(const problem & p) {
-    problem g = p;
+    problem              g = p;
     std::vector<int64_t> from;   // -1: a gap
     for (int64_t c = 0; c < p.cells; ++c) {
         for (int i = pick(0, 2); i > 0; --i) {
@@ -96,13 +102,14 @@ static std::vector<double> exact(const problem & p) {   // [streams][rows][heads
         const int64_t s = sr / p.rows;
         for (int64_t h = 0; h < p.heads(); ++h) {
             std::vector<double> x(p.cells), sum(p.dv);
-            double top = p.has_sinks ? p.sinks[h] : -INFINITY;
+            double              top = p.has_sinks ? p.sinks[h] : -INFINITY;
             for (int64_t c = 0; c < p.cells; ++c) {
                 for (int64_t d = 0; d < p.dk; ++d) {
-                    x[c] += (double) p.q[(sr * p.heads() + h) * p.dk + d] * p.k[((s * p.cells + c) * p.kv_heads + h / p.group) * p.dk + d];
+                    x[c] += (double) p.q[(sr * p.heads() + h) * p.dk + d] *
+                            p.k[((s * p.cells + c) * p.kv_heads + h / p.group) * p.dk + d];
                 }
                 x[c] = x[c] * p.scale + (double) p.slope(h) * p.mask[sr * p.cells + c];
-                top = std::max(top, x[c]);
+                top  = std::max(top, x[c]);
             }
             double total = p.has_sinks ? std::exp(p.sinks[h] - top) : 0;
             for (int64_t c = 0; c < p.cells && top > -INFINITY; ++c) {
@@ -128,7 +135,9 @@ static double worst(const std::vector<float> & a, const std::vector<double> & b)
     return most;
 }
 
-static bool same(const std::vector<float> & a, const std::vector<float> & b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+static bool same(const std::vector<float> & a, const std::vector<float> & b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 // V as the cache holds it without flash attention: [streams][kv heads][dv][cells]
 static std::vector<char> turned_values(const problem & p) {
@@ -143,10 +152,12 @@ static std::vector<char> turned_values(const problem & p) {
     return pack(p.v_type, x, p.cells);
 }
 
-// The first stream by the kernels of one instruction set, `wide` lanes and a piece of the cells at a time: [rows][heads][dv]
+// The first stream by the kernels of one instruction set, `wide` lanes and a piece of the cells at a time:
+// [rows][heads][dv]
 static std::vector<float> by_kernels(problem p, const unfused_kernels & set, int64_t wide) {
-    const auto k = pack(p.k_type, p.k, p.dk), v = turned_values(p);
-    std::vector<float> out(p.rows * p.heads() * p.dv), w(wide * p.cells), part(wide * p.dv), q(wide * p.dk), scratch(set.block * p.dk), turned((p.cells + set.block) * p.dk), values(values_scratch(set, p.dv));
+    const auto         k = pack(p.k_type, p.k, p.dk), v = turned_values(p);
+    std::vector<float> out(p.rows * p.heads() * p.dv), w(wide * p.cells), part(wide * p.dv), q(wide * p.dk),
+        scratch(set.block * p.dk), turned((p.cells + set.block) * p.dk), values(values_scratch(set, p.dv));
     const size_t  head = ggml_row_size(p.k_type, p.dk), column = ggml_row_size(p.v_type, p.cells);
     const int64_t piece = set.block * pick(1, 3);
     for (int64_t h = 0; h < p.heads(); ++h) {
@@ -157,19 +168,23 @@ static std::vector<float> by_kernels(problem p, const unfused_kernels & set, int
             }
             for (int64_t c = 0; c < p.cells; c += piece) {
                 const int64_t take = std::min(piece, p.cells - c);
-                set.turn(p.k_type, k.data() + (c * p.kv_heads + h / p.group) * head, p.kv_heads * head, take, p.dk, scratch.data(), turned.data());
+                set.turn(p.k_type, k.data() + (c * p.kv_heads + h / p.group) * head, p.kv_heads * head, take, p.dk,
+                    scratch.data(), turned.data());
                 set.scores(turned.data(), take, p.dk, q.data(), n, w.data() + c, p.cells);
             }
             for (int64_t l = 0; l < n; ++l) {
-                float * x = w.data() + l * p.cells;
-                const float * mask = p.mask.data() + (r + l) * p.cells;
+                float *                  x    = w.data() + l * p.cells;
+                const float *            mask = p.mask.data() + (r + l) * p.cells;
                 std::vector<ggml_fp16_t> half(p.cells);
                 ggml_fp32_to_fp16_row(mask, half.data(), p.cells);
-                set.softmax(x, x, p.cells, p.scale, p.slope(h), p.half_mask ? half.data() : nullptr, p.half_mask ? nullptr : mask, p.has_sinks ? p.sinks[h] : -INFINITY);
+                set.softmax(x, x, p.cells, p.scale, p.slope(h), p.half_mask ? half.data() : nullptr,
+                    p.half_mask ? nullptr : mask, p.has_sinks ? p.sinks[h] : -INFINITY);
             }
-            set.values(p.v_type, v.data() + h / p.group * p.dv * column, column, p.cells, p.dv, w.data(), n, p.cells, part.data(), p.dv, values.data());
+            set.values(p.v_type, v.data() + h / p.group * p.dv * column, column, p.cells, p.dv, w.data(), n, p.cells,
+                part.data(), p.dv, values.data());
             for (int64_t l = 0; l < n; ++l) {
-                std::memcpy(out.data() + ((r + l) * p.heads() + h) * p.dv, part.data() + l * p.dv, p.dv * sizeof(float));
+                std::memcpy(
+                    out.data() + ((r + l) * p.heads() + h) * p.dv, part.data() + l * p.dv, p.dv * sizeof(float));
             }
         }
     }
@@ -184,8 +199,8 @@ static void test_kernels() {
         p.k.resize(p.cells * p.kv_heads * p.dk);
         p.v.resize(p.cells * p.kv_heads * p.dv);
         p.mask.resize(p.rows * p.cells);
-        const problem g = with_gaps(p);
-        const auto want = exact(p);
+        const problem g    = with_gaps(p);
+        const auto    want = exact(p);
         for (auto set = unfused_kernel_sets(); *set; ++set) {
             const auto got = by_kernels(p, **set, VALUE_LANES);
             CHECK(worst(got, want) < 2e-5);
@@ -213,36 +228,46 @@ static void test_blind_row() {
 #ifndef TILES_ONLY
 // Through ggml's graph, as llama.cpp builds it: views of larger caches, turned Q, streams. [streams][rows][heads][dv]
 static std::vector<float> by_graph(problem p, int threads, int64_t only_row = -1) {
-    const int64_t size = p.cells + pick(0, 20), rows = only_row < 0 ? p.rows : 1;   // cells of the cache
+    const int64_t  size = p.cells + pick(0, 20), rows = only_row < 0 ? p.rows : 1;   // cells of the cache
     ggml_backend_t cpu = ggml_backend_cpu_init();
     ggml_backend_cpu_set_n_threads(cpu, threads);
     ggml_context * ctx = ggml_init({ 1 << 20, nullptr, true });
-    ggml_tensor * kc = ggml_new_tensor_3d(ctx, p.k_type, p.dk * p.kv_heads, size, p.streams), * vc = ggml_new_tensor_3d(ctx, p.v_type, size, p.dv * p.kv_heads, p.streams);
-    ggml_tensor * q = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, p.dk, p.heads(), p.rows, p.streams), * sinks = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, p.heads());
-    ggml_tensor * mask = ggml_new_tensor_4d(ctx, p.half_mask ? GGML_TYPE_F16 : GGML_TYPE_F32, p.cells, rows, 1, p.streams);
-    const size_t head = ggml_row_size(p.k_type, p.dk), column = ggml_row_size(p.v_type, size);
-    ggml_tensor * k = ggml_permute(ctx, ggml_view_4d(ctx, kc, p.dk, p.kv_heads, p.cells, p.streams, head, kc->nb[1], kc->nb[2], 0), 0, 2, 1, 3);
-    ggml_tensor * v = ggml_permute(ctx, ggml_view_4d(ctx, vc, p.cells, p.kv_heads, p.dv, p.streams, column * p.dv, column, vc->nb[2], 0), 0, 2, 1, 3);
-    ggml_tensor * qv = ggml_view_4d(ctx, q, p.dk, p.heads(), rows, p.streams, q->nb[1], q->nb[2], q->nb[3], std::max<int64_t>(0, only_row) * q->nb[2]);
-    ggml_tensor * weights = ggml_soft_max_ext(ctx, ggml_mul_mat(ctx, k, ggml_permute(ctx, qv, 0, 2, 1, 3)), mask, p.scale, p.bias);
+    ggml_tensor *  kc  = ggml_new_tensor_3d(ctx, p.k_type, p.dk * p.kv_heads, size, p.streams),
+                *vc    = ggml_new_tensor_3d(ctx, p.v_type, size, p.dv * p.kv_heads, p.streams);
+    ggml_tensor *q     = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, p.dk, p.heads(), p.rows, p.streams),
+                *sinks = ggml_new_tensor_1d(ctx, GGML_TYPE_F32, p.heads());
+    ggml_tensor * mask =
+        ggml_new_tensor_4d(ctx, p.half_mask ? GGML_TYPE_F16 : GGML_TYPE_F32, p.cells, rows, 1, p.streams);
+    const size_t  head = ggml_row_size(p.k_type, p.dk), column = ggml_row_size(p.v_type, size);
+    ggml_tensor * k = ggml_permute(
+        ctx, ggml_view_4d(ctx, kc, p.dk, p.kv_heads, p.cells, p.streams, head, kc->nb[1], kc->nb[2], 0), 0, 2, 1, 3);
+    ggml_tensor * v  = ggml_permute(ctx,
+         ggml_view_4d(ctx, vc, p.cells, p.kv_heads, p.dv, p.streams, column * p.dv, column, vc->nb[2], 0), 0, 2, 1, 3);
+    ggml_tensor * qv = ggml_view_4d(ctx, q, p.dk, p.heads(), rows, p.streams, q->nb[1], q->nb[2], q->nb[3],
+        std::max<int64_t>(0, only_row) * q->nb[2]);
+    ggml_tensor * weights =
+        ggml_soft_max_ext(ctx, ggml_mul_mat(ctx, k, ggml_permute(ctx, qv, 0, 2, 1, 3)), mask, p.scale, p.bias);
     ggml_soft_max_add_sinks(weights, p.has_sinks ? sinks : nullptr);
-    ggml_tensor * out = ggml_cont(ctx, ggml_permute(ctx, ggml_mul_mat(ctx, v, weights), 0, 2, 1, 3));
+    ggml_tensor * out   = ggml_cont(ctx, ggml_permute(ctx, ggml_mul_mat(ctx, v, weights), 0, 2, 1, 3));
     ggml_cgraph * graph = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, out);
     ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, cpu);
     ggml_backend_buffer_clear(buffer, 0);
     const auto k_bytes = pack(p.k_type, p.k, p.dk), v_bytes = turned_values(p);
     for (int64_t s = 0; s < p.streams; ++s) {
-        ggml_backend_tensor_set(kc, k_bytes.data() + s * p.cells * p.kv_heads * head, s * kc->nb[2], p.cells * p.kv_heads * head);
+        ggml_backend_tensor_set(
+            kc, k_bytes.data() + s * p.cells * p.kv_heads * head, s * kc->nb[2], p.cells * p.kv_heads * head);
         for (int64_t i = 0; i < p.dv * p.kv_heads; ++i) {
             const size_t bytes = ggml_row_size(p.v_type, p.cells);
-            ggml_backend_tensor_set(vc, v_bytes.data() + (s * p.dv * p.kv_heads + i) * bytes, s * vc->nb[2] + i * vc->nb[1], bytes);
+            ggml_backend_tensor_set(
+                vc, v_bytes.data() + (s * p.dv * p.kv_heads + i) * bytes, s * vc->nb[2] + i * vc->nb[1], bytes);
         }
         for (int64_t r = 0; r < rows; ++r) {
-            const float * row = p.mask.data() + (s * p.rows + std::max<int64_t>(0, only_row) + r) * p.cells;
+            const float *            row = p.mask.data() + (s * p.rows + std::max<int64_t>(0, only_row) + r) * p.cells;
             std::vector<ggml_fp16_t> half(p.cells);
             ggml_fp32_to_fp16_row(row, half.data(), p.cells);
-            ggml_backend_tensor_set(mask, p.half_mask ? (const void *) half.data() : row, s * mask->nb[3] + r * mask->nb[1], p.cells * ggml_type_size(mask->type));
+            ggml_backend_tensor_set(mask, p.half_mask ? (const void *) half.data() : row,
+                s * mask->nb[3] + r * mask->nb[1], p.cells * ggml_type_size(mask->type));
         }
     }
     ggml_backend_tensor_set(q, p.q.data(), 0, ggml_nbytes(q));
@@ -258,13 +283,13 @@ static std::vector<float> by_graph(problem p, int threads, int64_t only_row = -1
 
 static void test_graphs() {
     for (int i = 0; i < 20; ++i) {
-        const problem p = make();
-        const auto got = by_graph(p, 1);
+        const problem p   = make();
+        const auto    got = by_graph(p, 1);
         CHECK(worst(got, exact(p)) < 2e-5);
         CHECK(same(got, by_graph(p, pick(2, 8))));
         CHECK(same(got, by_graph(with_gaps(p), pick(1, 8))));
         const int64_t r = pick(0, (int) p.rows - 1), row = p.heads() * p.dv;
-        const auto alone = by_graph(p, pick(1, 8), r);
+        const auto    alone = by_graph(p, pick(1, 8), r);
         for (int64_t s = 0; s < p.streams; ++s) {
             CHECK(std::memcmp(alone.data() + s * row, got.data() + (s * p.rows + r) * row, row * sizeof(float)) == 0);
         }

@@ -12,7 +12,8 @@
 // The buffer type of panels, null without it.
 inline ggml_backend_buffer_type_t panels() {
     ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-    const auto get = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(ggml_backend_cpu_reg(), "ggml_backend_dev_get_extra_bufts");
+    const auto         get    = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
+        ggml_backend_cpu_reg(), "ggml_backend_dev_get_extra_bufts");
     for (auto types = get(device); *types; ++types) {
         if (std::string(ggml_backend_buft_name(*types)) == "CPU_PANELS") {
             return *types;
@@ -23,7 +24,7 @@ inline ggml_backend_buffer_type_t panels() {
 
 // Rows of d floats as `type` holds them; x becomes what they stand for.
 inline std::vector<char> pack(ggml_type type, std::vector<float> & x, int64_t d) {
-    const int64_t rows = (int64_t) x.size() / d;
+    const int64_t     rows = (int64_t) x.size() / d;
     std::vector<char> out(rows * ggml_row_size(type, d));
     ggml_quantize_chunk(type, x.data(), out.data(), 0, rows, d, nullptr);
     if (type == GGML_TYPE_F32) {

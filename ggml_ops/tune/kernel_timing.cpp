@@ -20,10 +20,11 @@ using json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int32_t SAMPLE_ROWS    = 64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
+constexpr int32_t SAMPLE_ROWS =
+    64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
 constexpr int32_t MOST_WEIGHTS   = 64;
 constexpr int     MOST_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
-constexpr size_t  LEAST_REPEATS  = 3, MOST_REPEATS = 25;
+constexpr size_t  LEAST_REPEATS = 3, MOST_REPEATS = 25;
 
 // The CPU's counts before anybody sets one.
 const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
@@ -41,17 +42,20 @@ ggml_type quantized_type(const std::string & name) {
     const auto same = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
     for (int t = 0; t < GGML_TYPE_COUNT; ++t) {
         const ggml_type_traits * traits = ggml_get_type_traits((ggml_type) t);
-        const std::string known = traits->type_name ? traits->type_name : "";
-        if (traits->is_quantized && traits->to_float && std::equal(known.begin(), known.end(), name.begin(), name.end(), same)) {
+        const std::string        known  = traits->type_name ? traits->type_name : "";
+        if (traits->is_quantized && traits->to_float &&
+            std::equal(known.begin(), known.end(), name.begin(), name.end(), same)) {
             return (ggml_type) t;
         }
     }
-    throw status_error(DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
+    throw status_error(
+        DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
 }
 
 void check_range(const char * field, int64_t value, int64_t lo, int64_t hi) {
     if (value < lo || value > hi) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " + std::to_string(lo) + ".." + std::to_string(hi));
+        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
+                                                 std::to_string(lo) + ".." + std::to_string(hi));
     }
 }
 
@@ -60,19 +64,22 @@ template <class F> F * find(ggml_backend_dev_t device, const char * name) {
 }
 
 ggml_context_ptr new_context(size_t n_tensors) {
-    ggml_context_ptr ctx(ggml_init({ n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false), nullptr, true }));
+    ggml_context_ptr ctx(ggml_init(
+        { n_tensors * ggml_tensor_overhead() + ggml_graph_overhead_custom(n_tensors, false), nullptr, true }));
     return ctx ? std::move(ctx) : throw std::bad_alloc();
 }
 
-// Where a model's loader would put the weight: the first of the device's own buffer types whose product it supports (llama_model_loader).
+// Where a model's loader would put the weight: the first of the device's own buffer types whose product it supports
+// (llama_model_loader).
 ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int32_t m, int32_t k) {
     const auto get = find<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t * buft = get ? get(device) : nullptr; buft && *buft; ++buft) {
-        const ggml_context_ptr ctx = new_context(3);
-        ggml_tensor * w = ggml_new_tensor_2d(ctx.get(), type, k, m);
+        const ggml_context_ptr        ctx = new_context(3);
+        ggml_tensor *                 w   = ggml_new_tensor_2d(ctx.get(), type, k, m);
         const ggml_backend_buffer_ptr none(ggml_backend_buft_alloc_buffer(*buft, 0));
         w->buffer = none.get();
-        if (ggml_backend_dev_supports_op(device, ggml_mul_mat(ctx.get(), w, ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, k, 512)))) {
+        if (ggml_backend_dev_supports_op(
+                device, ggml_mul_mat(ctx.get(), w, ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, k, 512)))) {
             return *buft;
         }
     }
@@ -80,18 +87,18 @@ ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type
 }
 
 std::vector<float> random_floats(size_t n) {
-    std::mt19937 bits(1);
+    std::mt19937                    bits(1);
     std::normal_distribution<float> normal;
-    std::vector<float> x(n);
+    std::vector<float>              x(n);
     std::generate(x.begin(), x.end(), [&] { return normal(bits); });
     return x;
 }
 
 std::vector<char> random_weight(ggml_type type, int32_t m, int32_t k) {
-    const size_t row = ggml_row_size(type, k);
-    const int32_t n = std::min(m, SAMPLE_ROWS);
-    const std::vector<float> x = random_floats((size_t) n * k), importance(k, 1.0f);
-    std::vector<char> data(row * m);
+    const size_t             row = ggml_row_size(type, k);
+    const int32_t            n   = std::min(m, SAMPLE_ROWS);
+    const std::vector<float> x   = random_floats((size_t) n * k), importance(k, 1.0f);
+    std::vector<char>        data(row * m);
     ggml_quantize_chunk(type, x.data(), data.data(), 0, n, k, importance.data());
     for (size_t at = row * n; at < data.size(); ++at) {
         data[at] = data[at - row * n];
@@ -102,42 +109,50 @@ std::vector<char> random_weight(ggml_type type, int32_t m, int32_t k) {
 // Weights of one shape, more than the caches hold, and passes of products with them.
 class bench {
   public:
-    bench(const matrix_rows & kernel, const dflash_tune_params & p) : kernel_(kernel), k_(p.k), backend_(ggml_backend_dev_init(kernel.device(), nullptr)) {
+    bench(const matrix_rows & kernel, const dflash_tune_params & p) :
+        kernel_(kernel), k_(p.k), backend_(ggml_backend_dev_init(kernel.device(), nullptr)) {
         if (!backend_) {
-            throw status_error(DFLASH_ERROR_MEMORY, std::string("the device ") + p.device + " could not be started: " + logged_error());
+            throw status_error(DFLASH_ERROR_MEMORY,
+                std::string("the device ") + p.device + " could not be started: " + logged_error());
         }
         if (const auto set_threads = find<void(ggml_backend_t, int)>(kernel.device(), "ggml_backend_set_n_threads")) {
             set_threads(backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
         }
         const std::vector<char> data = random_weight(kernel.type(), p.m, p.k);
-        const size_t n = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MOST_WEIGHTS);
+        const size_t            n    = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MOST_WEIGHTS);
         weights_.resize(n);
         weights_ctx_ = new_context(n);
         for (ggml_tensor *& w : weights_) {
             w = ggml_new_tensor_2d(weights_ctx_.get(), kernel.type(), p.k, p.m);
         }
-        buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.m, p.k)));
+        buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(
+            weights_ctx_.get(), best_buffer_type(kernel.device(), kernel.type(), p.m, p.k)));
         if (!buffer_) {
-            throw status_error(DFLASH_ERROR_MEMORY, std::to_string(n) + " weights of " + std::to_string(data.size() >> 20) + " MiB do not fit " + p.device + ": " + logged_error());
+            throw status_error(DFLASH_ERROR_MEMORY, std::to_string(n) + " weights of " +
+                                                        std::to_string(data.size() >> 20) + " MiB do not fit " +
+                                                        p.device + ": " + logged_error());
         }
         ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         for (ggml_tensor * w : weights_) {
             ggml_backend_tensor_set(w, data.data(), 0, data.size());
         }
         x_ = random_floats((size_t) p.n_max * p.k);
-        // A GPU's launches would hide a single product; on a CPU one takes long enough, and the next finds other weights.
+        // A GPU's launches would hide a single product; on a CPU one takes long enough, and the next finds other
+        // weights.
         per_pass_ = ggml_backend_dev_type(kernel.device()) == GGML_BACKEND_DEVICE_TYPE_CPU ? 1 : n;
         for (pass & p : passes_) {
             p.alloc.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
         }
     }
 
-    // Milliseconds of one product of n rows, kernel by kernel in turns; medians. The matrix kernel is the one that serves from `from[1]` rows on.
+    // Milliseconds of one product of n rows, kernel by kernel in turns; medians. The matrix kernel is the one that
+    // serves from `from[1]` rows on.
     void time(int32_t n, const std::vector<int> & from, int32_t limit_ms, std::vector<double> & ms) {
         std::vector<std::vector<double>> all(from.size());
         for (size_t i = 0; i < from.size(); ++i) {
             build(passes_[i], n);
-            for (int warm = 0; warm < (per_pass_ > 1 ? 3 : 1); ++warm) {   // a CUDA graph is recorded at the second time
+            for (int warm = 0; warm < (per_pass_ > 1 ? 3 : 1);
+                ++warm) {   // a CUDA graph is recorded at the second time
                 run(passes_[i], from[i]);
             }
         }
@@ -162,22 +177,24 @@ class bench {
     const char * buffer() const { return ggml_backend_buffer_name(buffer_.get()); }
 
   private:
-    struct pass {   // products of n rows with the next weights. Each kernel has its own: a CUDA graph replays the kernels that it was recorded with
+    struct pass {   // products of n rows with the next weights. Each kernel has its own: a CUDA graph replays the
+                    // kernels that it was recorded with
         ggml_context_ptr ctx;
         ggml_gallocr_ptr alloc;
         ggml_cgraph *    graph = nullptr;
     };
 
     void build(pass & p, int32_t n) {
-        p.ctx   = new_context(per_pass_ + 1);
-        p.graph = ggml_new_graph_custom(p.ctx.get(), per_pass_ + 1, false);
+        p.ctx           = new_context(per_pass_ + 1);
+        p.graph         = ggml_new_graph_custom(p.ctx.get(), per_pass_ + 1, false);
         ggml_tensor * x = ggml_new_tensor_2d(p.ctx.get(), GGML_TYPE_F32, k_, n);
         ggml_set_input(x);
         for (size_t i = 0; i < per_pass_; ++i, next_ = (next_ + 1) % weights_.size()) {
             ggml_build_forward_expand(p.graph, ggml_mul_mat(p.ctx.get(), weights_[next_], x));
         }
         if (!ggml_gallocr_alloc_graph(p.alloc.get(), p.graph)) {
-            throw status_error(DFLASH_ERROR_MEMORY, "no memory for the products of " + std::to_string(n) + " rows: " + logged_error());
+            throw status_error(
+                DFLASH_ERROR_MEMORY, "no memory for the products of " + std::to_string(n) + " rows: " + logged_error());
         }
         ggml_backend_tensor_set(x, x_.data(), 0, ggml_nbytes(x));
     }
@@ -185,29 +202,31 @@ class bench {
     double run(pass & p, int from) {
         kernel_.set(from);
         const abort_guard guard(abort_guard::phase::pass);
-        const int64_t t = ggml_time_us();
+        const int64_t     t = ggml_time_us();
         if (ggml_backend_graph_compute(backend_.get(), p.graph) != GGML_STATUS_SUCCESS) {
             throw status_error(DFLASH_ERROR_COMPUTE, "a product failed: " + logged_error());
         }
         return (ggml_time_us() - t) / 1000.0 / per_pass_;
     }
 
-    const matrix_rows &         kernel_;
-    int64_t                     k_;
-    ggml_backend_ptr            backend_;
-    ggml_context_ptr            weights_ctx_;
-    std::vector<ggml_tensor *>  weights_;
-    ggml_backend_buffer_ptr     buffer_;
-    std::vector<float>          x_;
-    size_t                      per_pass_ = 1, next_ = 0;
-    pass                        passes_[2];
+    const matrix_rows &        kernel_;
+    int64_t                    k_;
+    ggml_backend_ptr           backend_;
+    ggml_context_ptr           weights_ctx_;
+    std::vector<ggml_tensor *> weights_;
+    ggml_backend_buffer_ptr    buffer_;
+    std::vector<float>         x_;
+    size_t                     per_pass_ = 1, next_ = 0;
+    pass                       passes_[2];
 };
 
-}  // namespace
+}   // namespace
 
-matrix_rows::matrix_rows(const char * device, const char * type) : device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
+matrix_rows::matrix_rows(const char * device, const char * type) :
+    device_(ggml_backend_dev_by_name(device ? device : "")), type_(quantized_type(type ? type : "")) {
     if (!device_) {
-        throw status_error(DFLASH_ERROR_ARG, std::string("device is '") + (device ? device : "") + "', which is not here");
+        throw status_error(
+            DFLASH_ERROR_ARG, std::string("device is '") + (device ? device : "") + "', which is not here");
     }
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
     while (ggml_backend_reg_dev_get(reg, index_) != device_) {
@@ -221,9 +240,7 @@ matrix_rows::matrix_rows(const char * device, const char * type) : device_(ggml_
     }
 }
 
-int matrix_rows::get() const {
-    return gpu_rows_ ? gpu_rows_(index_, type_, -1) : tile_rows_ ? tile_rows_(type_) : 0;
-}
+int matrix_rows::get() const { return gpu_rows_ ? gpu_rows_(index_, type_, -1) : tile_rows_ ? tile_rows_(type_) : 0; }
 
 void matrix_rows::set(int rows) const {
     if (gpu_rows_) {
@@ -235,9 +252,10 @@ void matrix_rows::set(int rows) const {
 
 std::string tune(const dflash_tune_params & p, dflash_progress_callback progress, void * user) {
     const matrix_rows kernel(p.device, p.type);
-    const int before = kernel.get();
+    const int         before = kernel.get();
     if (before == 0) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(p.device) + " has one kernel only for " + ggml_type_name(kernel.type()) + ", or none that can be chosen");
+        throw status_error(DFLASH_ERROR_ARG, std::string(p.device) + " has one kernel only for " +
+                                                 ggml_type_name(kernel.type()) + ", or none that can be chosen");
     }
     check_range("m", p.m, 16, 1 << 20);
     check_range("k", p.k, 256, 1 << 20);
@@ -251,12 +269,16 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     }
     logged_error();   // forget what went wrong before
     const abort_guard guard(abort_guard::phase::load);
-    struct restore { const matrix_rows & kernel; int rows; ~restore() { kernel.set(rows); } } as_it_was{ kernel, before };
+    struct restore {
+        const matrix_rows & kernel;
+        int                 rows;
+        ~restore() { kernel.set(rows); }
+    } as_it_was{ kernel, before };
     bench b(kernel, p);
     kernel.set(1 << 20);
     const int widest = kernel.get();   // one more than the vector kernel can serve
 
-    json vector_ms = json::array(), matrix_ms = json::array();
+    json                vector_ms = json::array(), matrix_ms = json::array();
     std::vector<double> ms;
     for (int32_t n = 1; n <= p.n_max; ++n) {
         if (n < widest) {
@@ -271,17 +293,18 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
             throw status_error(DFLASH_ERROR_ARG, "the measurement was cancelled");
         }
     }
-    const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k }, { "weights", b.n_weights() }, { "buffer", b.buffer() },
-        { "rows", before }, { "rows_max", widest }, { "vector_ms", vector_ms }, { "matrix_ms", matrix_ms } };
+    const json result = { { "device", p.device }, { "type", ggml_type_name(kernel.type()) }, { "m", p.m }, { "k", p.k },
+        { "weights", b.n_weights() }, { "buffer", b.buffer() }, { "rows", before }, { "rows_max", widest },
+        { "vector_ms", vector_ms }, { "matrix_ms", matrix_ms } };
     return result.dump();
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 // ---- C entry points ----
 
 void dflash_tune_params_default(dflash_tune_params * p) {
-    *p = {};
+    *p           = {};
     p->device    = "CPU";
     p->type      = "q4_K";
     p->m         = 12288;

@@ -1,6 +1,8 @@
-// Which of a device's two kernels for quantized weights is faster: the vector kernel, which is made for few rows, or the matrix kernel (tiles).
+// Which of a device's two kernels for quantized weights is faster: the vector kernel, which is made for few rows, or
+// the matrix kernel (tiles).
 //
-// Both are timed for every number of rows on weights of a model's shape; what to make of the times is Python's (dflash_local/tuning.py).
+// Both are timed for every number of rows on weights of a model's shape; what to make of the times is Python's
+// (dflash_local/tuning.py).
 
 #pragma once
 
@@ -24,19 +26,19 @@ class matrix_rows {
     void set(int rows) const;
 
     ggml_backend_dev_t device() const { return device_; }
-    ggml_type          type()   const { return type_; }
+    ggml_type          type() const { return type_; }
 
   private:
     ggml_backend_dev_t device_;
     ggml_type          type_;
     int                index_ = 0;   // of the device in its registry
     // What the registry gives out: a GPU's one function (patches/0010), or the CPU's two (ops/panel_buffer.h).
-    int  (*gpu_rows_)(int device, ggml_type type, int rows) = nullptr;
-    int  (*tile_rows_)(ggml_type type)                      = nullptr;
-    void (*set_tile_rows_)(ggml_type type, int rows)        = nullptr;
+    int (*gpu_rows_)(int device, ggml_type type, int rows) = nullptr;
+    int (*tile_rows_)(ggml_type type)                      = nullptr;
+    void (*set_tile_rows_)(ggml_type type, int rows)       = nullptr;
 };
 
 // dflash_tune()'s JSON. Throws status_error.
 std::string tune(const dflash_tune_params & params, dflash_progress_callback progress, void * user);
 
-}  // namespace dflash
+}   // namespace dflash

@@ -31,7 +31,9 @@ class DraftingNative(FakeNative):
         info["target"]["description"] = "fake Q4_0"
         return info | {"drafter": {"kind": "dflash"}}
 
-    def submit(self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool) -> None:
+    def submit(
+        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
         assert not cache_prompt
         super().submit(slot, tokens, n_predict, sampling, drafting, cache_prompt)
         width = 1 if drafting.budget == 1 else 5
@@ -44,12 +46,18 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library_info", lambda: {"llama": "0.0", "backends": ["CPU"]})
 
 
-def run(text: str = "x", steps: int = 10, generate: float = 1.0, ttft: float = 0.1, lengths: tuple[int, ...] = (4, 4, 2)) -> Run:
+def run(
+    text: str = "x", steps: int = 10, generate: float = 1.0, ttft: float = 0.1, lengths: tuple[int, ...] = (4, 4, 2)
+) -> Run:
     return Run(text, steps, generate, ttft, 9, lengths)
 
 
 def test_summary() -> None:
-    repeats = [[run(), run(generate=3.0, ttft=0.3)], [run(generate=0.5), run(generate=0.5, lengths=(1, 9))], [run(), run()]]
+    repeats = [
+        [run(), run(generate=3.0, ttft=0.3)],
+        [run(generate=0.5), run(generate=0.5, lengths=(1, 9))],
+        [run(), run()],
+    ]
     summary = Summary.of(repeats)
     assert summary.tokens_per_second == 10.0  # of 20 tokens in 4, 1 and 2 seconds
     assert summary.ttft_ms == pytest.approx(100)
@@ -67,7 +75,9 @@ def test_summary_of_answers_that_end_at_once() -> None:
 def test_measure_alternates_and_finds_the_same_answers() -> None:
     fake = DraftingNative()
     with Engine.over(fake) as engine:
-        report = measure(engine, [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}], SamplingParams(), 50, repeat=2)
+        report = measure(
+            engine, [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}], SamplingParams(), 50, repeat=2
+        )
     # One warm-up each; then plain, drafted, and the second time the other way round, two prompts each.
     assert [sent["drafting"].budget for sent in fake.submitted] == [1, 0, 1, 1, 0, 0, 0, 0, 1, 1]
     seeds = [json.loads(sent["sampling"])["seed"] for sent in fake.submitted]

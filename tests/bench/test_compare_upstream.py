@@ -1,4 +1,5 @@
-"""The comparison's arithmetic, the fairness of its set-up and turns, and (slow) one small run against the real upstream server."""
+"""The comparison's arithmetic, the fairness of its set-up and turns, and (slow) one small run against the real upstream
+server."""
 
 from __future__ import annotations
 
@@ -149,7 +150,9 @@ def test_resume_takes_finished_cells_of_the_same_settings_only(cell: Cell, tmp_p
 
 def test_command_makes_the_figure_again_and_tells_no_path(tmp_path: Path) -> None:
     ap = compare.parser()
-    args = ap.parse_args(["-o", str(tmp_path), "--work", str(tmp_path), "--types", "q4_0", "--temperatures", "0", "1", "-n", "40"])
+    args = ap.parse_args(
+        ["-o", str(tmp_path), "--work", str(tmp_path), "--types", "q4_0", "--temperatures", "0", "1", "-n", "40"]
+    )
     words = record.command(ap, args).split()
     assert "--types" in words and "--n-predict" in words and str(tmp_path) not in words
     assert "--temperatures" not in words  # the default
@@ -158,7 +161,18 @@ def test_command_makes_the_figure_again_and_tells_no_path(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
-    argv = [sys.executable, "benchmarks/compare_upstream.py", "--limit", "8", "--repeats", "1", "--shape", "0.1b", "--drafters", "dflash"]
+    argv = [
+        sys.executable,
+        "benchmarks/compare_upstream.py",
+        "--limit",
+        "8",
+        "--repeats",
+        "1",
+        "--shape",
+        "0.1b",
+        "--drafters",
+        "dflash",
+    ]
     argv += ["--types", "q4_0", "--temperatures", "0", "-n", "40", "-t", "1", "-o", str(tmp_path / "result")]
     subprocess.run(argv, check=True, cwd=repo, timeout=1500)
     (data,) = json.loads((tmp_path / "result.json").read_text())["cells"]
@@ -173,10 +187,25 @@ def test_small_run_against_upstream(tmp_path: Path, repo: Path) -> None:
 
 @pytest.mark.slow
 def test_a_terminated_comparison_leaves_no_server(tmp_path: Path, repo: Path) -> None:
-    argv = [sys.executable, "benchmarks/compare_upstream.py", "--shape", "0.1b", "--limit", "2", "--repeats", "99", "-n", "20", "-t", "1"]
+    argv = [
+        sys.executable,
+        "benchmarks/compare_upstream.py",
+        "--shape",
+        "0.1b",
+        "--limit",
+        "2",
+        "--repeats",
+        "99",
+        "-n",
+        "20",
+        "-t",
+        "1",
+    ]
     argv += ["-o", str(tmp_path / "out")]
     mark = f"DFLASH_TEST_MARK={tmp_path}"
-    process = subprocess.Popen(argv, cwd=repo, stderr=subprocess.PIPE, text=True, env=os.environ | dict([mark.split("=", 1)]))
+    process = subprocess.Popen(
+        argv, cwd=repo, stderr=subprocess.PIPE, text=True, env=os.environ | dict([mark.split("=", 1)])
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if "tok/s" in line:

@@ -29,7 +29,9 @@ def test_once_answers_and_shows_both_speeds(drafter: str, capsys: pytest.Capture
 def test_server_says_how_to_talk_to_it() -> None:
     port = free_port()
     command = [sys.executable, "-m", "dflash_local.demo", "--shape", "pocket", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as process:
         assert process.stdout is not None
         try:
             curl = next(line for line in process.stdout if "curl" in line)

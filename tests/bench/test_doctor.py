@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from dflash_local import cli, native
-from dflash_local.build.wheel import recipe, wheel as build
-from dflash_local.diagnose import costs, doctor, tuning
-from dflash_local.demo.pocket import bundled_pair
-from dflash_local.errors import NativeLibraryError
-from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
+from dflash_local.build import recipe
+from dflash_local.build import wheel as build
 from dflash_local.cli.flags import add_engine_flags, engine_options
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.diagnose import costs, doctor, tuning
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, this_machine
+from dflash_local.errors import NativeLibraryError
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
@@ -41,7 +42,14 @@ def stamp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An installed CPU build of this checkout, on this machine."""
     monkeypatch.delenv("DFLASH_LIBRARY", raising=False)
     made = recipe.make_recipe(Path(__file__).resolve().parents[2], "cpu")
-    stamp = {"version": "0.3.36+dflash.1", "backend": "cpu", "flags": [], "native": made.native, "patches": made.patches, "machine": ""}
+    stamp = {
+        "version": "0.3.36+dflash.1",
+        "backend": "cpu",
+        "flags": [],
+        "native": made.native,
+        "patches": made.patches,
+        "machine": "",
+    }
     monkeypatch.setattr(build, "installed_stamp", lambda: stamp)
     monkeypatch.setattr(recipe, "detect_backend", lambda: ("cpu", "no nvcc"))
     return stamp
@@ -108,7 +116,9 @@ def test_a_gpu_backend_without_a_gpu_warns(monkeypatch: pytest.MonkeyPatch) -> N
         (["CUDA", "CPU"], [CPU], [Level.OK, Level.WARN]),
         (["CUDA", "CPU"], [GPU, CPU], [Level.OK, Level.OK]),
     ):
-        monkeypatch.setattr(native, "library_info", lambda b=backends, d=devices: {"abi": 1, "backends": b, "devices": d})
+        monkeypatch.setattr(
+            native, "library_info", lambda b=backends, d=devices: {"abi": 1, "backends": b, "devices": d}
+        )
         assert levels(list(doctor.look_at_library({})), "device") == expected
 
 
@@ -142,7 +152,9 @@ def test_memory_counts_the_cache() -> None:
 
 def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
     info = {"devices": [GPU, CPU]}
-    on_gpu, on_cpu = (next(iter(doctor.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"]))
+    on_gpu, on_cpu = (
+        next(iter(doctor.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"])
+    )
     assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
 
 
@@ -167,7 +179,8 @@ def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 class FakeGpu:
-    """CUDA0 with a vector kernel for up to 8 rows of Q4_K, Q6_K and Q8_0, and a matrix kernel that takes as long as `even` of them."""
+    """CUDA0 with a vector kernel for up to 8 rows of Q4_K, Q6_K and Q8_0, and a matrix kernel that takes as long as
+    `even` of them."""
 
     def __init__(self) -> None:
         self.even = {"q4_K": 4.5, "q6_K": 2.5, "q8_0": 20.0}
@@ -197,7 +210,9 @@ class FakeGpu:
 def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeGpu:
     fake = FakeGpu()
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "library_info", lambda: {"abi": native.ABI_VERSION, "backends": ["CUDA", "CPU"], "devices": [CPU, GPU]})
+    monkeypatch.setattr(
+        native, "library_info", lambda: {"abi": native.ABI_VERSION, "backends": ["CUDA", "CPU"], "devices": [CPU, GPU]}
+    )
     monkeypatch.setattr(native, "library_path", lambda: tmp_path / "libdflash.so")
     monkeypatch.setattr(native, "matrix_rows", fake.matrix_rows)
     monkeypatch.setattr(native, "tune", fake.tune)
@@ -210,12 +225,21 @@ def test_one_command_tunes_a_gpu(gpu: FakeGpu, tmp_path: Path, capsys: pytest.Ca
     assert cli.main(command) == 0
     runs = json.loads(out.read_text())["runs"]
     assert [(run["device"], run["type"], run["shape"], run["now"], run["measured"]) for run in runs] == [
-        ("CUDA0", weights, shape, 9, rows) for weights, rows in (("q4_K", 5), ("q6_K", 3), ("q8_0", 9)) for shape in ("8b", "27b")
+        ("CUDA0", weights, shape, 9, rows)
+        for weights, rows in (("q4_K", 5), ("q6_K", 3), ("q8_0", 9))
+        for shape in ("8b", "27b")
     ]
     for run in runs:
-        assert len(run["vector_ms"]) == len(run["matrix_ms"]) == 64 and run["vector_ms"].index(None) == 8 and None not in run["matrix_ms"]
+        assert (
+            len(run["vector_ms"]) == len(run["matrix_ms"]) == 64
+            and run["vector_ms"].index(None) == 8
+            and None not in run["matrix_ms"]
+        )
     printed = capsys.readouterr().out
-    assert "CUDA0 q4_K: matrix kernel from 9 rows on -> from 5 (8b: 5, 27b: 5)" in printed and "     9           -" in printed
+    assert (
+        "CUDA0 q4_K: matrix kernel from 9 rows on -> from 5 (8b: 5, 27b: 5)" in printed
+        and "     9           -" in printed
+    )
     assert tuning.apply() == {"CUDA0": {"q4_K": 5, "q6_K": 3, "q8_0": 9}} and gpu.rows["q6_K"] == 3
     assert cli.main([*command[:2], "--types", "q8_0,q5_k"]) == 0  # what was kept stays; now is what is in force
     assert "one kernel only for q5_k" in capsys.readouterr().out and tuning.read_table()[0]["CUDA0"]["q4_K"] == 5
@@ -254,7 +278,18 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["doctor", "--json", "-m", str(pair.target), "-md", str(pair.drafter)]) == 0
     report = json.loads(capsys.readouterr().out)
     found = {finding["subject"]: finding["level"] for finding in report["findings"]}
-    assert {"library", "device", "file", "architecture", "width", "taps", "vocabulary", "block", "memory", "pass times"} <= found.keys()
+    assert {
+        "library",
+        "device",
+        "file",
+        "architecture",
+        "width",
+        "taps",
+        "vocabulary",
+        "block",
+        "memory",
+        "pass times",
+    } <= found.keys()
     assert "FAIL" not in found.values() and report["library"]["abi"] == native.ABI_VERSION
 
 

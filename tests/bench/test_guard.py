@@ -74,7 +74,12 @@ def test_long_prompts_share_no_beginning() -> None:
 
 
 def test_concurrency_takes_ratios_within_a_repeat() -> None:
-    speeds = {PLAIN: [10.0, 20.0, 10.0], UPSTREAM[0]: [15.0, 15.0, 90.0], UPSTREAM[2]: [20.0, 40.0, 20.0], OURS: [30.0, 44.0, 26.0]}
+    speeds = {
+        PLAIN: [10.0, 20.0, 10.0],
+        UPSTREAM[0]: [15.0, 15.0, 90.0],
+        UPSTREAM[2]: [20.0, 40.0, 20.0],
+        OURS: [30.0, 44.0, 26.0],
+    }
     found = concurrency.row(4, speeds)
     assert found["best_upstream"] == UPSTREAM[2]  # one lucky turn does not make the other one the best
     assert found["over_best"] == pytest.approx(1.3)  # of 1.5, 1.1 and 1.3; the medians' own ratio would be 1.5

@@ -1,4 +1,5 @@
-"""The HTTP load generator against a toy server in another process: counting, order, failure, and that nothing is left running."""
+"""The HTTP load generator against a toy server in another process: counting, order, failure, and that nothing is left
+running."""
 
 from __future__ import annotations
 

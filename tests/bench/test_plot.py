@@ -27,19 +27,34 @@ RECORDS: dict[str, Any] = {
             for ftype in ("q4_0", "q8_0")
         ]
     },
-    "concurrency": {"rows": [{"clients": n, "best_upstream": "upstream n_max 7", "tokens_per_second": SPEEDS} for n in (1, 4, 16)]},
+    "concurrency": {
+        "rows": [{"clients": n, "best_upstream": "upstream n_max 7", "tokens_per_second": SPEEDS} for n in (1, 4, 16)]
+    },
     "trees": {
-        "rows": [{"drafter": "dflash", "temperature": t, "budget": n, "chain": 4.0, "tree": 5.0} for t in (0.0, 1.0) for n in (1, 16, 64)]
+        "rows": [
+            {"drafter": "dflash", "temperature": t, "budget": n, "chain": 4.0, "tree": 5.0}
+            for t in (0.0, 1.0)
+            for n in (1, 16, 64)
+        ]
     },
     "steps": {
         "auto": {"ms_per_step": PHASES},
         "most_nodes": {"ms_per_step": PHASES},
-        "cost": {time: {"verify": {"1": 9.0, "4": 14.0, "16": 35.0}, "draft": {"4": 3.0, "16": 6.0}} for time in ("at_load", "kept_fresh")},
+        "cost": {
+            time: {"verify": {"1": 9.0, "4": 14.0, "16": 35.0}, "draft": {"4": 3.0, "16": 6.0}}
+            for time in ("at_load", "kept_fresh")
+        },
         "trace": [STEP, {**STEP, "n_nodes": 1, "n_denoised": 0, "reason": "plain decoding is faster"}],
     },
     "verify_cost": {
         "ceilings": {
-            "2": {"read": {"240000000": 50.0, "1073741824": 30.0}, "int8": 700.0, "f32": 200.0, "tile": 6000.0, "instruction": "VNNI"}
+            "2": {
+                "read": {"240000000": 50.0, "1073741824": 30.0},
+                "int8": 700.0,
+                "f32": 200.0,
+                "tile": 6000.0,
+                "instruction": "VNNI",
+            }
         },
         "models": {kind: {"bytes": {"Q4_0": 240000000}, "macs": {"Q4_0": 400000000}} for kind in ("q4_0", "q8_0")},
         "rows": [

@@ -32,7 +32,21 @@ def read(path: Path) -> Any:
 
 
 def test_trees_beat_chains_of_as_many_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["--limit", "3", "-n", "40", "-t", "1", "--drafters", "dflash-small", "--budgets", "1", "32", "--temperatures", "0"]
+    argv = [
+        "--limit",
+        "3",
+        "-n",
+        "40",
+        "-t",
+        "1",
+        "--drafters",
+        "dflash-small",
+        "--budgets",
+        "1",
+        "32",
+        "--temperatures",
+        "0",
+    ]
     assert trees.main([*argv, "-o", str(tmp_path / "trees")]) == 0
     one, many = read(tmp_path / "trees")["rows"]
     assert one["chain"] == one["tree"] == 1.0
@@ -42,7 +56,23 @@ def test_trees_beat_chains_of_as_many_nodes(tmp_path: Path, capsys: pytest.Captu
 
 def test_both_accept_rules_are_measured(tmp_path: Path) -> None:
     assert (
-        accept.main(["--limit", "2", "--repeats", "1", "-n", "24", "-t", "1", "--temperatures", "1", "-o", str(tmp_path / "accept")]) == 0
+        accept.main(
+            [
+                "--limit",
+                "2",
+                "--repeats",
+                "1",
+                "-n",
+                "24",
+                "-t",
+                "1",
+                "--temperatures",
+                "1",
+                "-o",
+                str(tmp_path / "accept"),
+            ]
+        )
+        == 0
     )
     (row,) = read(tmp_path / "accept")["rows"]
     assert all(row[rule]["al"] > 1.5 and row[rule]["answers"] == 2 for rule in accept.RULES)
@@ -50,11 +80,26 @@ def test_both_accept_rules_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_steps_account_for_all_time(tmp_path: Path) -> None:
-    argv = ["--shape", "0.1b", "--limit", "2", "-n", "60", "-t", "1", "--work", str(tmp_path / "work"), "-o", str(tmp_path / "steps")]
+    argv = [
+        "--shape",
+        "0.1b",
+        "--limit",
+        "2",
+        "-n",
+        "60",
+        "-t",
+        "1",
+        "--work",
+        str(tmp_path / "work"),
+        "-o",
+        str(tmp_path / "steps"),
+    ]
     assert steps.main(argv) == 0
     found = read(tmp_path / "steps")
     for part in (found["auto"], found["most_nodes"]):
         assert set(part["ms_per_step"]) == {"plan", "verify", "walk", "commit", "draft", "grow", "other"}
         assert part["ms_per_step"]["verify"] == max(part["ms_per_step"].values()) and 0 < part["other_share"] < 0.5
     assert {"1", "8"} <= found["cost"]["at_load"]["verify"].keys() and found["cost"]["kept_fresh"]["draft"]
-    assert 50 < sum(step["n_tokens"] for step in found["trace"]) <= 60 and {step["reason"] for step in found["trace"]} != {""}
+    assert 50 < sum(step["n_tokens"] for step in found["trace"]) <= 60 and {
+        step["reason"] for step in found["trace"]
+    } != {""}

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.build.wheel import recipe, upstream, wheel as build
+from dflash_local.build import recipe, upstream
+from dflash_local.build import wheel as build
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PATCH = """\
@@ -42,7 +43,9 @@ class World:
     def repin(self, sha256: str | None = None, commit: str = COMMIT) -> None:
         """Write patches/UPSTREAM; without a hash, the archive's own."""
         sha256 = sha256 or upstream.sha256(self.pip / "llama_cpp_python-1.0.tar.gz")
-        (self.source / "patches" / "UPSTREAM").write_text(f"# pin\npackage llama-cpp-python==1.0\nsha256 {sha256}\nllama.cpp {commit}\n")
+        (self.source / "patches" / "UPSTREAM").write_text(
+            f"# pin\npackage llama-cpp-python==1.0\nsha256 {sha256}\nllama.cpp {commit}\n"
+        )
 
     def tool(self, name: str, version: str = "1") -> Path:
         """A program on PATH that only knows its version."""
@@ -55,7 +58,13 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(tmp_path / "source", tmp_path / "cache", tmp_path / "pip", tmp_path / "bin")
-    for folder in (world.pip, world.bin, world.source / "patches", world.source / "ggml_ops" / "engine", world.source / "ggml_ops" / "tests"):
+    for folder in (
+        world.pip,
+        world.bin,
+        world.source / "patches",
+        world.source / "ggml_ops" / "engine",
+        world.source / "ggml_ops" / "tests",
+    ):
         folder.mkdir(parents=True)
 
     with tarfile.open(world.pip / "llama_cpp_python-1.0.tar.gz", "w:gz") as tar:

@@ -1,4 +1,5 @@
-"""Stands in for pip in the build tests: `download`, `wheel` and `install` in miniature, every call noted in $FAKE_PIP/calls."""
+"""Stands in for pip in the build tests: `download`, `wheel` and `install` in miniature, every call noted in
+$FAKE_PIP/calls."""
 
 from __future__ import annotations
 

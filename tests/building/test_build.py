@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.build.wheel import upstream, wheel as build
+from dflash_local.build import upstream
+from dflash_local.build import wheel as build
 from dflash_local.errors import BuildError
 
 from .conftest import World
@@ -30,7 +31,8 @@ def failure(**arguments: Any) -> BuildError:
     return caught.value
 
 
-# ---- what it makes ------------------------------------------------------------------------------------------------------
+# ---- what it makes
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_builds_patches_and_installs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +89,9 @@ def test_our_sources_rebuild_in_the_same_tree(world: World) -> None:
     assert (work / "tree" / "mark").is_file(), "the whole tree was unpacked again"
     assert (work / "ggml_ops" / "engine" / "engine.cpp").read_text() == "int engine = 2;\n"
     assert (work / "ggml_ops" / "engine" / "engine.cpp").stat().st_mtime_ns != times["engine.cpp"]
-    assert (work / "ggml_ops" / "engine" / "tree.cpp").stat().st_mtime_ns == times["tree.cpp"], "an unchanged file would be compiled again"
+    assert (work / "ggml_ops" / "engine" / "tree.cpp").stat().st_mtime_ns == times["tree.cpp"], (
+        "an unchanged file would be compiled again"
+    )
 
     (world.source / "ggml_ops" / "engine" / "tree.cpp").unlink()
     build.build("cpu")
@@ -149,7 +153,8 @@ def test_a_deleted_library_is_noticed(world: World) -> None:
     assert build.build("cpu") is True
 
 
-# ---- what can go wrong --------------------------------------------------------------------------------------------------
+# ---- what can go wrong
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("missing", "language"), [("cc", "C compiler"), ("c++", r"C\+\+ compiler")])
@@ -173,7 +178,9 @@ def test_downloaded_file_has_the_wrong_hash(world: World) -> None:
 
 
 def test_pip_finds_the_wrong_hash(world: World) -> None:
-    (world.pip / "fail-download").write_text("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n  Got 1234")
+    (world.pip / "fail-download").write_text(
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n  Got 1234"
+    )
     error = failure()
     assert "does not have the pinned sha256" in error.message
     assert "DO NOT MATCH" in error.message
@@ -188,7 +195,9 @@ def test_damaged_file_in_the_cache_is_fetched_again(world: World) -> None:
 
 
 def test_no_network(world: World) -> None:
-    (world.pip / "fail-download").write_text("WARNING: Retrying\nERROR: No matching distribution found for llama-cpp-python==1.0")
+    (world.pip / "fail-download").write_text(
+        "WARNING: Retrying\nERROR: No matching distribution found for llama-cpp-python==1.0"
+    )
     error = failure()
     assert "pip could not download llama-cpp-python==1.0" in error.message
     assert "No matching distribution" in error.message
@@ -209,7 +218,10 @@ def test_other_llama_cpp_commit_than_pinned(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("file", "expected"),
-    [("llama.cpp", "vendor/llama.cpp/llama.cpp:1: the lines there differ"), ("gone.cpp", "vendor/llama.cpp/gone.cpp is not there")],
+    [
+        ("llama.cpp", "vendor/llama.cpp/llama.cpp:1: the lines there differ"),
+        ("gone.cpp", "vendor/llama.cpp/gone.cpp is not there"),
+    ],
 )
 def test_patch_does_not_apply(world: World, file: str, expected: str) -> None:
     text = f"--- a/vendor/llama.cpp/{file}\n+++ b/vendor/llama.cpp/{file}\n@@ -1 +1 @@\n-one\n+two\n"
@@ -279,7 +291,8 @@ def test_cache_that_cannot_be_written(world: World, monkeypatch: pytest.MonkeyPa
     assert "DFLASH_CACHE" in str(error.hint)
 
 
-# ---- command ------------------------------------------------------------------------------------------------------------
+# ---- command
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_command_passes_what_comes_after_the_dashes(world: World) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.build.wheel import patch
+from dflash_local.build import patch
 from dflash_local.errors import BuildError
 
 

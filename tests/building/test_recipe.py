@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.build.wheel import recipe
-from dflash_local.errors import BuildError
+from dflash_local.build import recipe
 from dflash_local.build.recipe import detect_backend, make_recipe
+from dflash_local.errors import BuildError
 
 from .conftest import World
 
@@ -19,7 +19,9 @@ CHANGES: dict[str, Callable[[World, pytest.MonkeyPatch], object]] = {
     "patch": lambda world, _: (world.source / "patches" / "0002-new.patch").write_text("x"),
     "inject.cmake": lambda world, _: (world.source / "ggml_ops" / "inject.cmake").write_text("# other\n"),
     "source": lambda world, _: (world.source / "ggml_ops" / "engine" / "engine.cpp").write_text("int other;\n"),
-    "source renamed": lambda world, _: (world.source / "ggml_ops" / "engine" / "tree.cpp").rename(world.source / "ggml_ops" / "engine" / "t.cpp"),
+    "source renamed": lambda world, _: (world.source / "ggml_ops" / "engine" / "tree.cpp").rename(
+        world.source / "ggml_ops" / "engine" / "t.cpp"
+    ),
     "compiler": lambda world, _: world.tool("c++", "2"),
     "CXX": lambda world, monkeypatch: monkeypatch.setenv("CXX", str(world.tool("clang++"))),
     "CXXFLAGS": lambda _, monkeypatch: monkeypatch.setenv("CXXFLAGS", "-O1"),
@@ -55,9 +57,16 @@ def device(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("tool", "file", "backend"),
-    [("nvcc", "nvidia0", "cuda"), ("nvcc", "dxg", "cuda"), ("hipcc", "kfd", "hip"), ("glslc", "dri/renderD128", "vulkan")],
+    [
+        ("nvcc", "nvidia0", "cuda"),
+        ("nvcc", "dxg", "cuda"),
+        ("hipcc", "kfd", "hip"),
+        ("glslc", "dri/renderD128", "vulkan"),
+    ],
 )
-def test_auto_takes_the_gpu_with_a_toolkit(world: World, monkeypatch: pytest.MonkeyPatch, tool: str, file: str, backend: str) -> None:
+def test_auto_takes_the_gpu_with_a_toolkit(
+    world: World, monkeypatch: pytest.MonkeyPatch, tool: str, file: str, backend: str
+) -> None:
     monkeypatch.setenv("PATH", str(world.bin))
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(recipe, "DEVICES", world.bin / "none")
@@ -96,7 +105,9 @@ def test_bad_cuda_architectures(world: World, given: str) -> None:
         make_recipe(world.source, "cuda", given)
 
 
-def test_cuda_without_a_gpu_wants_the_architecture(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cuda_without_a_gpu_wants_the_architecture(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     world.tool("nvcc")
     monkeypatch.setattr(recipe, "DEVICES", tmp_path / "none")
     with pytest.raises(BuildError, match="no NVIDIA GPU is visible"):

@@ -53,7 +53,9 @@ def config(changes: Mapping[str, Any] | None = None, /, **more: Any) -> Config:
 
 
 def dflash2_config() -> Config:
-    return config({"architectures": ["DFlash2DraftModel"], **{f"dflash_config.{key}": value for key, value in DFLASH2.items()}})
+    return config(
+        {"architectures": ["DFlash2DraftModel"], **{f"dflash_config.{key}": value for key, value in DFLASH2.items()}}
+    )
 
 
 def tensors(settings: Config, seed: int = 0) -> Tensors:
@@ -109,7 +111,11 @@ def header_of(contents: Tensors, dtype: str = "BF16") -> tuple[dict[str, Any], b
     for name, values in contents.items():
         is_integer = values.dtype.kind == "i"
         stored = (
-            values.astype("<i8") if is_integer else to_bf16(values) if dtype == "BF16" else values.astype({"F16": "<f2"}.get(dtype, "<f4"))
+            values.astype("<i8")
+            if is_integer
+            else to_bf16(values)
+            if dtype == "BF16"
+            else values.astype({"F16": "<f2"}.get(dtype, "<f4"))
         )
         raw = stored.tobytes()
         entries[name] = {
@@ -128,7 +134,9 @@ def write_file(path: Path, header: Any, data: bytes) -> Path:
     return path
 
 
-def write_checkpoint(directory: Path, settings: Config, contents: Tensors | None = None, *, dtype: str = "BF16", shards: int = 0) -> Path:
+def write_checkpoint(
+    directory: Path, settings: Config, contents: Tensors | None = None, *, dtype: str = "BF16", shards: int = 0
+) -> Path:
     """A checkpoint directory; with `shards`, split into that many files with an index."""
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(settings))

@@ -30,7 +30,11 @@ def change_index(directory: Path, change: Callable[[dict[str, Any]], object]) ->
 def add_tensor(directory: Path, name: str, shard: str = SHARD) -> None:
     """Add a tensor to a shard, or make a new file of it."""
     path = directory / shard
-    old = {tensor.name: tensor.rows(0, tensor.n_rows).reshape(tensor.shape) for tensor in read_header(path)} if path.exists() else {}
+    old = (
+        {tensor.name: tensor.rows(0, tensor.n_rows).reshape(tensor.shape) for tensor in read_header(path)}
+        if path.exists()
+        else {}
+    )
     samples.write_file(path, *samples.header_of({**old, name: np.ones(4, np.float32)}))
 
 
@@ -83,20 +87,40 @@ WRONG: dict[str, tuple[Callable[[Path], object], str | None, str]] = {
     "no config": (lambda d: remove(d, "config.json"), "config.json", "has no config.json"),
     "config is not JSON": (lambda d: (d / "config.json").write_text("{"), "config.json", "config.json is not JSON"),
     "key twice in config": (lambda d: (d / "config.json").write_text('{"a": 1, "a": 2}'), "a", "listed twice"),
-    "config is a list": (lambda d: (d / "config.json").write_text("[]"), "config.json", "config.json is not a JSON object"),
+    "config is a list": (
+        lambda d: (d / "config.json").write_text("[]"),
+        "config.json",
+        "config.json is not a JSON object",
+    ),
     "config is a directory": (config_as_directory, "config.json", "cannot read"),
     "index is not JSON": (lambda d: (d / INDEX).write_bytes(b"\xff"), INDEX, "is not JSON"),
     "index without map": (lambda d: change_index(d, lambda i: i.pop("weight_map")), "weight_map", "has no weight_map"),
-    "shard name is a path": (lambda d: change_index(d, lambda i: i["weight_map"].update(x="../x.safetensors")), "x", "is not the name"),
-    "shard name is a number": (lambda d: change_index(d, lambda i: i["weight_map"].update(x=1)), "x", "is not the name of a shard"),
+    "shard name is a path": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(x="../x.safetensors")),
+        "x",
+        "is not the name",
+    ),
+    "shard name is a number": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(x=1)),
+        "x",
+        "is not the name of a shard",
+    ),
     "shard is missing": (lambda d: remove(d, SHARD), SHARD, f"shard {SHARD} is missing"),
-    "tensor is not in its shard": (lambda d: change_index(d, lambda i: i["weight_map"].update(x=SHARD)), "x", "is not in"),
+    "tensor is not in its shard": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(x=SHARD)),
+        "x",
+        "is not in",
+    ),
     "tensor is in another shard": (
         lambda d: change_index(d, lambda i: i["weight_map"].update({"fc.weight": SHARD})),
         "fc.weight",
         "is not in",
     ),
-    "tensor is not in the index": (lambda d: change_index(d, lambda i: i["weight_map"].pop("norm.weight")), "norm.weight", "is not in"),
+    "tensor is not in the index": (
+        lambda d: change_index(d, lambda i: i["weight_map"].pop("norm.weight")),
+        "norm.weight",
+        "is not in",
+    ),
     "tensor in two shards": (lambda d: add_tensor(d, "fc.weight"), "fc.weight", "listed twice"),
     "shard is truncated": (
         lambda d: (d / SHARD).write_bytes((d / SHARD).read_bytes()[:-1]),
@@ -106,7 +130,11 @@ WRONG: dict[str, tuple[Callable[[Path], object], str | None, str]] = {
     "shard missing, no index": (lambda d: remove(d, INDEX, SHARD), "model-00001-of-00003.safetensors", "2 of 3"),
     "files without index": (unindexed, INDEX, "4 safetensors files"),
     "no tensors at all": (lambda d: remove(d, "model*"), "model.safetensors", "has no safetensors file"),
-    "own mask embedding": (lambda d: (d / "mask_embedding.pt").touch(), "mask_embedding.pt", "its own embedding of the mask token"),
+    "own mask embedding": (
+        lambda d: (d / "mask_embedding.pt").touch(),
+        "mask_embedding.pt",
+        "its own embedding of the mask token",
+    ),
 }
 
 

@@ -24,7 +24,9 @@ def fitting(target: Path) -> Target:
 
 def speculators(changes: dict[str, Any] | None = None) -> samples.Config:
     """`samples.CONFIG` as the speculators library writes it."""
-    inner = samples.config({"architectures": None, "block_size": None, "dflash_config": None, "num_target_layers": None})
+    inner = samples.config(
+        {"architectures": None, "block_size": None, "dflash_config": None, "num_target_layers": None}
+    )
     return {
         "architectures": ["DFlashDraftModel"],
         "speculators_model_type": "dflash",
@@ -43,7 +45,10 @@ def test_the_three_layouts_say_the_same(fitting: Target) -> None:
     nested = samples.config({"block_size": None, "dflash_config.block_size": 8})
     older = samples.config({"dflash_config": None}, mask_token_id=samples.MASK, target_layer_ids=[0, 4])
     assert (
-        authors == DrafterConfig.read(nested, fitting) == DrafterConfig.read(older, fitting) == DrafterConfig.read(speculators(), fitting)
+        authors
+        == DrafterConfig.read(nested, fitting)
+        == DrafterConfig.read(older, fitting)
+        == DrafterConfig.read(speculators(), fitting)
     )
     assert (authors.block_size, authors.mask_token, authors.taps) == (8, samples.MASK, (1, 5))
 
@@ -62,7 +67,13 @@ def test_defaults_of_the_authors_implementation(fitting: Target) -> None:
         rope_parameters=None,
     )
     config = DrafterConfig.read(settings, replace(fitting, n_layer=6))
-    assert (config.block_size, config.n_head_kv, config.head_dim, config.activation, config.rope.theta) == (16, 4, 8, "silu", 10000.0)
+    assert (config.block_size, config.n_head_kv, config.head_dim, config.activation, config.rope.theta) == (
+        16,
+        4,
+        8,
+        "silu",
+        10000.0,
+    )
     assert config.taps == (2, 4)  # after layers 1 and 6 - 3
     one_layer = DrafterConfig.read({**settings, "num_hidden_layers": 1}, fitting)
     assert one_layer.taps == (4,)  # after layer 6 // 2
@@ -93,7 +104,12 @@ SLIDING = ["sliding_attention", "full_attention"]
         ({"layer_types": SLIDING, "sliding_window": 64, "sliding_window_non_causal": True}, 64, (True, False), False),
         ({"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, 64, (False, True), None),
         ({"layer_types": ["full_attention"] * 2, "sliding_window": 64}, 0, (False, False), None),
-        ({"dflash_config.use_swa": True, "dflash_config.swa_window_size": 32, "dflash_config.causal": False}, 32, (True, True), False),
+        (
+            {"dflash_config.use_swa": True, "dflash_config.swa_window_size": 32, "dflash_config.causal": False},
+            32,
+            (True, True),
+            False,
+        ),
         ({"dflash_config.use_swa": True, "sliding_window": 48}, 48, (True, True), False),
         ({"is_causal": False}, 0, (False, False), False),
         ({"is_causal": True, "dflash_config.causal": False}, 0, (False, False), True),
@@ -132,13 +148,27 @@ def test_rope(fitting: Target, changes: dict[str, Any], rope: Rope) -> None:
 
 def yarn(**changes: Any) -> dict[str, Any]:
     return {
-        "rope_parameters": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "original_max_position_embeddings": 128, **changes}
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 5000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+            **changes,
+        }
     }
 
 
 def llama3(**changes: Any) -> dict[str, Any]:
     bounds = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    return {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64, **bounds, **changes}}
+    return {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            **bounds,
+            **changes,
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,7 +179,9 @@ def llama3(**changes: Any) -> dict[str, Any]:
         ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * math.log(4) + 1) / (0.1 * math.log(4) + 1)),
     ],
 )
-def test_yarn_scale_is_relative_to_the_default(fitting: Target, changes: dict[str, Any], attention_factor: float | None) -> None:
+def test_yarn_scale_is_relative_to_the_default(
+    fitting: Target, changes: dict[str, Any], attention_factor: float | None
+) -> None:
     rope = DrafterConfig.read(samples.config(yarn(beta_fast=16.0, **changes)), fitting).rope
     assert (rope.kind, rope.factor, rope.n_ctx_original) == ("yarn", 4.0, 128)
     assert rope.yarn and (rope.yarn.beta_fast, rope.yarn.beta_slow) == (16.0, None)
@@ -173,13 +205,23 @@ def test_llama3_frequencies_are_those_of_transformers(fitting: Target) -> None:
     assert len(set(rope.frequency_factors())) > 3  # all three ranges occur
 
 
-SCALES = {"output_multiplier": 0.5, "final_logit_softcapping": 30.0, "input_embedding_scale": 16.0, "attention_value_scale": 2.0}
+SCALES = {
+    "output_multiplier": 0.5,
+    "final_logit_softcapping": 30.0,
+    "input_embedding_scale": 16.0,
+    "attention_value_scale": 2.0,
+}
 
 
 @pytest.mark.parametrize("prefix", ["", "dflash_config."])
 def test_scales(fitting: Target, prefix: str) -> None:
     config = DrafterConfig.read(samples.config({prefix + key: value for key, value in SCALES.items()}), fitting)
-    assert (config.logit_scale, config.logit_softcap, config.embedding_scale, config.value_scale) == (0.5, 30.0, 16.0, 2.0)
+    assert (config.logit_scale, config.logit_softcap, config.embedding_scale, config.value_scale) == (
+        0.5,
+        30.0,
+        16.0,
+        2.0,
+    )
 
 
 def test_no_softcap(fitting: Target) -> None:
@@ -243,7 +285,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "field", "message"), WRONG, ids=[f"{field} {message[:24]}" for _, field, message in WRONG])
+@pytest.mark.parametrize(
+    ("changes", "field", "message"), WRONG, ids=[f"{field} {message[:24]}" for _, field, message in WRONG]
+)
 def test_wrong(fitting: Target, changes: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ConvertError) as error:
         DrafterConfig.read(samples.config(changes), fitting)

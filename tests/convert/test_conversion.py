@@ -36,14 +36,26 @@ POCKET2 = POCKET | {
 POCKET_SMALL = POCKET | {
     "num_hidden_layers": 1, "layer_types": ["full_attention"], "dflash_config": {"mask_token_id": 3, "target_layer_ids": [2]},
 }  # fmt: skip
-POCKET_HYBRID = POCKET | {"num_target_layers": 8, "dflash_config": {"block_size": 16, "mask_token_id": 3, "target_layer_ids": [1, 3, 5]}}
-# Demo file: name of the checkpoint, its config.json, sha256 of the GGUF. Upstream's converter (convert_hf_to_gguf.py of the pinned
-# llama.cpp) makes the same tensors, bit by bit, and the same dflash.* keys of these checkpoints, for every outtype.
+POCKET_HYBRID = POCKET | {
+    "num_target_layers": 8,
+    "dflash_config": {"block_size": 16, "mask_token_id": 3, "target_layer_ids": [1, 3, 5]},
+}
+# Demo file: name of the checkpoint, its config.json, sha256 of the GGUF. Upstream's converter (convert_hf_to_gguf.py of
+# the pinned llama.cpp) makes the same tensors, bit by bit, and the same dflash.* keys of these checkpoints, for every
+# outtype.
 POCKETS = {
     "dflash": ("pocket-qwen3-DFlash", POCKET, "6ebc2f14ebaa084b82bdaaf5e5f1d429ddce76127be42f8eb30abcedf0a5f208"),
     "dflash2": ("pocket-qwen3-DFlash2", POCKET2, "460ed835fc5cad747b99fd1fe4a5f57c519318f4344cfda069f5aa3284ab1e9b"),
-    "dflash-small": ("pocket-qwen3-DFlash-small", POCKET_SMALL, "d10badc698e81d10944f5bb744dd29531ee94576a41d2c54e0a47fcd3c81d266"),
-    "hybrid-dflash": ("pocket-qwen35-DFlash", POCKET_HYBRID, "1a49bc54b98e4fe8fbdad4786bd7b3a3fbe8168469fff5e3d393d81f022740dd"),
+    "dflash-small": (
+        "pocket-qwen3-DFlash-small",
+        POCKET_SMALL,
+        "d10badc698e81d10944f5bb744dd29531ee94576a41d2c54e0a47fcd3c81d266",
+    ),
+    "hybrid-dflash": (
+        "pocket-qwen35-DFlash",
+        POCKET_HYBRID,
+        "1a49bc54b98e4fe8fbdad4786bd7b3a3fbe8168469fff5e3d393d81f022740dd",
+    ),
 }
 
 
@@ -51,8 +63,12 @@ POCKETS = {
 def test_demo_files_are_what_the_converter_makes(pocket: dict[str, Path], tmp_path: Path, name: str) -> None:
     checkpoint, settings, sha256 = POCKETS[name]
     # float16 keeps less than the bfloat16 of the checkpoint, so the checkpoint is rebuilt from the drafter itself
-    directory = samples.write_checkpoint(tmp_path / checkpoint, settings, samples.tensors_of_drafter(pocket[name]), dtype="F32")
-    made = convert(directory, pocket["hybrid-target" if "hybrid" in name else "target"], tmp_path / "made.gguf").path.read_bytes()
+    directory = samples.write_checkpoint(
+        tmp_path / checkpoint, settings, samples.tensors_of_drafter(pocket[name]), dtype="F32"
+    )
+    made = convert(
+        directory, pocket["hybrid-target" if "hybrid" in name else "target"], tmp_path / "made.gguf"
+    ).path.read_bytes()
     assert hashlib.sha256(made).hexdigest() == sha256
     assert made == pocket[name].read_bytes()
 
@@ -113,7 +129,9 @@ DFLASH2_TENSORS = TENSORS | {
 }
 
 
-def converted(tmp_path: Path, target: Path, settings: samples.Config, contents: samples.Tensors | None = None, **options: Any) -> Path:
+def converted(
+    tmp_path: Path, target: Path, settings: samples.Config, contents: samples.Tensors | None = None, **options: Any
+) -> Path:
     dtype = options.pop("dtype", "BF16")
     directory = samples.write_checkpoint(tmp_path / "drafter", settings, contents, dtype=dtype)
     return convert(directory, target, tmp_path / "out.gguf", **options).path
@@ -127,8 +145,12 @@ def test_every_key_and_tensor_of_a_dflash_drafter(tmp_path: Path, target: Path) 
     source, again = samples.tensors(samples.CONFIG), samples.tensors_of_drafter(path)
     assert again.keys() == source.keys()
     for name, values in source.items():
-        np.testing.assert_array_equal(again[name], values if values.ndim == 1 else values.astype(np.float16), err_msg=name)
-    assert {name for name, (kind, _) in written.items() if kind == "F32"} == {name for name in TENSORS if "norm" in name}
+        np.testing.assert_array_equal(
+            again[name], values if values.ndim == 1 else values.astype(np.float16), err_msg=name
+        )
+    assert {name for name, (kind, _) in written.items() if kind == "F32"} == {
+        name for name in TENSORS if "norm" in name
+    }
 
 
 def test_every_key_and_tensor_of_a_dflash2_drafter(tmp_path: Path, target: Path) -> None:
@@ -146,15 +168,29 @@ OPTIONAL_KEYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"attention.sliding_window": 64, "attention.sliding_window_pattern": [True, False]},
     ),
     ({"hidden_act": "gelu_pytorch_tanh"}, {"hidden_activation": "gelu_pytorch_tanh"}),
-    ({"dflash_config.input_embedding_scale": 16.0, "output_multiplier": 0.5}, {"embedding_scale": 16.0, "logit_scale": 0.5}),
-    ({"final_logit_softcapping": 30.0, "attention_value_scale": 2.0}, {"final_logit_softcapping": 30.0, "attention.value_scale": 2.0}),
+    (
+        {"dflash_config.input_embedding_scale": 16.0, "output_multiplier": 0.5},
+        {"embedding_scale": 16.0, "logit_scale": 0.5},
+    ),
+    (
+        {"final_logit_softcapping": 30.0, "attention_value_scale": 2.0},
+        {"final_logit_softcapping": 30.0, "attention.value_scale": 2.0},
+    ),
     ({"rope_parameters": {"rope_theta": 5000.0, "partial_rotary_factor": 0.5}}, {"rope.dimension_count": 4}),
     (
         {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}},
         {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
     ),
     (
-        {"rope_parameters": {"rope_type": "yarn", "factor": 1.0, "attention_factor": 1.5, "beta_fast": 16, "rope_theta": 5000.0}},
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 1.0,
+                "attention_factor": 1.5,
+                "beta_fast": 16,
+                "rope_theta": 5000.0,
+            }
+        },
         {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 1.0,
@@ -180,7 +216,9 @@ def test_drafter_of_an_mrope_target(tmp_path: Path) -> None:
 
 def test_mask_token_replaces_the_target_s(tmp_path: Path) -> None:
     target = samples.write_target(tmp_path / "t.gguf", {"tokenizer.ggml.mask_token_id": 9})
-    assert samples.read_keys(converted(tmp_path, target, samples.config()))["tokenizer.ggml.mask_token_id"] == samples.MASK
+    assert (
+        samples.read_keys(converted(tmp_path, target, samples.config()))["tokenizer.ggml.mask_token_id"] == samples.MASK
+    )
 
 
 @pytest.mark.parametrize(("outtype", "tolerance"), [("f32", 0), ("bf16", 0), ("f16", 1e-3), ("q8_0", 1e-2)])
@@ -218,8 +256,12 @@ def test_neighbouring_rotation_becomes_rotation_of_halves(tmp_path: Path, target
     order = [0, 2, 4, 6, 1, 3, 5, 7]
     heads = source["layers.1.self_attn.k_proj.weight"].reshape(2, 8, 32)
     np.testing.assert_array_equal(written["layers.1.self_attn.k_proj.weight"], heads[:, order].reshape(16, 32))
-    np.testing.assert_array_equal(written["layers.0.self_attn.q_norm.weight"], source["layers.0.self_attn.q_norm.weight"][order])
-    np.testing.assert_array_equal(written["layers.0.self_attn.v_proj.weight"], source["layers.0.self_attn.v_proj.weight"])
+    np.testing.assert_array_equal(
+        written["layers.0.self_attn.q_norm.weight"], source["layers.0.self_attn.q_norm.weight"][order]
+    )
+    np.testing.assert_array_equal(
+        written["layers.0.self_attn.v_proj.weight"], source["layers.0.self_attn.v_proj.weight"]
+    )
 
 
 def test_fused_projection(tmp_path: Path, target: Path) -> None:
@@ -242,7 +284,10 @@ def test_codebooks_with_and_without_weight(tmp_path: Path, target: Path) -> None
 
 def test_attention_sinks(tmp_path: Path, target: Path) -> None:
     sinks = np.arange(4, dtype=np.float32)
-    contents = samples.tensors(samples.CONFIG) | {"layers.0.self_attn.sinks": sinks, "layers.1.self_attn.attention_sink_bias": sinks}
+    contents = samples.tensors(samples.CONFIG) | {
+        "layers.0.self_attn.sinks": sinks,
+        "layers.1.self_attn.attention_sink_bias": sinks,
+    }
     written = samples.read_tensors(converted(tmp_path, target, samples.config(), contents))
     for i in (0, 1):
         kind, data = written[f"blk.{i}.attn_sinks.weight"]
@@ -251,7 +296,13 @@ def test_attention_sinks(tmp_path: Path, target: Path) -> None:
 
 
 def test_llama3_factors_are_a_tensor(tmp_path: Path, target: Path) -> None:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    rope = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
     for partial, tail in ((None, []), (0.5, [1.0, 1.0])):
         settings = samples.config(rope_parameters={**rope, "partial_rotary_factor": partial})
         kind, factors = samples.read_tensors(converted(tmp_path, target, settings))["rope_freqs.weight"]
@@ -274,7 +325,9 @@ def test_reduced_vocabulary(tmp_path: Path, target: Path) -> None:
     assert written["output.weight"][1].shape == (4, samples.N_EMBD)
 
 
-@pytest.mark.parametrize("offsets", [[0, 39], [-1, 0], [1, 0]], ids=["beyond the vocabulary", "negative", "same token twice"])
+@pytest.mark.parametrize(
+    "offsets", [[0, 39], [-1, 0], [1, 0]], ids=["beyond the vocabulary", "negative", "same token twice"]
+)
 def test_bad_reduced_vocabulary(tmp_path: Path, target: Path, offsets: list[int]) -> None:
     with pytest.raises(ConvertError, match="d2t does not map") as error:
         converted(tmp_path, target, *reduced_vocabulary(offsets))
@@ -308,18 +361,34 @@ WRONG_TENSORS: list[tuple[Callable[[samples.Tensors], object], str, str]] = [
     (reshaped("layers.2.mlp.up_proj.weight", (64, 32)), "layers.2.mlp.up_proj.weight", "unknown tensor"),
     (reshaped("layers.0.self_attn.q_proj.bias", (32,)), "layers.0.self_attn.q_proj.bias", "unknown tensor"),
     (reshaped("embed_tokens.weight", (40, 32)), "embed_tokens.weight", "unknown tensor"),
-    (reshaped("fc.weight", (32, 96)), "fc.weight", r"has shape \[32, 96\], config.json and the target make it \[32, 64\]"),
-    (reshaped("candidate_selector.predecessor_codebook", (41, 16)), "candidate_selector.predecessor_codebook", r"has shape \[41, 16\]"),
+    (
+        reshaped("fc.weight", (32, 96)),
+        "fc.weight",
+        r"has shape \[32, 96\], config.json and the target make it \[32, 64\]",
+    ),
+    (
+        reshaped("candidate_selector.predecessor_codebook", (41, 16)),
+        "candidate_selector.predecessor_codebook",
+        r"has shape \[41, 16\]",
+    ),
     (reshaped("norm.weight", (32, 1)), "norm.weight", "has shape"),
     (lambda contents: contents.update({"norm.weight": np.zeros(32, np.int64)}), "norm.weight", "has dtype I64"),
-    (lambda contents: contents.update({"fc.weight": np.full((32, 64), 1e6, np.float32)}), "fc.weight", "beyond float16's range"),
+    (
+        lambda contents: contents.update({"fc.weight": np.full((32, 64), 1e6, np.float32)}),
+        "fc.weight",
+        "beyond float16's range",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("change", "field", "message"), WRONG_TENSORS, ids=[f"{field} {message[:16]}" for _, field, message in WRONG_TENSORS]
+    ("change", "field", "message"),
+    WRONG_TENSORS,
+    ids=[f"{field} {message[:16]}" for _, field, message in WRONG_TENSORS],
 )
-def test_wrong_tensors(tmp_path: Path, target: Path, change: Callable[[samples.Tensors], object], field: str, message: str) -> None:
+def test_wrong_tensors(
+    tmp_path: Path, target: Path, change: Callable[[samples.Tensors], object], field: str, message: str
+) -> None:
     contents = samples.tensors(samples.dflash2_config())
     change(contents)
     with pytest.raises(ConvertError, match=message) as error:

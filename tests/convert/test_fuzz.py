@@ -19,7 +19,30 @@ from dflash_local.errors import ConvertError, DFlashError
 from . import samples
 
 FEW, MANY = 200, 2000
-VALUES = [None, True, -1, 0, 1, 2, 31, 2**31, 2**63, 2**64, 0.5, 1e400, "", "F32", "BF16", "F8_E5M2", [], [0], [1, -1], [[0]], {}, {"a": 1}]
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2,
+    31,
+    2**31,
+    2**63,
+    2**64,
+    0.5,
+    1e400,
+    "",
+    "F32",
+    "BF16",
+    "F8_E5M2",
+    [],
+    [0],
+    [1, -1],
+    [[0]],
+    {},
+    {"a": 1},
+]
 
 
 def damaged_value(rng: random.Random, value: Any) -> Any:
@@ -73,7 +96,9 @@ def damaged_file(rng: random.Random, header: dict[str, Any], data: bytes) -> byt
     return damaged_bytes(rng, raw) if rng.random() < 0.2 else raw
 
 
-@pytest.mark.parametrize("seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 def test_safetensors(tmp_path: Path, target: Path, checkpoint: Path, seeds: range) -> None:
     file, output = checkpoint / "model.safetensors", tmp_path / "out.gguf"
     header, data = samples.header_of(samples.tensors(samples.CONFIG))
@@ -84,7 +109,9 @@ def test_safetensors(tmp_path: Path, target: Path, checkpoint: Path, seeds: rang
     assert refused > 0.8 * len(seeds)
 
 
-@pytest.mark.parametrize("seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 def test_accepted_headers_are_accepted_by_the_safetensors_package(tmp_path: Path, seeds: range) -> None:
     safe_open = pytest.importorskip("safetensors").safe_open
     path = tmp_path / "x.safetensors"
@@ -102,7 +129,9 @@ def test_accepted_headers_are_accepted_by_the_safetensors_package(tmp_path: Path
     assert accepted
 
 
-@pytest.mark.parametrize("seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 def test_config_and_index(tmp_path: Path, target: Path, seeds: range) -> None:
     settings = samples.dflash2_config() | {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
     directory = samples.write_checkpoint(tmp_path / "drafter", settings, shards=2)
@@ -117,7 +146,9 @@ def test_config_and_index(tmp_path: Path, target: Path, seeds: range) -> None:
         file.write_text(sound)
 
 
-@pytest.mark.parametrize("seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"])
+@pytest.mark.parametrize(
+    "seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
 def test_target(tmp_path: Path, target: Path, checkpoint: Path, seeds: range) -> None:
     output, sound = tmp_path / "out.gguf", target.read_bytes()
     for seed in seeds:
@@ -126,7 +157,8 @@ def test_target(tmp_path: Path, target: Path, checkpoint: Path, seeds: range) ->
 
 
 def expect_error_or_file(action: Callable[[], object], output: Path, error: type[DFlashError], seed: int) -> bool:
-    """Whether `action` was refused; if not, the file it wrote must be readable. Whatever else happens names the seed."""
+    """Whether `action` was refused; if not, the file it wrote must be readable. Whatever else happens names the
+    seed."""
     try:
         action()
     except error as refusal:

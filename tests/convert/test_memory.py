@@ -1,4 +1,5 @@
-"""The memory limit, on a checkpoint that would break it if it were read as a whole (benchmarks/convert_memory.py, made smaller)."""
+"""The memory limit, on a checkpoint that would break it if it were read as a whole (benchmarks/convert_memory.py, made
+smaller)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ def test_metadata_equals_the_gguf_package_s(pocket: dict[str, Path]) -> None:
     for key, value in ours.items():
         assert value.type == theirs.fields[key].types[0]
         assert value.item is None or value.item == theirs.fields[key].types[1]
-        data = [item.decode() if isinstance(item, bytes) else item for item in (value.data if value.item is not None else [value.data])]
+        data = [
+            item.decode() if isinstance(item, bytes) else item
+            for item in (value.data if value.item is not None else [value.data])
+        ]
         assert data == (keys[key] if value.item is not None else [keys[key]])
 
 
@@ -43,7 +46,9 @@ def test_appended_prediction_layers_cannot_be_tapped(tmp_path: Path) -> None:
 
 def test_mask_token_and_mrope(tmp_path: Path) -> None:
     path = samples.write_target(
-        tmp_path / "t.gguf", {"tokenizer.ggml.mask_token_id": 7, "qwen35.rope.dimension_sections": [2, 1, 1, 0]}, arch="qwen35"
+        tmp_path / "t.gguf",
+        {"tokenizer.ggml.mask_token_id": 7, "qwen35.rope.dimension_sections": [2, 1, 1, 0]},
+        arch="qwen35",
     )
     target = Target.read(path)
     assert target.mask_token == 7 and target.uses_mrope

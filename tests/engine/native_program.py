@@ -16,7 +16,8 @@ from dflash_local.build.upstream import Upstream
 def compile_program(
     repo: Path, folder: Path, sources: Sequence[str], include: Sequence[str], libraries: Sequence[str], *flags: str
 ) -> Path:
-    """`sources` are files of ggml_ops, the first names the program; `include`: folders of ggml_ops, or of llama.cpp after "llama.cpp/"."""
+    """`sources` are files of ggml_ops, the first names the program; `include`: folders of ggml_ops, or of llama.cpp
+    after "llama.cpp/"."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     assert compiler, "a C++ compiler is needed"
     upstream = Upstream.read(repo / "patches" / "UPSTREAM")
@@ -26,7 +27,17 @@ def compile_program(
     folders = [f"-I{(vendor if path.startswith('llama.cpp') else ours) / path}" for path in include]
     link = [f"-L{built}", *(f"-l{name}" for name in libraries), f"-Wl,-rpath,{built}"]
     target = folder / Path(sources[0]).stem
-    command = [compiler, "-std=c++17", "-O1", *flags, *folders, *(str(ours / source) for source in sources), *link, "-o", str(target)]
+    command = [
+        compiler,
+        "-std=c++17",
+        "-O1",
+        *flags,
+        *folders,
+        *(str(ours / source) for source in sources),
+        *link,
+        "-o",
+        str(target),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return target

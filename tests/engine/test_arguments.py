@@ -1,4 +1,5 @@
-"""What Engine makes of its arguments before anything is loaded: libdflash's numbers, the pair's check, the file of measured costs."""
+"""What Engine makes of its arguments before anything is loaded: libdflash's numbers, the pair's check, the file of
+measured costs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_bytes(b"x")
     monkeypatch.setattr(native, "library_path", lambda: path)
-    monkeypatch.setattr(native, "library_info", lambda: {"version": "1", "devices": [{"name": "CPU", "description": "a CPU"}]})
+    monkeypatch.setattr(
+        native, "library_info", lambda: {"version": "1", "devices": [{"name": "CPU", "description": "a CPU"}]}
+    )
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "cache"))
     return path
 
@@ -47,7 +50,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_drafting_arguments_reach_libdflash(pocket: dict[str, Path], made: list[dict[str, Any]]) -> None:
-    Engine(pocket["target"], pocket["dflash2"], draft="chain", accept="block", lookup=False, kv_unified=False, budget=9).close()
+    Engine(
+        pocket["target"], pocket["dflash2"], draft="chain", accept="block", lookup=False, kv_unified=False, budget=9
+    ).close()
     Engine(pocket["target"]).close()
     names = ("draft", "accept", "lookup", "kv_unified", "budget")
     assert [made[0][name] for name in names] == [DraftMode.CHAIN, AcceptRule.BLOCK, False, False, 9]
@@ -76,7 +81,9 @@ def test_bad_arguments_are_told_before_loading(
     assert made == []
 
 
-def test_a_wrong_pair_is_told_before_loading(pocket: dict[str, Path], made: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_wrong_pair_is_told_before_loading(
+    pocket: dict[str, Path], made: list[dict[str, Any]], tmp_path: Path
+) -> None:
     with pytest.raises(DFlashError, match="not a DFlash drafter"):
         Engine(pocket["target"], pocket["target"])
     other = tmp_path / "other.gguf"
@@ -101,7 +108,9 @@ def test_the_cost_file_is_named_by_what_a_pass_costs(pocket: dict[str, Path], li
 
     first = name()
     assert name() == name(n_threads=0) == name(budget=3, n_ctx=77, chat_template="x", draft="chain") == first
-    different: dict[str, Any] = {argument: 3 if type(DEFAULTS[argument]) is int else "other" for argument in costs.ARGUMENTS}
+    different: dict[str, Any] = {
+        argument: 3 if type(DEFAULTS[argument]) is int else "other" for argument in costs.ARGUMENTS
+    }
     different |= {argument: not DEFAULTS[argument] for argument in costs.ARGUMENTS if type(DEFAULTS[argument]) is bool}
     names = [first, name("dflash2"), name(None), *(name(**{argument: value}) for argument, value in different.items())]
     os.utime(target, (0, 0))  # another file in its place

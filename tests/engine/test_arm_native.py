@@ -1,4 +1,5 @@
-"""Kernels for 64-bit ARM, cross-compiled and run under an emulator: processors with NEON only, with dotprod, and with i8mm."""
+"""Kernels for 64-bit ARM, cross-compiled and run under an emulator: processors with NEON only, with dotprod, and with
+i8mm."""
 
 from __future__ import annotations
 
@@ -30,10 +31,15 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def programs(repo: Path) -> Path:
-    """The folder of the native tests, built for ARM. Kept in the cache: once ggml is there, only what changed in ggml_ops is compiled."""
+    """The folder of the native tests, built for ARM. Kept in the cache: once ggml is there, only what changed in
+    ggml_ops is compiled."""
     version = subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
-    patches = [file.read_text() for file in (repo / "patches" / "UPSTREAM", *sorted((repo / "patches").glob("*.patch")))]
-    home = (cache_dir() / "cross").resolve() / hashlib.sha256("".join([str(repo), version, *patches]).encode()).hexdigest()[:16]
+    patches = [
+        file.read_text() for file in (repo / "patches" / "UPSTREAM", *sorted((repo / "patches").glob("*.patch")))
+    ]
+    home = (cache_dir() / "cross").resolve() / hashlib.sha256(
+        "".join([str(repo), version, *patches]).encode()
+    ).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     with (home / "lock").open("w") as lock, BuildLog(home / "log") as log:
@@ -57,7 +63,9 @@ def programs(repo: Path) -> Path:
 def run(program: Path, processor: str, *arguments: str) -> str:
     emulator = find_emulator()
     assert emulator
-    done = subprocess.run([emulator, "-cpu", processor, str(program), *arguments], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [emulator, "-cpu", processor, str(program), *arguments], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -80,7 +88,8 @@ def test_panels_i8mm(programs: Path) -> None:
 @pytest.mark.parametrize("processor", ["cortex-a72", pytest.param("max", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["attention", "products", "unfused"])
 def test_ops(programs: Path, name: str, processor: str) -> None:
-    """Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels."""
+    """Through ggml's CPU backend: attention with and without the fused op, products with float weights and with
+    panels."""
     run(programs / f"test_{name}", processor)
 
 

@@ -1,4 +1,5 @@
-"""Attention that reads K and V once for all rows, and float products: tiles and ops (ggml_ops/tests), a model against stock."""
+"""Attention that reads K and V once for all rows, and float products: tiles and ops (ggml_ops/tests), a model against
+stock."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, *
 def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
     sources = ["tests/test_attention.cpp", "cpu/attention/attention_x86.cpp", "cpu/attention/attention.cpp"]
     include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
-    program = compile_program(repo, tmp_path, sources, include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address")
+    program = compile_program(
+        repo, tmp_path, sources, include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address"
+    )
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -34,15 +37,20 @@ def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [("16", "8", "64"), ("32", "8", "128")])
 def test_speed(repo: Path, tmp_path: Path, shape: tuple[str, ...]) -> None:
-    """Prints the tables of docs/kernels.md (-s): stock's times, then ours. Nowhere may ours be slower by more than noise."""
-    program = compile_program(repo, tmp_path, ["tests/time_attention.cpp"], ["llama.cpp/ggml/include"], ["ggml", "ggml-cpu", "ggml-base"])
+    """Prints the tables of docs/kernels.md (-s): stock's times, then ours. Nowhere may ours be slower by more than
+    noise."""
+    program = compile_program(
+        repo, tmp_path, ["tests/time_attention.cpp"], ["llama.cpp/ggml/include"], ["ggml", "ggml-cpu", "ggml-base"]
+    )
 
     def times(ours: str) -> np.ndarray:
         environment = {**os.environ, "DFLASH_ATTENTION": ours}
         done = subprocess.run([str(program), "2", *shape], capture_output=True, text=True, env=environment, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         print(done.stdout)
-        return np.array([[float(cell) for cell in line.strip("| ").split("|")] for line in done.stdout.splitlines()[1:]])[:, 1:]
+        return np.array(
+            [[float(cell) for cell in line.strip("| ").split("|")] for line in done.stdout.splitlines()[1:]]
+        )[:, 1:]
 
     assert (times("0") > 0.9 * times("1")).all()
 
@@ -50,7 +58,9 @@ def test_speed(repo: Path, tmp_path: Path, shape: tuple[str, ...]) -> None:
 def test_products(repo: Path, tmp_path: Path) -> None:
     include = ["tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     libraries = ["ggml-cpu", "ggml-base"]
-    program = compile_program(repo, tmp_path, ["tests/test_products.cpp"], include, libraries, "-g", "-fsanitize=undefined,address")
+    program = compile_program(
+        repo, tmp_path, ["tests/test_products.cpp"], include, libraries, "-g", "-fsanitize=undefined,address"
+    )
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 

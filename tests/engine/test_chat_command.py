@@ -76,7 +76,9 @@ def test_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     assert "/exit" in errors
 
 
-def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_answer_is_kept_and_a_failed_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     echo, status = talk(monkeypatch, "stop\nfail\nhi")
     assert status == 0
     assert [message["content"] for message in echo.asked[-1][0]] == ["stop", "stop!", "hi"]
@@ -103,10 +105,24 @@ def test_no_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 
 
 def test_pipe(pocket: dict[str, Path]) -> None:
-    command = [sys.executable, "-m", "dflash_local.cli", "chat", "-m", str(pocket["target"]), "-md", str(pocket["dflash"])]
+    command = [
+        sys.executable,
+        "-m",
+        "dflash_local.cli",
+        "chat",
+        "-m",
+        str(pocket["target"]),
+        "-md",
+        str(pocket["dflash"]),
+    ]
     options = ["-c", "1024", "-t", "1", "--no-warmup", "--temp", "0"]
     done = subprocess.run(
-        command + options, input="What is the capital of France?", capture_output=True, text=True, timeout=60, check=True
+        command + options,
+        input="What is the capital of France?",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert "Paris" in done.stdout
     assert " tok/s, AL " in done.stderr
@@ -115,8 +131,22 @@ def test_pipe(pocket: dict[str, Path]) -> None:
 def test_terminal(pocket: dict[str, Path]) -> None:
     """On a terminal: Ctrl-C stops a long answer but not the program."""
     master, slave = pty.openpty()
-    command = [sys.executable, "-m", "dflash_local.cli", "chat", "-m", str(pocket["target"]), "-c", "4096", "-t", "1", "--no-warmup"]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "dflash_local.cli",
+        "chat",
+        "-m",
+        str(pocket["target"]),
+        "-c",
+        "4096",
+        "-t",
+        "1",
+        "--no-warmup",
+    ]
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, close_fds=True, start_new_session=True
+    ) as process:
         os.close(slave)
         seen = b""
 
@@ -137,7 +167,8 @@ def test_terminal(pocket: dict[str, Path]) -> None:
             process.send_signal(signal.SIGINT)
             read_until(b"[stopped]")
             read_until(b"> ")
-            # The prompt is there before the terminal is in the mode that reads it, and the change of mode may drop what came between.
+            # The prompt is there before the terminal is in the mode that reads it, and the change of mode may drop what
+            # came between.
             for _ in range(20):
                 os.write(master, b"\x04")
                 with suppress(subprocess.TimeoutExpired):

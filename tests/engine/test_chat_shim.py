@@ -103,7 +103,10 @@ def test_history_with_tools_is_rendered(engine: NativeEngine) -> None:
     assert "<tool_response>\nrain\n</tool_response>" in prompt
     parsed = {**CALL, "function": {"name": "get_weather", "arguments": {"city": "Paris"}}}
     assert (
-        apply(engine, messages=[*history[:2], {"role": "assistant", "tool_calls": [parsed]}, history[3]], tools=TOOLS)["prompt"] == prompt
+        apply(engine, messages=[*history[:2], {"role": "assistant", "tool_calls": [parsed]}, history[3]], tools=TOOLS)[
+            "prompt"
+        ]
+        == prompt
     )
 
 
@@ -139,18 +142,30 @@ def test_output_formats(engine: NativeEngine) -> None:
     assert apply(engine, json_schema=SCHEMA)["sampling"]["grammar"] == grammar
     assert apply(engine, response_format={"type": "json_object", "schema": SCHEMA})["sampling"]["grammar"] == grammar
     anything = apply(engine, response_format={"type": "json_object"})["sampling"]["grammar"]
-    assert anything == apply(engine, response_format={"type": "json_schema", "json_schema": {}})["sampling"]["grammar"] != grammar
+    assert (
+        anything
+        == apply(engine, response_format={"type": "json_schema", "json_schema": {}})["sampling"]["grammar"]
+        != grammar
+    )
     assert "grammar" not in apply(engine, response_format={"type": "text"})["sampling"]
 
     own = apply(engine, grammar='root ::= "yes" | "no"')["sampling"]
     assert own["grammar"] == 'root ::= "yes" | "no"'
     assert "grammar_type" not in own
-    assert apply(engine, grammar='root ::= "yes"', tools=TOOLS, tool_choice="none")["sampling"]["grammar"] == 'root ::= "yes"'
+    assert (
+        apply(engine, grammar='root ::= "yes"', tools=TOOLS, tool_choice="none")["sampling"]["grammar"]
+        == 'root ::= "yes"'
+    )
 
 
 def test_continuation(engine: NativeEngine) -> None:
     begun = [*USER, {"role": "assistant", "content": "It is"}]
-    for body in ({}, {"continue_final_message": True}, {"continue_final_message": "content"}, {"add_generation_prompt": False}):
+    for body in (
+        {},
+        {"continue_final_message": True},
+        {"continue_final_message": "content"},
+        {"add_generation_prompt": False},
+    ):
         applied = apply(engine, messages=begun, **body)
         assert applied["prompt"].endswith("<|im_start|>assistant\nIt is")
         assert answer(engine, applied, " raining.", 3)[0] == {"role": "assistant", "content": " raining."}
@@ -175,13 +190,14 @@ def test_thinking(engine: NativeEngine) -> None:
     off = apply(engine, THINKING, enable_thinking=False)
     assert off["prompt"] == on["prompt"] + "<think>\n\n</think>\n\n"
     assert apply(engine, THINKING, chat_template_kwargs={"enable_thinking": False})["prompt"] == off["prompt"]
-    assert apply(engine, THINKING, enable_thinking=True, chat_template_kwargs={"enable_thinking": False})["prompt"] == on["prompt"]
+    assert (
+        apply(engine, THINKING, enable_thinking=True, chat_template_kwargs={"enable_thinking": False})["prompt"]
+        == on["prompt"]
+    )
 
 
 def test_template_arguments(engine: NativeEngine) -> None:
-    template = (
-        "{%- for message in messages %}{{- message.role + ': ' + message.content + '\\n' }}{%- endfor %}{{- mood | default('calm') }}"
-    )
+    template = "{%- for message in messages %}{{- message.role + ': ' + message.content + '\\n' }}{%- endfor %}{{- mood | default('calm') }}"
     assert apply(engine, template)["prompt"].endswith("Paris?\ncalm")
     assert apply(engine, template, chat_template_kwargs={"mood": "wild"})["prompt"].endswith("Paris?\nwild")
 
@@ -201,19 +217,37 @@ for _ in range(200):
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
-        ({"messages": [*USER, {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "messages[1].tool_calls[0].function.name"),
         (
-            {"messages": [*USER, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 999}}]}, *USER]},
+            {"messages": [*USER, {"role": "assistant", "tool_calls": [{"function": {}}]}]},
+            "messages[1].tool_calls[0].function.name",
+        ),
+        (
+            {
+                "messages": [
+                    *USER,
+                    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 999}}]},
+                    *USER,
+                ]
+            },
             "messages[1].tool_calls[0].function.arguments",
         ),
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "none"}}]}, "tools[0].function.parameters"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "any"}}}]}, "tools[0].function.parameters"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": "none"}}]},
+            "tools[0].function.parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "any"}}}]},
+            "tools[0].function.parameters",
+        ),
         ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.function.name"),
@@ -225,17 +259,27 @@ for _ in range(200):
         ({"json_schema": DEEP}, "body"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "response_format.json_schema.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": []}}},
+            "response_format.json_schema.schema",
+        ),
         ({"chat_template_kwargs": {"enable_thinking": "no"}}, "chat_template_kwargs.enable_thinking"),
         ({"enable_thinking": 1}, "enable_thinking"),
         ({"reasoning_format": "loud"}, "reasoning_format"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"continue_final_message": 3}, "continue_final_message"),
         (
-            {"messages": [*USER, {"role": "assistant", "content": "a"}], "continue_final_message": True, "add_generation_prompt": True},
+            {
+                "messages": [*USER, {"role": "assistant", "content": "a"}],
+                "continue_final_message": True,
+                "add_generation_prompt": True,
+            },
             "continue_final_message",
         ),
-        ({"messages": [*USER, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]}, "messages[2]"),
+        (
+            {"messages": [*USER, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]},
+            "messages[2]",
+        ),
         ({"messages": [*USER, {"role": "assistant", "tool_calls": [CALL]}]}, "messages[1]"),
         ({"tool_choise": "auto"}, "tool_choise"),
     ],
@@ -246,7 +290,9 @@ def test_refusals_name_the_field(engine: NativeEngine, body: Body, field: str) -
     assert caught.value.param == field
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{", "null", '{"messages": [{"role": "user", "content": "\\ud800"}]}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{", "null", '{"messages": [{"role": "user", "content": "\\ud800"}]}', "[" * 100_000]
+)
 def test_a_body_that_is_no_json_object(engine: NativeEngine, body: str) -> None:
     with pytest.raises(RequestError) as caught:
         engine.chat_apply(None, body)
@@ -265,7 +311,10 @@ def test_template_refusals(engine: NativeEngine) -> None:
 
 
 def test_many_threads(engine: NativeEngine) -> None:
-    bodies = [json.dumps({"messages": [{"role": "user", "content": f"{n}"}], "tools": TOOLS if n % 2 else []}) for n in range(64)]
+    bodies = [
+        json.dumps({"messages": [{"role": "user", "content": f"{n}"}], "tools": TOOLS if n % 2 else []})
+        for n in range(64)
+    ]
     alone = [engine.chat_apply(None, body) for body in bodies]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda body: engine.chat_apply(None, body), bodies)) == alone
@@ -302,7 +351,12 @@ def test_calls(engine: NativeEngine, size: int) -> None:
     assert all(id.startswith("call_") for id in ids)
     assert len(set(ids)) == 2
     # each call is announced once, with its whole name
-    names = [change["function"]["name"] for delta in deltas for change in delta.get("tool_calls", []) if "name" in change["function"]]
+    names = [
+        change["function"]["name"]
+        for delta in deltas
+        for change in delta.get("tool_calls", [])
+        if "name" in change["function"]
+    ]
     assert names == ["get_weather", "get_time"]
 
 
@@ -315,7 +369,11 @@ def test_content_is_null_beside_calls(engine: NativeEngine) -> None:
 def test_reasoning(engine: NativeEngine, size: int) -> None:
     text = "<think>\nParis in <autumn>.\n</think>\n\nYes."
     message, deltas = answer(engine, apply(engine, THINKING), text, size)
-    assert message == joined(deltas) == {"role": "assistant", "content": "Yes.", "reasoning_content": "Paris in <autumn>.\n"}
+    assert (
+        message
+        == joined(deltas)
+        == {"role": "assistant", "content": "Yes.", "reasoning_content": "Paris in <autumn>.\n"}
+    )
     raw, deltas = answer(engine, apply(engine, THINKING, reasoning_format="none"), text, size)
     assert raw == joined(deltas)
     assert raw["content"].endswith(text)
@@ -340,7 +398,9 @@ def test_broken_calls_are_not_lost(engine: NativeEngine, text: str, size: int) -
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_cut_call_keeps_what_came(engine: NativeEngine, size: int) -> None:
-    message, deltas = answer(engine, apply(engine, tools=TOOLS), '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', size)
+    message, deltas = answer(
+        engine, apply(engine, tools=TOOLS), '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par', size
+    )
     assert message == joined(deltas)
     (call,) = message["tool_calls"]
     assert call["function"]["name"] == "get_weather"
@@ -357,7 +417,8 @@ def test_deep_nesting_does_not_overflow_the_stack(engine: NativeEngine, opening:
 
 
 @pytest.mark.parametrize(
-    "parser", ["", "{}", "[]", '{"structured": 1}', '{"structured": true, "format": 99}', '{"structured": true, "arena": "x"}']
+    "parser",
+    ["", "{}", "[]", '{"structured": 1}', '{"structured": true, "format": 99}', '{"structured": true, "arena": "x"}'],
 )
 def test_a_foreign_parser_is_refused(engine: NativeEngine, parser: str) -> None:
     with pytest.raises(RequestError, match="parser"):

@@ -1,4 +1,5 @@
-"""--draft-ctx: a ring of the newest positions, so that the drafter never needs memory for the target's whole context."""
+"""--draft-ctx: a ring of the newest positions, so that the drafter never needs memory for the target's whole
+context."""
 
 from __future__ import annotations
 
@@ -13,17 +14,29 @@ PROMPT = "<|im_start|>user\nCount from {} in steps of 3, 14 numbers.<|im_end|>\n
 
 @pytest.mark.parametrize("drafter", ["dflash", "dflash2"])
 def test_a_bounded_drafter_drafts_the_same_text_with_less_memory(pocket: dict[str, Path], drafter: str) -> None:
-    """Positions leave a ring of 64 cells many times over; prompts longer than it, and kept prefixes before its oldest cell, too."""
+    """Positions leave a ring of 64 cells many times over; prompts longer than it, and kept prefixes before its oldest
+    cell, too."""
     answers, memory, lengths = {}, {}, {}
     for draft_ctx in (64, 2048):
         with Engine(
-            pocket["target"], pocket[drafter], n_ctx=2048, n_threads=1, draft_ctx=draft_ctx, budget=8, warmup=False, flash_attn="off"
+            pocket["target"],
+            pocket[drafter],
+            n_ctx=2048,
+            n_threads=1,
+            draft_ctx=draft_ctx,
+            budget=8,
+            warmup=False,
+            flash_attn="off",
         ) as engine:
             assert engine.info["drafter"]["draft_ctx"] == draft_ctx
             memory[draft_ctx] = engine.info["memory"]["drafter_context"]
             chat = "".join(PROMPT.format(n) for n in range(11, 21))  # some 240 tokens
             texts, accepted = [], []
-            for prompt in (chat, chat + PROMPT.format(90), chat[: len(chat) // 3]):  # fresh, extended, rewound to before the ring
+            for prompt in (
+                chat,
+                chat + PROMPT.format(90),
+                chat[: len(chat) // 3],
+            ):  # fresh, extended, rewound to before the ring
                 drafted = engine.generate(prompt, max_tokens=150, temperature=0, ignore_eos=True)
                 texts.append(drafted.text)
                 accepted += drafted.acceptance_lengths

@@ -54,7 +54,9 @@ def compiler() -> str:
         ("int other(void) { return 0; }", "cannot load"),
     ],
 )
-def test_wrong_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str, source: str, message: str) -> None:
+def test_wrong_library(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str, source: str, message: str
+) -> None:
     path = tmp_path / "libdflash.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-o", path, "-"], input=source.encode(), check=True)
     monkeypatch.setenv("DFLASH_LIBRARY", str(path))

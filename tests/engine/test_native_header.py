@@ -1,4 +1,5 @@
-"""The ctypes mirror against the header: names, order and types of every struct field, every function, every constant."""
+"""The ctypes mirror against the header: names, order and types of every struct field, every function, every
+constant."""
 
 from __future__ import annotations
 

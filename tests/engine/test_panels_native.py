@@ -1,4 +1,5 @@
-"""Quantized weights in panels: kernels against ggml's dot products (ggml_ops/tests/test_panels.cpp), a model against stock."""
+"""Quantized weights in panels: kernels against ggml's dot products (ggml_ops/tests/test_panels.cpp), a model against
+stock."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_kernels(repo: Path, tmp_path: Path, sanitizers: str) -> None:
 
 @pytest.mark.slow
 def test_speed(repo: Path, tmp_path: Path) -> None:
-    """Prints the tables of docs/kernels.md (-s). Where a CPU has AMX, wide passes take it: there it has to be the faster."""
+    """Prints the tables of docs/kernels.md (-s). Where a CPU has AMX, wide passes take it: there it has to be the
+    faster."""
     program = build(repo, tmp_path, "time_panels", "-O3", "-pthread")
     print(run(program, "2", "1024", "3072"))
     for shape in (("1024", "3072"), ("3072", "1024")):
@@ -66,7 +68,8 @@ def test_speed(repo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_speed_of_products(repo: Path, tmp_path: Path) -> None:
-    """Prints every buffer type's speed through ggml (-s). Panels come first; nothing else may be faster by more than noise."""
+    """Prints every buffer type's speed through ggml (-s). Panels come first; nothing else may be faster by more than
+    noise."""
     include = ["llama.cpp/ggml/include"]
     program = compile_program(repo, tmp_path, ["tests/time_products.cpp"], include, ["ggml", "ggml-cpu", "ggml-base"])
     for kind in ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4"):
@@ -80,7 +83,8 @@ def test_speed_of_products(repo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ftype", ["q4_0", "q4_k_m", "q5_k_m", "q8_0", "iq4_nl"])
 def test_whole_model(pocket: dict[str, Path], tmp_path: Path, ftype: str) -> None:
-    """With and without panels the same logits but for the order of sums; with them, the same bits for any set and number of threads."""
+    """With and without panels the same logits but for the order of sums; with them, the same bits for any set and
+    number of threads."""
     target = tmp_path / "target.gguf"
     native.quantize(pocket["target"], target, ftype)
 

@@ -1,4 +1,5 @@
-"""The real thing: Engine over libdflash and the pocket pair. (tests/lossless proves what it says; here is how it behaves.)"""
+"""The real thing: Engine over libdflash and the pocket pair. (tests/lossless proves what it says; here is how it
+behaves.)"""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ def test_a_request_shapes_its_drafts(engine: Engine) -> None:
     def shapes(**options: Any) -> list[tuple[int, int]]:
         done = engine.generate(PROMPT, temperature=0, max_tokens=60, trace=True, cache_prompt=False, **options)
         assert sum(step.n_tokens for step in done.steps) == 59
-        return [(step.n_nodes, step.n_depth) for step in done.steps[:-1]]  # the last pass may have no room left for its draft
+        return [
+            (step.n_nodes, step.n_depth) for step in done.steps[:-1]
+        ]  # the last pass may have no room left for its draft
 
     assert set(shapes(draft="off")) == {(1, 0)}
     assert {nodes - depth for nodes, depth in shapes(draft="chain", budget=8)} == {1}
@@ -78,7 +81,10 @@ def test_timings_tell_how_a_request_was_drafted(engine: Engine) -> None:
         assert (plain["passes_n"], plain["plain_n"], plain["draft_n"], plain["nodes_mean"]) == (59, 59, 0, 1)
         assert (plain["depth_mean"], plain["denoised_mean"], plain["reason"]) == (None, None, "drafting is off")
     chain, tree, short = timings(draft="chain", budget=8), timings(budget=32), timings(budget=16, draft_n_max=3)
-    assert {drafted["reason"] for drafted in (chain, tree, short)} <= {"fixed budget", "drafting is off"}  # the last token needs no draft
+    assert {drafted["reason"] for drafted in (chain, tree, short)} <= {
+        "fixed budget",
+        "drafting is off",
+    }  # the last token needs no draft
     assert chain["plain_n"] <= 1
     assert chain["nodes_mean"] == pytest.approx(1 + chain["depth_mean"] * (1 - chain["plain_n"] / chain["passes_n"]))
     assert 8 < tree["depth_mean"] + 1 < tree["nodes_mean"] <= 32
@@ -93,7 +99,10 @@ def test_a_request_goes_no_deeper_than_the_engine(pocket: dict[str, Path]) -> No
     with Engine(pocket["target"], pocket["dflash"], n_ctx=512, n_threads=1, warmup=False, **settings) as small:
 
         def shapes(**options: Any) -> list[tuple[int, int]]:
-            return [(step.n_nodes, step.n_depth) for step in small.generate(PROMPT, GREEDY, max_tokens=40, trace=True, **options).steps]
+            return [
+                (step.n_nodes, step.n_depth)
+                for step in small.generate(PROMPT, GREEDY, max_tokens=40, trace=True, **options).steps
+            ]
 
         assert max(shapes()) == max(shapes(draft_n_max=7)) == (4, 3)
         assert max(shapes(budget=3)) == (3, 2)
@@ -109,7 +118,9 @@ def test_without_a_drafter_that_is_the_reason(pocket: dict[str, Path]) -> None:
 def test_measured_costs_are_kept(pocket: dict[str, Path], tmp_path: Path) -> None:
     sources = []
     for _ in range(2):
-        with Engine(pocket["target"], pocket["dflash"], n_ctx=512, n_threads=1, cost_cache=tmp_path / "costs.json") as engine:
+        with Engine(
+            pocket["target"], pocket["dflash"], n_ctx=512, n_threads=1, cost_cache=tmp_path / "costs.json"
+        ) as engine:
             sources.append(engine.stats()["cost_source"])
     assert sources == ["measured", "cache"]
 
@@ -171,7 +182,11 @@ def test_tool_call(engine: Engine) -> None:
 
 
 def test_json_schema_holds(engine: Engine) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}}, "required": ["n", "ok"]}
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "ok": {"type": "boolean"}},
+        "required": ["n", "ok"],
+    }
     response_format = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     for seed in range(5):
         done = engine.chat(MESSAGES, response_format=response_format, temperature=1.5, seed=seed, max_tokens=200)
@@ -228,7 +243,10 @@ def test_bad_sampling_is_refused_at_once(engine: Engine, options: dict[str, Any]
         ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": MESSAGES, "tools": {}}, "tools"),
         ({"messages": MESSAGES, "tool_choice": "maybe"}, "tool_choice"),
         ({"messages": MESSAGES, "response_format": {"type": "poem"}}, "response_format.type"),
@@ -299,7 +317,13 @@ def test_native_messages_reach_logging(pocket: dict[str, Path], caplog: pytest.L
 
 @pytest.mark.parametrize(
     "ending",
-    ["", "engine.close()", "del engine", "import sys; sys.exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"],
+    [
+        "",
+        "engine.close()",
+        "del engine",
+        "import sys; sys.exit(3)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+    ],
 )
 def test_the_interpreter_ends_cleanly(pocket: dict[str, Path], ending: str) -> None:
     """An engine that is busy when the interpreter ends neither hangs nor crashes it."""

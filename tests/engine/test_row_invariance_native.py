@@ -1,5 +1,5 @@
-"""Every op of a target's pass gives a row the same bits in every pass, alone and in a step with other ops, and attention without flash
-attention is right (ggml_ops/tests)."""
+"""Every op of a target's pass gives a row the same bits in every pass, alone and in a step with other ops, and
+attention without flash attention is right (ggml_ops/tests)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ LLAMA = ["llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggm
 @pytest.fixture(scope="module")
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("rows")
-    return compile_program(repo, folder, ["tests/test_row_invariance.cpp"], [".", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE)
+    return compile_program(
+        repo, folder, ["tests/test_row_invariance.cpp"], [".", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE
+    )
 
 
 def run(program: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+    return subprocess.run(
+        [str(program), *arguments], capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+    )
 
 
 def test_every_op(program: Path) -> None:
@@ -48,7 +52,9 @@ def test_unfused_attention(repo: Path, tmp_path: Path) -> None:
 
 def test_ops_in_one_step(repo: Path, tmp_path: Path) -> None:
     """And the program notices where products of one input are not moved together."""
-    program = compile_program(repo, tmp_path, ["tests/test_fused.cpp"], ["tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE)
+    program = compile_program(
+        repo, tmp_path, ["tests/test_fused.cpp"], ["tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE
+    )
     done = run(program)
     assert done.returncode == 0, done.stdout + done.stderr
     assert run(program, DFLASH_FUSED="0").returncode != 0

@@ -24,7 +24,9 @@ def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The native test, linked to the libraries that lie beside libdflash."""
     sources = ["tests/test_sampling.cpp", *(f"{name}.cpp" for name in SOURCES)]
     include = [".", "llama.cpp", "llama.cpp/include", "llama.cpp/ggml/include"]
-    return compile_program(repo, tmp_path_factory.mktemp("sampler"), sources, include, ["llama-common", "llama", "ggml", "ggml-base"])
+    return compile_program(
+        repo, tmp_path_factory.mktemp("sampler"), sources, include, ["llama-common", "llama", "ggml", "ggml-base"]
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""dflash_request.sampling: every field, every refusal. Nothing here may reach an abort or an endless loop of llama.cpp."""
+"""dflash_request.sampling: every field, every refusal. Nothing here may reach an abort or an endless loop of
+llama.cpp."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
         '{"json_schema": {}}',
         '{"json_schema": {"type": "string", "maxLength": 100000}}',
         json.dumps({**TRIGGER, "grammar_triggers": [{"type": "word", "value": "some words"}]}),
-        json.dumps({**TRIGGER, "grammar_triggers": [{"type": "token", "token": 3}, {"type": "pattern", "value": "a+"}]}),
+        json.dumps(
+            {**TRIGGER, "grammar_triggers": [{"type": "token", "token": 3}, {"type": "pattern", "value": "a+"}]}
+        ),
         json.dumps(
             {
                 **TRIGGER,
@@ -163,7 +166,10 @@ def test_accepted(engine: NativeEngine, sampling: str) -> None:
         ({"grammar_triggers": [{"type": "word", "value": "x", "more": 1}]}, "grammar_triggers[0].more"),
         ({"preserved_tokens": [3]}, "preserved_tokens[0]"),
         # llama-server aborts on this one: the prefilled text ends the answer before the grammar may
-        ({"grammar": 'root ::= "a"', "grammar_type": "output_format", "generation_prompt": "<|im_end|>"}, "generation_prompt"),
+        (
+            {"grammar": 'root ::= "a"', "grammar_type": "output_format", "generation_prompt": "<|im_end|>"},
+            "generation_prompt",
+        ),
         ({"grammar": 'root ::= "a"', "grammar_type": "tool_calls", "generation_prompt": "b"}, "generation_prompt"),
         ({"reasoning_budget_tokens": -2}, "reasoning_budget_tokens"),
         ({"thinking_end_tags": [""]}, "thinking_end_tags[0]"),
@@ -176,7 +182,9 @@ def test_refusals_name_the_field(engine: NativeEngine, fields: Fields, field: st
     assert caught.value.param == field
 
 
-@pytest.mark.parametrize("sampling", ["[]", "3", "{", '{"temperature": NaN}', '{"temperature": 1e999}', '{"a":' * 100_000])
+@pytest.mark.parametrize(
+    "sampling", ["[]", "3", "{", '{"temperature": NaN}', '{"temperature": 1e999}', '{"a":' * 100_000]
+)
 def test_what_is_no_json_object(engine: NativeEngine, sampling: str) -> None:
     with pytest.raises(RequestError) as caught:
         check(engine, sampling)
@@ -235,7 +243,11 @@ def test_lazy_grammar_waits_for_its_trigger(engine: NativeEngine) -> None:
     text = generate(engine, temperature=0)
     word = text.decode().split()[0]
     held = generate(
-        engine, temperature=0, grammar=f'root ::= "{word}" "!"', grammar_lazy=True, grammar_triggers=[{"type": "pattern", "value": word}]
+        engine,
+        temperature=0,
+        grammar=f'root ::= "{word}" "!"',
+        grammar_lazy=True,
+        grammar_triggers=[{"type": "pattern", "value": word}],
     )
     assert held.decode().rstrip() == text.decode()[: text.decode().index(word)] + word + "!"
 

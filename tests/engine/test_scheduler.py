@@ -49,13 +49,24 @@ def test_no_pass_after_the_prompt_has_no_acceptance_length() -> None:
 
 def test_a_trace_has_every_pass_and_costs_nothing_unasked() -> None:
     with Engine.over(FakeNative(b"hello world")) as engine:
-        traced, untraced, plain = engine.generate("hi", trace=True), engine.generate("hi"), engine.generate("hi", trace=True, draft="off")
+        traced, untraced, plain = (
+            engine.generate("hi", trace=True),
+            engine.generate("hi"),
+            engine.generate("hi", trace=True, draft="off"),
+        )
     assert [step.n_tokens for step in traced.steps] == traced.acceptance_lengths
-    assert traced.steps[0] == Step(4, n_nodes=5, n_depth=3, n_denoised=8, n_accepted=3, reason="drafting pays", draft_ms=0.5, verify_ms=1.0)
+    assert traced.steps[0] == Step(
+        4, n_nodes=5, n_depth=3, n_denoised=8, n_accepted=3, reason="drafting pays", draft_ms=0.5, verify_ms=1.0
+    )
     assert untraced.steps == []
     assert [(step.n_nodes, step.n_denoised, step.reason) for step in plain.steps] == [(1, 0, "drafting is off")] * 3
     timings = plain.timings.to_dict()
-    assert (timings["plain_n"], timings["nodes_mean"], timings["depth_mean"], timings["denoised_mean"]) == (3, 1, None, None)
+    assert (timings["plain_n"], timings["nodes_mean"], timings["depth_mean"], timings["denoised_mean"]) == (
+        3,
+        1,
+        None,
+        None,
+    )
 
 
 def test_empty_answer() -> None:
@@ -396,7 +407,9 @@ def test_hammer() -> None:
             text = "".join(chunk.text for chunk in generation)
             done = generation.result(5)
             whole = (prompt * 5).decode()
-            outcomes.append(text == done.text and (text == whole or (done.finish_reason == "cancelled" and whole.startswith(text))))
+            outcomes.append(
+                text == done.text and (text == whole or (done.finish_reason == "cancelled" and whole.startswith(text)))
+            )
 
     with Engine.over(native, max_queue=1000) as engine:
         threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]

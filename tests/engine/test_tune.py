@@ -1,4 +1,5 @@
-"""Tuned rows: both kernels timed on the CPU where it has two, the choice among made-up times, and the file between two starts."""
+"""Tuned rows: both kernels timed on the CPU where it has two, the choice among made-up times, and the file between two
+starts."""
 
 from __future__ import annotations
 
@@ -33,20 +34,30 @@ def own() -> Iterator[int]:
 
 
 def test_rows_are_set_and_given_back(own: int) -> None:
-    assert [native.matrix_rows("CPU", "Q4_K", rows) for rows in (7, -1, 1, 10**9, 0, -1)] == [7, 7, 1, tuning.MOST_ROWS, own, own]
+    assert [native.matrix_rows("CPU", "Q4_K", rows) for rows in (7, -1, 1, 10**9, 0, -1)] == [
+        7,
+        7,
+        1,
+        tuning.MOST_ROWS,
+        own,
+        own,
+    ]
     assert native.matrix_rows("CPU", "iq1_s", 7) == 0
     fresh = [sys.executable, "-c", "from dflash_local import native; print(native.matrix_rows('CPU', 'q4_K'))"]
     assert int(subprocess.check_output(fresh)) == own
 
 
-@pytest.mark.parametrize(("device", "weights"), [("CUDA9", "q4_K"), ("CPU", "q8_1"), ("CPU", "f16"), ("CPU", "q4_K_m"), ("", "")])
+@pytest.mark.parametrize(
+    ("device", "weights"), [("CUDA9", "q4_K"), ("CPU", "q8_1"), ("CPU", "f16"), ("CPU", "q4_K_m"), ("", "")]
+)
 def test_unknown_devices_and_types_are_refused(device: str, weights: str) -> None:
     with pytest.raises(RequestError, match=r"^(device|type) is "):
         native.matrix_rows(device, weights)
 
 
 @pytest.mark.parametrize(
-    "change", [{"m": 1}, {"k": 1000}, {"k": -256}, {"m": 1 << 20, "k": 1 << 20}, {"n_max": 65}, {"ms": -1}, {"megabytes": -1}]
+    "change",
+    [{"m": 1}, {"k": 1000}, {"k": -256}, {"m": 1 << 20, "k": 1 << 20}, {"n_max": 65}, {"ms": -1}, {"megabytes": -1}],
 )
 def test_impossible_measurements_are_refused(own: int, change: dict[str, int]) -> None:
     with pytest.raises(RequestError, match=r" is .*must be"):
@@ -63,7 +74,12 @@ def test_both_kernels_are_timed_for_every_row(own: int, weights: str) -> None:
 
     native.matrix_rows("CPU", weights, 3)
     times = native.tune({"device": "CPU", "type": weights, **SMALL}, on_progress)
-    assert (times["type"], times["rows"], times["rows_max"], times["buffer"]) == (weights, 3, tuning.MOST_ROWS, "CPU_PANELS")
+    assert (times["type"], times["rows"], times["rows_max"], times["buffer"]) == (
+        weights,
+        3,
+        tuning.MOST_ROWS,
+        "CPU_PANELS",
+    )
     assert len(times["vector_ms"]) == len(times["matrix_ms"]) == len(seen) == 64 and seen[-1] == 1
     assert min(times["vector_ms"] + times["matrix_ms"]) > 0
     assert native.matrix_rows("CPU", weights) == 3  # as it was
@@ -86,7 +102,9 @@ def test_a_measurement_can_be_cancelled(own: int) -> None:
 def test_gpus(repo: Path, tmp_path: Path) -> None:
     """Made-up ones: the kernels are timed apart though graphs are replayed, and what a device cannot do is an error."""
     include = ["include", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/vendor"]
-    program = compile_program(repo, tmp_path, ["tests/test_tune.cpp"], include, ["dflash", "ggml", "ggml-base"], "-g", "-fsanitize=address")
+    program = compile_program(
+        repo, tmp_path, ["tests/test_tune.cpp"], include, ["dflash", "ggml", "ggml-base"], "-g", "-fsanitize=address"
+    )
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -191,7 +209,12 @@ def test_a_damaged_or_stale_file_is_ignored_in_one_line(
 def test_doctor_tunes_this_cpu(own: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     native.matrix_rows("CPU", "q4_K", 0)
     out = tmp_path / "out.json"
-    assert cli.main(["doctor", "--tune", "--device", "CPU", "--types", "q4_k,iq1_s", "--shape", "256x512", "--json", str(out)]) == 0
+    assert (
+        cli.main(
+            ["doctor", "--tune", "--device", "CPU", "--types", "q4_k,iq1_s", "--shape", "256x512", "--json", str(out)]
+        )
+        == 0
+    )
     (run,) = json.loads(out.read_text())["runs"]
     printed = capsys.readouterr().out
     assert (run["type"], run["now"], len(run["vector_ms"]), len(run["matrix_ms"])) == ("q4_K", own, 64, 64)

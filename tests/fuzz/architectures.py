@@ -1,6 +1,8 @@
-"""Tiny random models of architectures other than the pocket model's, so that the fuzzer reaches their loaders and graphs too.
+"""Tiny random models of architectures other than the pocket model's, so that the fuzzer reaches their loaders and
+graphs too.
 
-Shapes and keys follow llama.cpp's src/models/{llama,qwen3moe,qwen35,openai-moe,gemma3}.cpp; the tokenizer is the pocket target's.
+Shapes and keys follow llama.cpp's src/models/{llama,qwen3moe,qwen35,openai-moe,gemma3}.cpp; the tokenizer is the pocket
+target's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def weights(shapes: Shapes, rng: random.Random) -> list[Tensor]:
         n, middle = 1, 1.0 if "norm" in name else 0.0
         for d in dims:
             n *= d
-        out.append(Tensor(name.encode(), dims, 0, struct.pack(f"<{n}f", *(middle + rng.gauss(0, 0.1) for _ in range(n)))))
+        out.append(
+            Tensor(name.encode(), dims, 0, struct.pack(f"<{n}f", *(middle + rng.gauss(0, 0.1) for _ in range(n))))
+        )
     return out
 
 
@@ -40,15 +44,30 @@ def pair(key: str, value: float | bool | str | list[int] | list[bool]) -> Pair:
 
 
 def image(
-    name: str, pocket: Image, keys: Keys, layer: Callable[[int], Shapes], *, layers: int = LAYERS, others: Shapes | None = None
+    name: str,
+    pocket: Image,
+    keys: Keys,
+    layer: Callable[[int], Shapes],
+    *,
+    layers: int = LAYERS,
+    others: Shapes | None = None,
 ) -> Image:
-    """A model of `layers` layers with the tokenizer of `pocket`; `others`: tensors beside the layers and the usual three."""
+    """A model of `layers` layers with the tokenizer of `pocket`; `others`: tensors beside the layers and the usual
+    three."""
     rng = random.Random(name)
     vocab = len(pocket.find(b"tokenizer.ggml.tokens").items())
     keys = {
-        "block_count": layers, "context_length": 512, "embedding_length": EMBD, "feed_forward_length": FF, "rope.freq_base": 1e4,
-        "attention.head_count": HEADS, "attention.head_count_kv": HEADS_KV, "attention.layer_norm_rms_epsilon": 1e-6,
-        "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD,
+        "block_count": layers,
+        "context_length": 512,
+        "embedding_length": EMBD,
+        "feed_forward_length": FF,
+        "rope.freq_base": 1e4,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": HEADS_KV,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.key_length": HEAD,
+        "attention.value_length": HEAD,
+        "rope.dimension_count": HEAD,
         **keys,
     }
     pairs = [pair("general.architecture", name)]
@@ -86,19 +105,25 @@ def llama(pocket: Image) -> Image:
 
 
 def qwen3moe(pocket: Image) -> Image:
-    return image("qwen3moe", pocket, EXPERT_KEYS, lambda _: attention() | qk_norm() | experts() | {"ffn_norm.weight": [EMBD]})
+    return image(
+        "qwen3moe", pocket, EXPERT_KEYS, lambda _: attention() | qk_norm() | experts() | {"ffn_norm.weight": [EMBD]}
+    )
 
 
 def gpt_oss(pocket: Image) -> Image:
     biases = {"attn_q.bias": [HEADS * HEAD], "attn_k.bias": [HEADS_KV * HEAD], "attn_v.bias": [HEADS_KV * HEAD], "attn_output.bias": [EMBD],
               "ffn_gate_inp.bias": [EXPERTS], "ffn_gate_exps.bias": [EXPERT_FF, EXPERTS], "ffn_up_exps.bias": [EXPERT_FF, EXPERTS],
               "ffn_down_exps.bias": [EMBD, EXPERTS], "attn_sinks.weight": [HEADS], "post_attention_norm.weight": [EMBD]}  # fmt: skip
-    return image("gpt-oss", pocket, EXPERT_KEYS | {"attention.sliding_window": 32}, lambda _: attention() | experts() | biases)
+    return image(
+        "gpt-oss", pocket, EXPERT_KEYS | {"attention.sliding_window": 32}, lambda _: attention() | experts() | biases
+    )
 
 
 def gemma3(pocket: Image) -> Image:
     norms = {"ffn_norm.weight": [EMBD], "post_attention_norm.weight": [EMBD], "post_ffw_norm.weight": [EMBD]}
-    return image("gemma3", pocket, {"attention.sliding_window": 32}, lambda _: attention() | qk_norm() | dense() | norms)
+    return image(
+        "gemma3", pocket, {"attention.sliding_window": 32}, lambda _: attention() | qk_norm() | dense() | norms
+    )
 
 
 def qwen35(pocket: Image) -> Image:
@@ -106,14 +131,28 @@ def qwen35(pocket: Image) -> Image:
     state, heads_k, heads_v, kernel = 16, 2, 4, 4
     key, value = state * heads_k, state * heads_v
     recurrent = {
-        "attn_norm.weight": [EMBD], "attn_qkv.weight": [EMBD, 2 * key + value], "attn_gate.weight": [EMBD, value],
-        "ssm_conv1d.weight": [kernel, 2 * key + value], "ssm_dt.bias": [heads_v], "ssm_a": [heads_v], "ssm_norm.weight": [state],
-        "ssm_beta.weight": [EMBD, heads_v], "ssm_alpha.weight": [EMBD, heads_v], "ssm_out.weight": [value, EMBD],
+        "attn_norm.weight": [EMBD],
+        "attn_qkv.weight": [EMBD, 2 * key + value],
+        "attn_gate.weight": [EMBD, value],
+        "ssm_conv1d.weight": [kernel, 2 * key + value],
+        "ssm_dt.bias": [heads_v],
+        "ssm_a": [heads_v],
+        "ssm_norm.weight": [state],
+        "ssm_beta.weight": [EMBD, heads_v],
+        "ssm_alpha.weight": [EMBD, heads_v],
+        "ssm_out.weight": [value, EMBD],
     }
-    keys: Keys = {"ssm.conv_kernel": kernel, "ssm.inner_size": value, "ssm.state_size": state, "ssm.time_step_rank": heads_v}
+    keys: Keys = {
+        "ssm.conv_kernel": kernel,
+        "ssm.inner_size": value,
+        "ssm.state_size": state,
+        "ssm.time_step_rank": heads_v,
+    }
     keys |= {"ssm.group_count": heads_k, "full_attention_interval": 2, "rope.dimension_sections": [4, 2, 2, 0]}
     rest = dense() | {"post_attention_norm.weight": [EMBD]}
-    return image("qwen35", pocket, keys, lambda i: (recurrent if i == 0 else attention(2 * HEADS * HEAD) | qk_norm()) | rest)
+    return image(
+        "qwen35", pocket, keys, lambda i: (recurrent if i == 0 else attention(2 * HEADS * HEAD) | qk_norm()) | rest
+    )
 
 
 ARCHITECTURES: dict[str, Callable[[Image], Image]] = {

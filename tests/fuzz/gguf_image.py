@@ -1,6 +1,7 @@
 """A GGUF file as editable parts: what the fuzzer takes apart, damages and puts together again.
 
-Unlike the ``gguf`` package it writes nonsense without complaint: every count, length, type and offset can be overridden.
+Unlike the ``gguf`` package it writes nonsense without complaint: every count, length, type and offset can be
+overridden.
 Format: docs/gguf.md of llama.cpp.
 """
 
@@ -17,11 +18,41 @@ ALIGNMENT = 32
 
 # ggml type number -> (elements per block, bytes per block)
 TENSOR_TYPES = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36),
-    10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292),
-    16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136),
-    24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66),
-    39: (32, 17), 40: (64, 36), 41: (128, 18), 42: (64, 18),
+    0: (1, 4),
+    1: (1, 2),
+    2: (32, 18),
+    3: (32, 20),
+    6: (32, 22),
+    7: (32, 24),
+    8: (32, 34),
+    9: (32, 36),
+    10: (256, 84),
+    11: (256, 110),
+    12: (256, 144),
+    13: (256, 176),
+    14: (256, 210),
+    15: (256, 292),
+    16: (256, 66),
+    17: (256, 74),
+    18: (256, 98),
+    19: (256, 50),
+    20: (32, 18),
+    21: (256, 110),
+    22: (256, 82),
+    23: (256, 136),
+    24: (1, 1),
+    25: (1, 2),
+    26: (1, 4),
+    27: (1, 8),
+    28: (1, 8),
+    29: (256, 56),
+    30: (1, 2),
+    34: (256, 54),
+    35: (256, 66),
+    39: (32, 17),
+    40: (64, 36),
+    41: (128, 18),
+    42: (64, 18),
 }
 
 
@@ -127,7 +158,9 @@ class Image:
         for tensor in self.tensors:
             out += text(tensor.name) + struct.pack("<I", count(tensor.n_dims, len(tensor.dims)) % (1 << 32))
             out += b"".join(struct.pack("<Q", d % (1 << 64)) for d in tensor.dims)
-            out += struct.pack("<IQ", tensor.kind % (1 << 32), (at if tensor.offset is None else tensor.offset) % (1 << 64))
+            out += struct.pack(
+                "<IQ", tensor.kind % (1 << 32), (at if tensor.offset is None else tensor.offset) % (1 << 64)
+            )
             at += len(tensor.data) + -len(tensor.data) % ALIGNMENT
         header = len(out)
         out += bytes(-len(out) % ALIGNMENT)

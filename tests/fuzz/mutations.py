@@ -35,14 +35,19 @@ from .words import ARCHITECTURES, FLOATS, GLOBALS, INTEGERS, SUFFIXES, TEMPLATES
 Mutation = Callable[[Image, random.Random], str]
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------------
+# ---- values
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def some_number(rng: random.Random, kind: int, near: float = 4.0) -> float:
     if kind in (F32, F64):
         return rng.choice([*FLOATS, near * 2, -near, rng.uniform(-1e4, 1e4)])
     if rng.random() < 0.4:
-        return int(near) + rng.choice([-1, 1]) if rng.random() < 0.5 else rng.choice([int(near) * 2, int(near) // 2, -int(near)])
+        return (
+            int(near) + rng.choice([-1, 1])
+            if rng.random() < 0.5
+            else rng.choice([int(near) * 2, int(near) // 2, -int(near)])
+        )
     return rng.choice([*INTEGERS, rng.randrange(1 << 32)])
 
 
@@ -54,7 +59,9 @@ def some_value(rng: random.Random) -> tuple[int, bytes]:
     if kind == ARRAY:
         item = rng.choice([*FORMATS, STRING, I32, U32, BOOL, ARRAY, 13])
         size = rng.choice([0, 1, 2, 3, 4, 4, 6, 513])
-        items = [number(item, some_number(rng, item)) if item in FORMATS else text(rng.choice(TEXTS)) for _ in range(size)]
+        items = [
+            number(item, some_number(rng, item)) if item in FORMATS else text(rng.choice(TEXTS)) for _ in range(size)
+        ]
         return kind, array(item, items)
     return kind, number(kind, some_number(rng, kind))
 
@@ -96,7 +103,9 @@ def change_array(pair: Pair, rng: random.Random) -> str:
     elif what in ("element", "many"):
         for _ in range(1 if what == "element" else 20):
             if items:
-                items[rng.randrange(len(items))] = text(rng.choice(TEXTS)) if item == STRING else number(item, some_number(rng, item))
+                items[rng.randrange(len(items))] = (
+                    text(rng.choice(TEXTS)) if item == STRING else number(item, some_number(rng, item))
+                )
     elif what == "lie":
         count = rng.choice([0, len(items) - 1, len(items) + 1, 1 << 31, 1 << 32, 1 << 61, (1 << 64) - 1])
     elif what == "type":
@@ -105,7 +114,8 @@ def change_array(pair: Pair, rng: random.Random) -> str:
     return f"{name}: array {what}"
 
 
-# ---- mutations ------------------------------------------------------------------------------------------------------------
+# ---- mutations
+# ------------------------------------------------------------------------------------------------------------
 
 
 def change_value(image: Image, rng: random.Random) -> str:
@@ -136,7 +146,10 @@ def repeat_key(image: Image, rng: random.Random) -> str:
 
 def rename_key(image: Image, rng: random.Random) -> str:
     pair = rng.choice(image.pairs)
-    old, pair.key = pair.key, rng.choice([b"", b"\0", pair.key + b"\0x", pair.key[:-1], b"x" * 70_000, rng.choice(GLOBALS)])
+    old, pair.key = (
+        pair.key,
+        rng.choice([b"", b"\0", pair.key + b"\0x", pair.key[:-1], b"x" * 70_000, rng.choice(GLOBALS)]),
+    )
     return f"{old.decode(errors='replace')} renamed to {pair.key[:20]!r}"
 
 
@@ -145,7 +158,11 @@ def add_key(image: Image, rng: random.Random) -> str:
     key = image.architecture + b"." + rng.choice(SUFFIXES) if own else rng.choice(GLOBALS)
     kind, body = some_value(rng)
     if rng.random() < 0.7:  # the type that loaders mostly want
-        kind, body = (U16, number(U16, some_number(rng, U16))) if key.startswith(b"split") else (U32, number(U32, some_number(rng, U32)))
+        kind, body = (
+            (U16, number(U16, some_number(rng, U16)))
+            if key.startswith(b"split")
+            else (U32, number(U32, some_number(rng, U32)))
+        )
     image.pairs = [p for p in image.pairs if p.key != key]
     image.pairs.append(Pair(key, kind, body))
     return f"{key.decode()} added: type {kind}, {body[:16]!r}"
@@ -206,14 +223,19 @@ def repeat_tensor(image: Image, rng: random.Random) -> str:
 
 def rename_tensor(image: Image, rng: random.Random) -> str:
     tensor = rng.choice(image.tensors)
-    old, tensor.name = tensor.name, rng.choice([*TENSORS, tensor.name + b"\0", tensor.name[:-1], rng.choice(image.tensors).name])
+    old, tensor.name = (
+        tensor.name,
+        rng.choice([*TENSORS, tensor.name + b"\0", tensor.name[:-1], rng.choice(image.tensors).name]),
+    )
     return f"tensor {old.decode(errors='replace')} renamed to {tensor.name!r}"
 
 
 def add_tensor(image: Image, rng: random.Random) -> str:
     like, name = rng.choice(image.tensors), rng.choice(TENSORS)
     kind = rng.choice([0, 0, 1, 8, 26, 27, 28])
-    dims = rng.choice([list(like.dims), [32], [1], [64], like.dims[::-1], [len(image.find(b"tokenizer.ggml.tokens").items())]])
+    dims = rng.choice(
+        [list(like.dims), [32], [1], [64], like.dims[::-1], [len(image.find(b"tokenizer.ggml.tokens").items())]]
+    )
     data = some_data(rng, tensor_bytes(dims, kind))
     image.tensors = [t for t in image.tensors if t.name != name] + [Tensor(name, dims, kind, data)]
     return f"tensor {name!r} added: {dims} type {kind}"
@@ -248,7 +270,9 @@ def reshape_tensor(image: Image, rng: random.Random) -> str:
     what = rng.choice(["dim", "dim", "rank", "swap", "flat", "fit"])
     if what == "dim":
         near = [tensor.dims[0] * 2, tensor.dims[0] + 1]
-        tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice([0, 1, -1, 1 << 31, 1 << 62, 1 << 63, (1 << 64) - 32, *near])
+        tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(
+            [0, 1, -1, 1 << 31, 1 << 62, 1 << 63, (1 << 64) - 32, *near]
+        )
     elif what == "rank":
         tensor.n_dims = rng.choice([0, 1, 2, 3, 4, 5, 1 << 31])
     elif what == "swap":
@@ -274,7 +298,9 @@ def change_data(image: Image, rng: random.Random) -> str:
     for tensor in chosen:
         size = len(tensor.data)
         infinite = struct.pack("<f", float("inf")) if tensor.kind == 0 else b"\x00\x7c"
-        tensor.data = rng.randbytes(size) if what == "noise" else (infinite * size)[:size] if what == "inf" else fill * size
+        tensor.data = (
+            rng.randbytes(size) if what == "noise" else (infinite * size)[:size] if what == "inf" else fill * size
+        )
     return f"{what} in {len(chosen)} tensors from {chosen[0].name.decode(errors='replace')}"
 
 
@@ -303,12 +329,38 @@ def several(image: Image, rng: random.Random) -> str:
 
 
 STRUCTURED: list[Mutation] = [
-    *(change_value, change_value, change_hparam, change_hparam, change_hparam, change_hparam, change_type, change_template),
+    *(
+        change_value,
+        change_value,
+        change_hparam,
+        change_hparam,
+        change_hparam,
+        change_hparam,
+        change_type,
+        change_template,
+    ),
     *(remove_key, repeat_key, rename_key, add_key, add_key, add_key, change_architecture),
-    *(remove_tensor, repeat_tensor, rename_tensor, add_tensor, add_tensor, mistype_tensor, reshape_tensor, reshape_tensor, move_tensor),
+    *(
+        remove_tensor,
+        repeat_tensor,
+        rename_tensor,
+        add_tensor,
+        add_tensor,
+        mistype_tensor,
+        reshape_tensor,
+        reshape_tensor,
+        move_tensor,
+    ),
     *(retype_tensor, retype_tensor, retype_tensor, retype_all, change_data, spoil_data),
 ]
-MUTATIONS: list[Mutation] = [*STRUCTURED, change_header, change_architecture_and_keys, change_architecture_and_keys, several, several]
+MUTATIONS: list[Mutation] = [
+    *STRUCTURED,
+    change_header,
+    change_architecture_and_keys,
+    change_architecture_and_keys,
+    several,
+    several,
+]
 
 
 def flip_bytes(raw: bytes, header: int, rng: random.Random) -> tuple[str, bytes]:
@@ -320,7 +372,9 @@ def flip_bytes(raw: bytes, header: int, rng: random.Random) -> tuple[str, bytes]
 
 
 def cut(raw: bytes, header: int, rng: random.Random) -> tuple[str, bytes]:
-    size = rng.choice([0, 1, 3, 4, 23, 24, rng.randrange(header), rng.randrange(header), rng.randrange(len(raw)), len(raw) - 1])
+    size = rng.choice(
+        [0, 1, 3, 4, 23, 24, rng.randrange(header), rng.randrange(header), rng.randrange(len(raw)), len(raw) - 1]
+    )
     return f"cut to {size} bytes", raw[:size]
 
 
@@ -335,4 +389,3 @@ def mutate(image: Image, seed: int) -> tuple[str, bytes]:
         return cut(*damaged.encode(), rng)
     what = rng.choice(MUTATIONS)(damaged, rng)
     return what, damaged.encode()[0]
-

@@ -1,4 +1,5 @@
-"""Files that ended the process before there was a check, a patch or a guard against them; each stays refused, or harmless, for good.
+"""Files that ended the process before there was a check, a patch or a guard against them; each stays refused, or
+harmless, for good.
 
 The header-level ones are also in ggml_ops/tests/test_gguf_check.cpp; these go through the whole engine.
 """
@@ -97,18 +98,28 @@ def not_a_number(image: Image) -> None:
 CASES = {
     # types without a kernel: GGML_ABORT or a null function pointer, on a worker thread
     "f64 norm": Case("target", retype("blk.0.attn_norm.weight", F64_TENSOR), "must be f32", "SIGABRT in binary_op"),
-    "f64 drafter norm": Case("drafter", retype("output_norm.weight", F64_TENSOR), "must be f32", "SIGABRT in binary_op"),
+    "f64 drafter norm": Case(
+        "drafter", retype("output_norm.weight", F64_TENSOR), "must be f32", "SIGABRT in binary_op"
+    ),
     "i8 embedding": Case("target", retype("token_embd.weight", I8_TENSOR), "cannot multiply", "SIGABRT in get_rows"),
     "q8_1 matrix": Case("target", retype("blk.2.attn_q.weight", Q8_1_TENSOR), "cannot multiply", "SIGSEGV: no vec_dot"),
-    "i8 convolution": Case("drafter", retype("blk.0.attn_conv_proj.weight", I8_TENSOR), "cannot multiply", "SIGSEGV: no vec_dot"),
+    "i8 convolution": Case(
+        "drafter", retype("blk.0.attn_conv_proj.weight", I8_TENSOR), "cannot multiply", "SIGSEGV: no vec_dot"
+    ),
     # numbers that are asserted on
     "513 layers": Case("target", key("block_count", 513), "block_count", "SIGABRT in load_hparams"),
-    "rope beyond the head": Case("target", key("rope.dimension_count", 512), "rope.dimension_count", "SIGABRT in the graph"),
+    "rope beyond the head": Case(
+        "target", key("rope.dimension_count", 512), "rope.dimension_count", "SIGABRT in the graph"
+    ),
     "rope over nothing": Case("drafter", key("rope.dimension_count", 0), "rope.dimension_count", "an endless loop"),
     "negative rope": Case("drafter", key("rope.dimension_count", -2), "rope.dimension_count", "an endless loop"),
     "experts, none used": Case("target", key("expert_count", 1024), "expert_used_count", "SIGABRT in load_hparams"),
-    "negative epsilon": Case("target", key("attention.layer_norm_rms_epsilon", -1.0, F32), "layer_norm_rms_epsilon", "SIGABRT in rms_norm"),
-    "wider output": Case("drafter", key("embedding_length_out", 1024), "embedding_length_out", "SIGABRT: read out of bounds"),
+    "negative epsilon": Case(
+        "target", key("attention.layer_norm_rms_epsilon", -1.0, F32), "layer_norm_rms_epsilon", "SIGABRT in rms_norm"
+    ),
+    "wider output": Case(
+        "drafter", key("embedding_length_out", 1024), "embedding_length_out", "SIGABRT: read out of bounds"
+    ),
     # numbers that are divided by
     "sections that cancel out": Case("drafter", sections, "rope.dimension_sections", "SIGFPE in rope"),
     # the vocabulary
@@ -117,14 +128,22 @@ CASES = {
     "d2t without output rows": Case("drafter", small_d2t, "d2t", "SIGABRT in the graph"),
     "d2t beyond the vocabulary": Case("drafter", wild_d2t, "d2t", "SIGABRT in set_rows"),
     # chat templates; one that cannot be parsed may be refused or replaced by a plain one
-    "nested template": Case("target", template("{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}"), "", "SIGSEGV: stack"),
+    "nested template": Case(
+        "target", template("{{ " + "(" * 100_000 + "1" + ")" * 100_000 + " }}"), "", "SIGSEGV: stack"
+    ),
     "long sum": Case("target", template("{{ 1" + "+1" * 200_000 + " }}"), "", "SIGSEGV: stack, in the destructor"),
-    "endless macro": Case("target", template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "limit of nesting", "SIGSEGV: stack"),
+    "endless macro": Case(
+        "target", template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "limit of nesting", "SIGSEGV: stack"
+    ),
     "division by zero": Case("target", template("{{ 1 is divisibleby(0) }}"), "must not be zero", "SIGFPE"),
-    "endless range": Case("target", template("{% for i in range(1000000000000) %}{{ i }}{% endfor %}"), "limit of items", "all memory"),
+    "endless range": Case(
+        "target", template("{% for i in range(1000000000000) %}{{ i }}{% endfor %}"), "limit of items", "all memory"
+    ),
     "endless string": Case("target", template("{{ 'a' * 10000000000 }}"), "limit of text", "all memory"),
     # what the checker does not know: the graph asserts, the guard makes it an error
-    "recurrent layer without its gate": Case("qwen35", remove("blk.0.attn_gate.weight"), "refused", "SIGSEGV: null weight"),
+    "recurrent layer without its gate": Case(
+        "qwen35", remove("blk.0.attn_gate.weight"), "refused", "SIGSEGV: null weight"
+    ),
     # pairs that do not fit; the worker keeps pair.check out of the way
     "a tap beyond the target": Case("drafter", far_tap, "does not offer as a tap", "pair.check"),
     "a smaller vocabulary": Case("drafter", one_token_less, "refused", "pair.check"),

@@ -40,7 +40,9 @@ def collapse(items: list[str]) -> list[str]:
     return [f"{item}:{int(item) + 1}" if item.isdigit() else item for item in items]
 
 
-def sweep(target: Path, drafter: Path, role: str, items: list[str], folder: Path, *, command: list[str] | None = None) -> Sweep:
+def sweep(
+    target: Path, drafter: Path, role: str, items: list[str], folder: Path, *, command: list[str] | None = None
+) -> Sweep:
     """Give every item to a worker; after a death go on behind it, at most MAX_DEATHS times."""
     out, left = Sweep(), expand(items)
     while left and len(out.deaths) < MAX_DEATHS:

@@ -41,12 +41,17 @@ GLOBALS = b"""
     tokenizer.chat_template.tool_use adapter.type
 """.split()
 # Tensors that a loader looks for and the file does not have, and names that are none.
-TENSORS = [*b"""
+TENSORS = [
+    *b"""
     d2t rope_freqs.weight output.weight token_embd.weight selector_hidden.weight markov_w1.weight cls.output.weight cls.weight
     blk.0.attn_q.bias blk.0.attn_qkv.weight blk.0.attn_q.scale blk.0.attn_q.input_scale blk.0.attn_sinks.weight
     blk.0.layer_output_scale.weight blk.0.post_attention_norm.weight output.scale fc.scale blk.0.rope_freqs.weight
     token_embd_norm.weight blk.99.attn_q.weight blk.-1.attn_q.weight
-""".split(), b"", b"x" * 63, b"x" * 64]
+""".split(),
+    b"",
+    b"x" * 63,
+    b"x" * 64,
+]
 
 
 def deep(opening: bytes, closing: bytes = b"", *, times: int = 100_000) -> bytes:

@@ -2,13 +2,13 @@
 
     python -m tests.fuzz.worker TARGET DRAFTER target|drafter FOLDER ITEM...
 
-Damages TARGET or DRAFTER; the other one stays sound. An ITEM is a range of seeds for mutations.py (`0:150`) or the name of a case in
-regressions.py. A sound pair stays loaded all the time and must give its first answer again after every damaged file, as a server's
-next request would; every 50 files a sound pair is loaded afresh. The line {"item": n} announces a file, so that the reader knows which
-one ended the process.
+Damages TARGET or DRAFTER; the other one stays sound. An ITEM is a range of seeds for mutations.py (`0:150`) or the name
+of a case in regressions.py. A sound pair stays loaded all the time and must give its first answer again after every
+damaged file, as a server's next request would; every 50 files a sound pair is loaded afresh. The line {"item": n}
+announces a file, so that the reader knows which one ended the process.
 
-pair.check would refuse most damaged pairs before libdflash sees them. It must do so in order, too; afterwards it looks away, so that the
-native checks, which callers of the C API rely on alone, are fuzzed as well.
+pair.check would refuse most damaged pairs before libdflash sees them. It must do so in order, too; afterwards it looks
+away, so that the native checks, which callers of the C API rely on alone, are fuzzed as well.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def answer(engine: Engine) -> list[int]:
 
 
 def use(target: Path, drafter: Path, *, warmup: bool) -> str:
-    """What a user would do with the pair. Returns how far it got: an error is a fine result, as long as it is one of ours."""
+    """What a user would do with the pair. Returns how far it got: an error is a fine result, as long as it is one of
+    ours."""
     if drafter != Path("-"):
         with suppress(DFlashError):
             pair.check(target, drafter)

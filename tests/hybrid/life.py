@@ -1,7 +1,7 @@
 """Hybrid targets at llama.cpp's own interface: `python -m tests.hybrid.life PART MODEL ...` prints what it saw as JSON.
 
-Run by test_life.py in processes of their own, because llama_cpp puts a Python callback behind llama.cpp's log. What is right is told by
-contexts without tapes, which run llama.cpp's own kernels on chains only.
+Run by test_life.py in processes of their own, because llama_cpp puts a Python callback behind llama.cpp's log. What is
+right is told by contexts without tapes, which run llama.cpp's own kernels on chains only.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Plain(Context):
 
 
 class Life:
-    """SLOTS sequences that verify trees, read chunks, go back, are copied, saved, restored and forgotten, beside plain ones."""
+    """SLOTS sequences that verify trees, read chunks, go back, are copied, saved, restored and forgotten, beside plain
+    ones."""
 
     def __init__(self, model: Any, kv_unified: bool, rng: random.Random) -> None:
         self.rng = rng
@@ -160,7 +161,8 @@ class Life:
         self.pending[slot] = pending
 
     def verify(self) -> None:
-        """Trees of some slots in one batch, perhaps of one size, perhaps beside a chunk of another slot; then random paths of them."""
+        """Trees of some slots in one batch, perhaps of one size, perhaps beside a chunk of another slot; then random
+        paths of them."""
         rng = self.rng
         slots = rng.sample(range(SLOTS), rng.randint(1, SLOTS))
         chunk = slots.pop() if len(slots) > 1 and rng.random() < 0.3 else None
@@ -200,7 +202,8 @@ class Life:
         return any(self.tokens[slot] == other for i, other in enumerate(self.tokens) if i != slot)
 
     def back(self) -> None:
-        """Forget the end of a slot: of what the last tree has added, any part; more is refused, and nothing has changed."""
+        """Forget the end of a slot: of what the last tree has added, any part; more is refused, and nothing has
+        changed."""
         slot = self.rng.randrange(SLOTS)
         length = len(self.tokens[slot])
         if length < 2:

@@ -1,4 +1,5 @@
-"""Tiny random f32 hybrids over 128 tokens: the three architectures whose delta-net layers take trees, heads of 64 as the kernels want them.
+"""Tiny random f32 hybrids over 128 tokens: the three architectures whose delta-net layers take trees, heads of 64 as
+the kernels want them.
 
 Shapes and keys follow llama.cpp's src/models/{qwen35,qwen35moe,qwen3next}.cpp.
 """
@@ -59,7 +60,9 @@ def hybrid(name: str, base: Image, keys: Keys, delta: Shapes, rest: Shapes) -> I
     rng = random.Random(name)
     for i in range(LAYERS - 1):
         # As trained: gates that forget within a few to a few hundred tokens, and inputs of all d_conv rows that matter.
-        find(made, f"blk.{i}.ssm_a").data = struct.pack(f"<{HEADS_V}f", *(-rng.choice((0.01, 0.1, 0.5)) for _ in range(HEADS_V)))
+        find(made, f"blk.{i}.ssm_a").data = struct.pack(
+            f"<{HEADS_V}f", *(-rng.choice((0.01, 0.1, 0.5)) for _ in range(HEADS_V))
+        )
         conv = find(made, f"blk.{i}.ssm_conv1d.weight")
         n = KERNEL * (2 * KEY + VALUE)
         conv.data = struct.pack(f"<{n}f", *(rng.gauss(0, 0.7) for _ in range(n)))

@@ -1,4 +1,5 @@
-"""The engine over hybrid targets: the same claims as for attention (tests/trees), with chains that roll back as trees."""
+"""The engine over hybrid targets: the same claims as for attention (tests/trees), with chains that roll back as
+trees."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_a_request_after_trees(hybrid: Hybrid, name: str) -> None:
 
 @pytest.mark.parametrize("name", models.HYBRIDS)
 def test_a_prefix_is_reused(hybrid: Hybrid, name: str) -> None:
-    """A prompt that leaves the last one near its end is read from a saved state on, one that leaves it earlier from its start."""
+    """A prompt that leaves the last one near its end is read from a saved state on, one that leaves it earlier from its
+    start."""
     rng = random.Random(name)
     past = words(rng, 200)
     with Twin(hybrid(name), n_slots=1, **CACHES["exact"]) as twin:

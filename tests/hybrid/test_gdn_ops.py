@@ -1,4 +1,5 @@
-"""gdn_tree and gdn_commit (ggml_ops/gdn/gdn_tree.h): ggml_ops/tests/test_gdn_ops.cpp, built against the libraries beside libdflash."""
+"""gdn_tree and gdn_commit (ggml_ops/gdn/gdn_tree.h): ggml_ops/tests/test_gdn_ops.cpp, built against the libraries
+beside libdflash."""
 
 from __future__ import annotations
 
@@ -13,10 +14,15 @@ from tests.engine.native_program import compile_program
 
 @pytest.fixture(scope="module")
 def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The native test. The Metal kernels are part of it, as C++: what inject.cmake makes of them, without Metal's attributes."""
+    """The native test. The Metal kernels are part of it, as C++: what inject.cmake makes of them, without Metal's
+    attributes."""
     folder = tmp_path_factory.mktemp("gdn")
     gdn = repo / "ggml_ops" / "gdn"
-    metal = (gdn / "metal" / "gdn_tree.metal").read_text().replace("@GDN_TREE_STEPS@", (gdn / "gdn_tree_steps.h").read_text())
+    metal = (
+        (gdn / "metal" / "gdn_tree.metal")
+        .read_text()
+        .replace("@GDN_TREE_STEPS@", (gdn / "gdn_tree_steps.h").read_text())
+    )
     (folder / "gdn_tree.metal.inc").write_text(re.sub(r"\[\[.*?\]\]", "", metal.replace('#include "common.h"', "")))
     include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     flags = ("-g", "-pthread", "-fsanitize=undefined,address", f"-I{folder}")
@@ -28,7 +34,8 @@ def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_ops(program: Path) -> None:
-    """Bits of ggml_gated_delta_net along every path, float64, padding, several sequences, any number of threads, the GPUs' steps."""
+    """Bits of ggml_gated_delta_net along every path, float64, padding, several sequences, any number of threads, the
+    GPUs' steps."""
     done = run(program)
     assert done.returncode == 0, done.stdout + done.stderr
 

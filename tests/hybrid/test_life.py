@@ -1,4 +1,5 @@
-"""Hybrid targets at llama.cpp's own interface: whatever befalls a sequence, its logits are those of its tokens fed alone.
+"""Hybrid targets at llama.cpp's own interface: whatever befalls a sequence, its logits are those of its tokens fed
+alone.
 
 The parts run in `life.py`, in processes of their own.
 """
@@ -36,7 +37,8 @@ def run(repo: Path, part: str, model: Path, *args: str) -> dict[str, Any]:
 @pytest.mark.parametrize("streams", ["unified", "streams"])
 @pytest.mark.parametrize("name", models.HYBRIDS)
 def test_nodes_equal_their_paths(hybrid: Hybrid, repo: Path, name: str, streams: str) -> None:
-    """Steps of three slots: trees of which a random path is kept, chunks, ways back, copies, saved states, checkpoints."""
+    """Steps of three slots: trees of which a random path is kept, chunks, ways back, copies, saved states,
+    checkpoints."""
     assert run(repo, "life", hybrid(name), f"short {name}", streams, "60")["worst"] < EXACT
 
 

@@ -1,4 +1,5 @@
-"""The trained hybrid pocket pair: drafted text is plain text, whatever the trees, and however many slots write beside it."""
+"""The trained hybrid pocket pair: drafted text is plain text, whatever the trees, and however many slots write beside
+it."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def feed(native: NativeEngine, tokens: list[int], width: int, n_vocab: int) -> A
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])
 def test_nodes_are_plain_tokens_bit_for_bit(tmp_path: Path, kind: str) -> None:
-    """Tree after tree: a node's logits are the bits of its path decoded row by row, on CPUs whose kernels promise that."""
+    """Tree after tree: a node's logits are the bits of its path decoded row by row, on CPUs whose kernels promise
+    that."""
     target = FOLDER / "pocket-hybrid-target.gguf"
     if kind != "f16":
         target = tmp_path / f"{kind}.gguf"

@@ -1,1 +1,2 @@
-"""Drafted decoding changes nothing but the time: same tokens, same text for a seed, same distribution (docs/proof.md)."""
+"""Drafted decoding changes nothing but the time: same tokens, same text for a seed, same distribution
+(docs/proof.md)."""

@@ -1,10 +1,10 @@
 """Pearson's chi-square test for tokens that were drawn from known, different distributions.
 
-Each sampled token has its own exact distribution, that of the target after the tokens before it. Tokens are grouped (by what the caller
-thinks may matter: position, token before). In a group with n tokens, observed counts O and expected counts E = sum of the
-distributions, O - E has covariance S = sum of (diag(p) - p p^T): every token's deviation has mean zero given all tokens before it, so
-deviations are uncorrelated. (O - E)^T S^+ (O - E) is then chi-square with (cells - 1) degrees of freedom; for equal distributions it is
-Pearson's statistic. Groups add up.
+Each sampled token has its own exact distribution, that of the target after the tokens before it. Tokens are grouped (by
+what the caller thinks may matter: position, token before). In a group with n tokens, observed counts O and expected
+counts E = sum of the distributions, O - E has covariance S = sum of (diag(p) - p p^T): every token's deviation has mean
+zero given all tokens before it, so deviations are uncorrelated. (O - E)^T S^+ (O - E) is then chi-square with (cells -
+1) degrees of freedom; for equal distributions it is Pearson's statistic. Groups add up.
 """
 
 import math
@@ -28,13 +28,16 @@ class ChiSquare:
 
     @property
     def p_value(self) -> float:
-        """Upper tail probability (Wilson and Hilferty 1931: the cube root is normal; error below 1e-3 for 10 degrees and more)."""
+        """Upper tail probability (Wilson and Hilferty 1931: the cube root is normal; error below 1e-3 for 10 degrees
+        and more)."""
         spread = 2 / (9 * self.freedom)
         z = ((self.statistic / self.freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
         return 0.5 * math.erfc(z / math.sqrt(2))
 
 
-def chi_square(groups: Sequence[object], tokens: npt.NDArray[np.int64], probabilities: npt.NDArray[np.floating]) -> ChiSquare:
+def chi_square(
+    groups: Sequence[object], tokens: npt.NDArray[np.int64], probabilities: npt.NDArray[np.floating]
+) -> ChiSquare:
     """Test tokens [n] against probabilities [n, n_vocab], with a group label for each token."""
     sizes: dict[object, int] = {}
     for group in groups:

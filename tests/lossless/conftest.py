@@ -31,7 +31,9 @@ def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", params=["dflash", "dflash2"])
-def tiny_engine(request: pytest.FixtureRequest, tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def tiny_engine(
+    request: pytest.FixtureRequest, tiny_target: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
     path = tmp_path_factory.mktemp("tiny") / f"{request.param}.gguf"
     drafter = tiny.write_drafter(path, request.param, tiny.drafter_tensors(request.param))
     with engine_f32(tiny_target, drafter, n_ctx=16 * 64, n_slots=16, max_queue=100_000) as engine:

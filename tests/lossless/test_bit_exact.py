@@ -1,4 +1,5 @@
-"""--bit-exact: a row's logits are the same bits in every pass, so drafted text is plain text, token for token, of quantized pairs too.
+"""--bit-exact: a row's logits are the same bits in every pass, so drafted text is plain text, token for token, of
+quantized pairs too.
 
 Nothing here is allowed to differ: no tolerance, no ties.
 """
@@ -55,12 +56,15 @@ def engine(target: Path, pocket: dict[str, Path]) -> Iterator[Engine]:
 
 
 def compare(engine: Engine, prompt: list[int], n_tokens: int, seed: int) -> int:
-    """Tokens compared: one plain answer against three slots that draft in different ways at once, at temperatures 0 and 1."""
+    """Tokens compared: one plain answer against three slots that draft in different ways at once, at temperatures 0 and
+    1."""
     compared = 0
     for temperature in (0.0, 1.0):
         sampling = SamplingParams(temperature=temperature, seed=seed, ignore_eos=True)
         plain = engine.generate(prompt, sampling, draft="off", max_tokens=n_tokens).tokens
-        running = [engine.submit(prompt, sampling, max_tokens=n_tokens, **DRAFTS[(seed + i) % len(DRAFTS)]) for i in range(3)]
+        running = [
+            engine.submit(prompt, sampling, max_tokens=n_tokens, **DRAFTS[(seed + i) % len(DRAFTS)]) for i in range(3)
+        ]
         for drafted in running:
             assert drafted.result().tokens == plain
             compared += len(plain)
@@ -124,13 +128,17 @@ def test_rows_of_other_graphs(name: str, graph: Callable[[str], Path]) -> None:
 
 # ---- slots that share a cache ----
 
-# 764 cells, which llama.cpp rounds up to 768: hardly more than the slots can fill. They need no packing even so: see tests/trees/order.py.
+# 764 cells, which llama.cpp rounds up to 768: hardly more than the slots can fill. They need no packing even so: see
+# tests/trees/order.py.
 SLOTS, SLOT_CONTEXT = 4, 190
 
 
-def converse(engine: Engine, alone: Engine, openings: list[list[int]], rounds: int, n_tokens: int, rng: random.Random) -> int:
-    """Four conversations at a time that go on, go back some tokens or start over, while their slots share a cache. Every answer is that
-    of a slot which has a cache for itself, drafts nothing and reads the whole prompt anew. Tokens compared."""
+def converse(
+    engine: Engine, alone: Engine, openings: list[list[int]], rounds: int, n_tokens: int, rng: random.Random
+) -> int:
+    """Four conversations at a time that go on, go back some tokens or start over, while their slots share a cache.
+    Every answer is that of a slot which has a cache for itself, drafts nothing and reads the whole prompt anew. Tokens
+    compared."""
     held = [rng.choice(openings) for _ in range(SLOTS)]
     compared = 0
     for turn in range(rounds):
@@ -143,7 +151,9 @@ def converse(engine: Engine, alone: Engine, openings: list[list[int]], rounds: i
                 held[i] = held[i][: rng.randint(len(held[i]) // 2, len(held[i]))] + rng.choice(openings)[-6:]
             sampling = SamplingParams(temperature=float(turn % 2), seed=turn, ignore_eos=True)
             prompt = held[i][:room]
-            running.append((prompt, sampling, engine.submit(prompt, sampling, max_tokens=n_tokens, **rng.choice(DRAFTS))))
+            running.append(
+                (prompt, sampling, engine.submit(prompt, sampling, max_tokens=n_tokens, **rng.choice(DRAFTS)))
+            )
         for i, (prompt, sampling, answer) in enumerate(running):
             plain = alone.generate(prompt, sampling, max_tokens=n_tokens, draft="off", cache_prompt=False).tokens
             assert answer.result().tokens == plain, f"turn {turn}, conversation {i}"
@@ -188,7 +198,10 @@ def test_trees_share_a_cache(name: str, graph: Callable[[str], Path]) -> None:
                 if not twin.tokens[slot]:
                     twin.prompt(slot, words(rng, rng.randint(1, 150)))
             trees = {slot: random_tree(rng, 16) for slot in slots}
-            assert twin.compare(trees, {slot: tree.path(rng.randrange(len(tree.tokens))) for slot, tree in trees.items()}) == 0.0
+            assert (
+                twin.compare(trees, {slot: tree.path(rng.randrange(len(tree.tokens))) for slot, tree in trees.items()})
+                == 0.0
+            )
 
 
 def test_upstreams_cells(graph: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +213,12 @@ def test_upstreams_cells(graph: Callable[[str], Path], monkeypatch: pytest.Monke
 
 
 def test_sliding_windows_draft(graph: Callable[[str], Path], tmp_path: Path) -> None:
-    """Text of a target with sliding windows, drafted by a random drafter and by quotation, past its window many times."""
+    """Text of a target with sliding windows, drafted by a random drafter and by quotation, past its window many
+    times."""
     with (
-        open_engine(graph("gpt-oss"), write_drafter(tmp_path / "drafter.gguf"), SLOT_CONTEXT, n_threads=2, n_slots=SLOTS) as engine,
+        open_engine(
+            graph("gpt-oss"), write_drafter(tmp_path / "drafter.gguf"), SLOT_CONTEXT, n_threads=2, n_slots=SLOTS
+        ) as engine,
         open_engine(graph("gpt-oss"), None, SLOT_CONTEXT, n_threads=1) as alone,
     ):
         rng = random.Random(0)
@@ -242,5 +258,8 @@ def test_promised_where_it_costs_nothing(pocket: dict[str, Path], graph: Callabl
     Engine(pocket["target"], warmup=False, bit_exact=True, flash_attn="off").close()
     with Engine(pocket["target"], warmup=False, n_slots=2) as engine:
         assert engine.info["kv_unified"] and engine.info["not_bit_exact"] == ""
-    with open_engine(graph("gemma3"), None, n_slots=2) as full, Engine(graph("gemma3"), warmup=False, n_ctx=2048, n_slots=2) as engine:
+    with (
+        open_engine(graph("gemma3"), None, n_slots=2) as full,
+        Engine(graph("gemma3"), warmup=False, n_ctx=2048, n_slots=2) as engine,
+    ):
         assert full.info["memory"]["context"] > engine.info["memory"]["context"]

@@ -1,8 +1,9 @@
 """Block verification (`accept="block"`) samples from the target's exact distribution, under every sampler that has one.
 
-As test_distribution.py: a random target over twelve tokens with a random DFlash 2 drafter, run through the Engine, against a numpy
-forward pass of the same weights. The request's sampler is redone in numpy too. That the rule itself is exact is shown by enumeration in
-ggml_ops/tests/test_block_accept.cpp; here it has to be fed the right rows, states and probabilities.
+As test_distribution.py: a random target over twelve tokens with a random DFlash 2 drafter, run through the Engine,
+against a numpy forward pass of the same weights. The request's sampler is redone in numpy too. That the rule itself is
+exact is shown by enumeration in ggml_ops/tests/test_block_accept.cpp; here it has to be fed the right rows, states and
+probabilities.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from .chi_square import ChiSquare, chi_square
 from .test_distribution import FULL, LENGTH, LEVEL, PROMPT, WEIGHTS, draw, probabilities_after
 
 Array = npt.NDArray[np.floating]
-Lattice = tuple[list[list[int]], Array]  # candidates [n, k], and each one's probabilities after each before it [n, k, k]
+Lattice = tuple[
+    list[list[int]], Array
+]  # candidates [n, k], and each one's probabilities after each before it [n, k, k]
 Rule = Callable[[np.random.Generator, list[int], Lattice], list[int]]
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -34,7 +37,11 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 # No distribution to verify against: these sample and match.
 OTHERS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0.0, "repeat_penalty": 1.5, "repeat_last_n": 8},  # else it repeats one token that no draft has
+    "greedy": {
+        "temperature": 0.0,
+        "repeat_penalty": 1.5,
+        "repeat_last_n": 8,
+    },  # else it repeats one token that no draft has
     "mirostat": {"mirostat": 2, "mirostat_tau": 3.0},
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
     "adaptive": {"samplers": ["min_p", "temperature", "adaptive_p"], "adaptive_target": 0.4},
@@ -65,8 +72,8 @@ def tokens_of(answers: list[Completion]) -> list[list[int]]:
 
 
 def bend(logits: Array, counts: npt.NDArray[np.int64], options: dict[str, Any]) -> Array:
-    """Distributions [n, n_vocab] that llama.cpp's default chain makes of logits: penalties (for recent tokens' counts), top-k, top-p,
-    min-p, temperature."""
+    """Distributions [n, n_vocab] that llama.cpp's default chain makes of logits: penalties (for recent tokens' counts),
+    top-k, top-p, min-p, temperature."""
     x: npt.NDArray[Any] = logits.astype(np.float64)
     seen = counts > 0
     repeat = options.get("repeat_penalty", 1.0)
@@ -85,7 +92,8 @@ def bend(logits: Array, counts: npt.NDArray[np.int64], options: dict[str, Any]) 
 
 
 def fit(answers: list[list[int]], options: dict[str, Any], late: int = 0) -> ChiSquare:
-    """All tokens of all answers against the exact probabilities; groups: position and token before. late: tokens that penalties miss."""
+    """All tokens of all answers against the exact probabilities; groups: position and token before. late: tokens that
+    penalties miss."""
     rows = np.array([PROMPT + answer + [tiny.END] * (LENGTH - len(answer)) for answer in answers])
     real = np.arange(LENGTH) < np.array([[len(answer)] for answer in answers])
     sums = np.cumsum(np.eye(len(tiny.VOCAB), dtype=np.int64)[rows], 1)
@@ -112,7 +120,9 @@ def test_distribution(sampled: tuple[dict[str, Any], list[Completion]]) -> None:
     assert result.n >= 7_500
     assert result.p_value >= LEVEL
     lengths = [length for answer in answers for length in answer.acceptance_lengths]
-    assert all(lengths.count(n) > 25 for n in range(1, tiny.BLOCK_SIZE + 1)), "drafts of every length must be accepted, or this says little"
+    assert all(lengths.count(n) > 25 for n in range(1, tiny.BLOCK_SIZE + 1)), (
+        "drafts of every length must be accepted, or this says little"
+    )
 
 
 def test_an_error_is_noticed(sampled: tuple[dict[str, Any], list[Completion]]) -> None:
@@ -168,11 +178,15 @@ def test_lengths_and_ends(engine: Engine) -> None:
 def lattices(engine: Engine) -> dict[int, Lattice]:
     """The real drafter's lattice after the prompt and each possible first token."""
     probes = {first: engine.draft_probe([*PROMPT, first], tiny.BLOCK_SIZE) for first in range(len(tiny.VOCAB))}
-    return {first: (probe.ids[1:].tolist(), tiny.softmax(probe.scores[1:]).astype(np.float64)) for first, probe in probes.items()}
+    return {
+        first: (probe.ids[1:].tolist(), tiny.softmax(probe.scores[1:]).astype(np.float64))
+        for first, probe in probes.items()
+    }
 
 
 def by_blocks(told: Callable[[Array], Array], chance: Callable[[float, float], float]) -> Rule:
-    """The rule in numpy. told: what is claimed of a row that a token was drawn from; chance(reach, rest) of keeping a prefix."""
+    """The rule in numpy. told: what is claimed of a row that a token was drawn from; chance(reach, rest) of keeping a
+    prefix."""
 
     def rule(rng: np.random.Generator, context: list[int], lattice: Lattice) -> list[int]:
         chain: list[int] = []
@@ -214,10 +228,14 @@ def chance_of_reaching(reach: float, rest: float) -> float:
 
 
 def simulate(rule: Rule, lattices: dict[int, Lattice], n: int = 4_000) -> ChiSquare:
-    """n answers in Python: a first token from the target, then one pass of `rule` over a chain from the drafter's lattice."""
+    """n answers in Python: a first token from the target, then one pass of `rule` over a chain from the drafter's
+    lattice."""
     rng = np.random.default_rng(0)
     firsts = [draw(rng, probabilities_after(PROMPT)) for _ in range(n)]
-    return fit([[first, *rule(rng, [*PROMPT, first], lattices[first])] if first != tiny.END else [first] for first in firsts], FULL)
+    return fit(
+        [[first, *rule(rng, [*PROMPT, first], lattices[first])] if first != tiny.END else [first] for first in firsts],
+        FULL,
+    )
 
 
 def test_the_right_rule_passes(lattices: dict[int, Lattice]) -> None:

@@ -1,7 +1,7 @@
 """Over a vocabulary of twelve tokens: drafted decoding samples from the target's exact distribution.
 
-The models are random but real: GGUFs that run through the Engine. Exact probabilities come from a numpy forward pass of the same
-weights. The same test must reject two walks that are known to be biased, on the drafts of the same drafter.
+The models are random but real: GGUFs that run through the Engine. Exact probabilities come from a numpy forward pass of
+the same weights. The same test must reject two walks that are known to be biased, on the drafts of the same drafter.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,9 @@ FULL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0
 
 def sample(engine: Engine, seeds: range, **drafting: Any) -> list[list[int]]:
     """Answers at temperature 1, one for each seed; <end> is added where an answer ended by itself."""
-    running = [engine.submit(PROMPT, SamplingParams(seed=seed, **FULL), max_tokens=LENGTH, **drafting) for seed in seeds]
+    running = [
+        engine.submit(PROMPT, SamplingParams(seed=seed, **FULL), max_tokens=LENGTH, **drafting) for seed in seeds
+    ]
     done = [generation.result() for generation in running]
     return [answer.tokens + [tiny.END] * (answer.finish_reason == "stop") for answer in done]
 
@@ -79,7 +81,8 @@ def test_distribution(tiny_engine: Engine, drafting: dict[str, Any]) -> None:
 
 
 def changing(engine: Engine) -> Callable[[range], list[list[int]]]:
-    """Answers under a controller that keeps changing its mind: the tree's size follows measured times, which are noise at this size."""
+    """Answers under a controller that keeps changing its mind: the tree's size follows measured times, which are noise
+    at this size."""
 
     def answers(seeds: range) -> list[list[int]]:
         done = sample(engine, seeds, budget="auto")
@@ -143,7 +146,8 @@ def sample_and_match(rng: np.random.Generator, context: list[int], draft: Draft)
 
 
 def reject_by_ratio(rng: np.random.Generator, context: list[int], draft: Draft) -> list[int]:
-    """Biased: min(1, p/q) and the residual of p - q are right only for a draft that was sampled from q, not for its best tokens."""
+    """Biased: min(1, p/q) and the residual of p - q are right only for a draft that was sampled from q, not for its
+    best tokens."""
     new: list[int] = []
     for guess, q in zip(*draft, strict=True):
         p = probabilities_after(context + new)
@@ -179,7 +183,9 @@ def simulate(walk: Walk, drafts: dict[int, Draft], n: int = 4_000) -> ChiSquare:
     """n answers in Python: a first token from the target, then one pass of `walk` over the drafter's chain."""
     rng = np.random.default_rng(0)
     firsts = [draw(rng, probabilities_after(PROMPT)) for _ in range(n)]
-    return fit([[first, *walk(rng, [*PROMPT, first], drafts[first])] if first != tiny.END else [first] for first in firsts])
+    return fit(
+        [[first, *walk(rng, [*PROMPT, first], drafts[first])] if first != tiny.END else [first] for first in firsts]
+    )
 
 
 def test_the_right_walk_passes(drafts: dict[int, Draft]) -> None:

@@ -14,10 +14,15 @@ LIMIT = 96
 
 
 @pytest.fixture(scope="module")
-def engines(pocket: dict[str, Path], target_f32: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
+def engines(
+    pocket: dict[str, Path], target_f32: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Engine, Engine]]:
     """With lookup and without."""
     drafter = widen(pocket["dflash2"], tmp_path_factory.mktemp("lookup") / "drafter.gguf")
-    with engine_f32(target_f32, drafter, n_ctx=1024, lookup=True) as on, engine_f32(target_f32, drafter, n_ctx=1024, lookup=False) as off:
+    with (
+        engine_f32(target_f32, drafter, n_ctx=1024, lookup=True) as on,
+        engine_f32(target_f32, drafter, n_ctx=1024, lookup=False) as off,
+    ):
         yield on, off
 
 

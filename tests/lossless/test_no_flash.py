@@ -1,4 +1,5 @@
-"""Without flash attention too a row's logits are the same bits in every pass, and drafted text is plain text (test_bit_exact.py)."""
+"""Without flash attention too a row's logits are the same bits in every pass, and drafted text is plain text
+(test_bit_exact.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Our kernels have stock's quality: the same perplexity to four digits, and per token nearer to stock than four bits are to F16."""
+"""Our kernels have stock's quality: the same perplexity to four digits, and per token nearer to stock than four bits
+are to F16."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def both() -> Iterator[kernels.Processes]:
 def test_same_as_stock(both: kernels.Processes, ftype: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     text = perplexity.TEXT.read_text(encoding="utf-8")[:LETTERS]
     work = tmp_path_factory.mktemp("targets")
-    exact, typed = (perplexity.surprises(both, targets.make(work, "pocket", kind), text, [WIDTH], 1)[WIDTH] for kind in ("f16", ftype))
+    exact, typed = (
+        perplexity.surprises(both, targets.make(work, "pocket", kind), text, [WIDTH], 1)[WIDTH]
+        for kind in ("f16", ftype)
+    )
     found = perplexity.row(ftype, WIDTH, typed, exact[kernels.STOCK])
     assert found["same"] and perplexity.row("f16", WIDTH, exact, exact[kernels.STOCK])["same"]
     assert len(exact[kernels.STOCK]) > perplexity.WINDOW

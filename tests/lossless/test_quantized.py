@@ -1,10 +1,11 @@
 """Quantized pocket pairs: where a drafted answer leaves the plain one, a teacher-forced pass shows a tie.
 
-A pass of one row and a pass of many use different kernels, which round differently (and quantize activations in different
-groups), and where a tree has left holes among the KV cells attention sums in another order, so two tokens whose logits nearly agree
-may change places. How much is allowed is measured on the same weights and texts with chains alone, as stock llama.cpp runs
-them: the largest difference between scoring a plain answer in passes of 1 row, of a block and of a full tree's 64 rows. Two
-candidates may move by that much towards each other, so a tie is a gap of at most twice the tolerance.
+A pass of one row and a pass of many use different kernels, which round differently (and quantize activations in
+different groups), and where a tree has left holes among the KV cells attention sums in another order, so two tokens
+whose logits nearly agree may change places. How much is allowed is measured on the same weights and texts with chains
+alone, as stock llama.cpp runs
+them: the largest difference between scoring a plain answer in passes of 1 row, of a block and of a full tree's 64 rows.
+Two candidates may move by that much towards each other, so a tie is a gap of at most twice the tolerance.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,9 @@ GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 96, "ignore_eos": True
 
 
 @pytest.fixture(scope="module", params=["q4_0", "q4_k_m", pytest.param("q8_0", marks=pytest.mark.slow)])
-def engine(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(
+    request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
     target = tmp_path_factory.mktemp("quantized") / f"target-{request.param}.gguf"
     quantize(pocket["target"], target, request.param)
     with Engine(target, pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False) as engine:
@@ -43,7 +46,8 @@ def engine(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_fac
 
 
 def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int]) -> float:
-    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0 if all do."""
+    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0
+    if all do."""
     same = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), None)
     if same is None:
         return 0.0 if len(plain) == len(drafted) else float("inf")
@@ -75,7 +79,9 @@ def tolerance(engine: Engine, prompts: list[list[int]], plain_answers: list[list
     return max(differences)
 
 
-def test_first_difference_is_a_tie(engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float) -> None:
+def test_first_difference_is_a_tie(
+    engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float
+) -> None:
     accepted = 0
     for prompt, plain in zip(prompts, plain_answers, strict=True):
         drafted = engine.generate(prompt, budget=BLOCK, **GREEDY)
@@ -84,7 +90,9 @@ def test_first_difference_is_a_tie(engine: Engine, prompts: list[list[int]], pla
     assert accepted > 0
 
 
-def test_a_wrong_token_is_no_tie(engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float) -> None:
+def test_a_wrong_token_is_no_tie(
+    engine: Engine, prompts: list[list[int]], plain_answers: list[list[int]], tolerance: float
+) -> None:
     """The check above would notice a walk that takes one draft token too many."""
     for prompt, plain in zip(prompts[: len(PROMPTS)], plain_answers, strict=False):
         assert gap(engine, prompt, plain, [*plain[:4], plain[4] + 1, *plain[5:]]) > 2 * tolerance

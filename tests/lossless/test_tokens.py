@@ -1,4 +1,5 @@
-"""The pocket pair in f32: drafted decoding emits the tokens of plain decoding, greedily and for a seed, under every sampler."""
+"""The pocket pair in f32: drafted decoding emits the tokens of plain decoding, greedily and for a seed, under every
+sampler."""
 
 from collections.abc import Sequence
 from typing import Any

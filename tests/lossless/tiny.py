@@ -1,8 +1,9 @@
-"""A random Qwen3 target over twelve tokens, with random DFlash and DFlash 2 drafters, and its exact probabilities in numpy.
+"""A random Qwen3 target over twelve tokens, with random DFlash and DFlash 2 drafters, and its exact probabilities in
+numpy.
 
-All embeddings share a constant channel that the output head turns into a fixed preference for some tokens. A drafter borrows both, so
-random weights already guess well enough that drafts of every length get accepted; attention and the other channels make the target's
-probabilities depend on the whole context.
+All embeddings share a constant channel that the output head turns into a fixed preference for some tokens. A drafter
+borrows both, so random weights already guess well enough that drafts of every length get accepted; attention and the
+other channels make the target's probabilities depend on the whole context.
 """
 
 from pathlib import Path
@@ -36,7 +37,9 @@ def _layer(rng: np.random.Generator, prefix: str) -> dict[str, Array]:
     }
     norms = {"attn_norm": WIDTH, "ffn_norm": WIDTH, "attn_q_norm": HEAD, "attn_k_norm": HEAD}
     tensors = {f"{prefix}.{n}.weight": rng.normal(0, s[1] ** -0.5, s).astype(np.float32) for n, s in shapes.items()}
-    return tensors | {f"{prefix}.{n}.weight": rng.uniform(0.8, 1.2, size).astype(np.float32) for n, size in norms.items()}
+    return tensors | {
+        f"{prefix}.{n}.weight": rng.uniform(0.8, 1.2, size).astype(np.float32) for n, size in norms.items()
+    }
 
 
 def target_tensors(seed: int = 0) -> dict[str, Array]:
@@ -71,7 +74,9 @@ def drafter_tensors(kind: str, seed: int = 1) -> dict[str, Array]:
                 base = rng.normal(0, 0.1, (2, kernel, WIDTH)).astype(np.float32)
                 base[:, 0] += 1.0
                 tensors[f"blk.{i}.{conv}_base"] = base
-                tensors[f"blk.{i}.{conv}_proj.weight"] = rng.normal(0, 0.02, (2 * kernel * groups, WIDTH)).astype(np.float32)
+                tensors[f"blk.{i}.{conv}_proj.weight"] = rng.normal(0, 0.02, (2 * kernel * groups, WIDTH)).astype(
+                    np.float32
+                )
     if kind == "dflash2":
         rank = CONV["selector_rank"]
         for book in ("selector_predecessor", "selector_successor"):

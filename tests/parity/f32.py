@@ -24,7 +24,9 @@ def widen(source: Path, destination: Path) -> Path:
     writer = gguf.GGUFWriter(destination, architecture)
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key not in ("general.architecture", "general.file_type"):
-            writer.add_key_value(key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+            writer.add_key_value(
+                key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None
+            )
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     for name, data in read_tensors(source).items():
         writer.add_tensor(name, data)

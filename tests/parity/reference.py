@@ -1,7 +1,7 @@
 """The authors' models (package `dflash` 0.1.0) with the weights of the bundled GGUFs.
 
-The shapes and settings below are those of the published checkpoints' config.json, written out on purpose: were they read from the
-GGUF, an error of the converter would be on both sides of the comparison.
+The shapes and settings below are those of the published checkpoints' config.json, written out on purpose: were they
+read from the GGUF, an error of the converter would be on both sides of the comparison.
 """
 
 import re
@@ -95,7 +95,9 @@ def load_target(path: Path) -> Qwen3ForCausalLM:
     """The pocket target as Hugging Face model in f32."""
     model = Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_hidden_layers=TARGET_LAYERS, eos_token_id=END_OF_TURN))
     state = {huggingface_name(name): torch.from_numpy(tensor) for name, tensor in read_tensors(path).items()}
-    model.load_state_dict({name if name.startswith("lm_head") else f"model.{name}": tensor for name, tensor in state.items()}, strict=True)
+    model.load_state_dict(
+        {name if name.startswith("lm_head") else f"model.{name}": tensor for name, tensor in state.items()}, strict=True
+    )
     return model.eval()
 
 
@@ -108,13 +110,16 @@ def load_drafter(path: Path, published: Drafter) -> DFlashDraftModel:
         config.is_causal = False
         config.dflash_config |= DFLASH2
     model = published.kind(config)
-    model.load_state_dict({huggingface_name(n): torch.from_numpy(t) for n, t in read_tensors(path).items()}, strict=True)
+    model.load_state_dict(
+        {huggingface_name(n): torch.from_numpy(t) for n, t in read_tensors(path).items()}, strict=True
+    )
     return model.eval()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Tokens after the prompt (the end-of-turn token included, if reached) and tokens per target pass after the prompt's."""
+    """Tokens after the prompt (the end-of-turn token included, if reached) and tokens per target pass after the
+    prompt's."""
 
     tokens: list[int]
     acceptance_lengths: list[int]
@@ -122,7 +127,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lattice:
-    """DFlash 2: candidates `ids` [n, k] and pair scores [n, k, k], predecessor first; position 0 is the one after the anchor."""
+    """DFlash 2: candidates `ids` [n, k] and pair scores [n, k, k], predecessor first; position 0 is the one after the
+    anchor."""
 
     ids: npt.NDArray[np.int64]
     scores: npt.NDArray[np.float32]
@@ -137,7 +143,9 @@ class Reference:
     def generate(self, prompt: list[int], max_tokens: int) -> Answer:
         """Greedy speculative decoding by `dflash_generate` until the end-of-turn token or `max_tokens`."""
         dflash.model._cuda_time = time.perf_counter  # its clock synchronises CUDA, which a CPU build of torch has not
-        out = dflash_generate(self.drafter, self.target, torch.tensor([prompt]), max_tokens, [END_OF_TURN], return_stats=True)
+        out = dflash_generate(
+            self.drafter, self.target, torch.tensor([prompt]), max_tokens, [END_OF_TURN], return_stats=True
+        )
         return Answer(out.output_ids[0, len(prompt) :].tolist(), out.acceptance_lengths)
 
     def target_logits(self, tokens: list[int]) -> torch.Tensor:
@@ -145,19 +153,22 @@ class Reference:
         return self.target(torch.tensor([tokens])).logits[0]
 
     def draft(self, tokens: list[int], n_block: int = BLOCK_SIZE) -> tuple[torch.Tensor, torch.Tensor]:
-        """One drafter pass on the anchor tokens[-1] and n_block - 1 masks: hidden [n_block, n_embd] and logits [n_block, n_vocab]."""
+        """One drafter pass on the anchor tokens[-1] and n_block - 1 masks: hidden [n_block, n_embd] and logits
+        [n_block, n_vocab]."""
         context = tokens[:-1]
         states = self.target(torch.tensor([context]), output_hidden_states=True).hidden_states
         block = torch.tensor([[tokens[-1]] + [MASK] * (n_block - 1)])
         hidden = self.drafter(
             target_hidden=extract_context_feature(states, self.drafter.target_layer_ids),
-            noise_embedding=self.target.get_input_embeddings()(block) * self.drafter.config.dflash_config.get("input_embedding_scale", 1.0),
+            noise_embedding=self.target.get_input_embeddings()(block)
+            * self.drafter.config.dflash_config.get("input_embedding_scale", 1.0),
             position_ids=torch.arange(len(context) + n_block)[None],
         )
         return hidden[0], self.drafter.compute_logits(hidden, self.target.lm_head)[0]
 
     def lattice(self, anchor: int, hidden: torch.Tensor, logits: torch.Tensor) -> Lattice:
-        """All pair scores of a DFlash 2 block, by the formula of `CandidateSelector.select` for every predecessor instead of one.
+        """All pair scores of a DFlash 2 block, by the formula of `CandidateSelector.select` for every predecessor
+        instead of one.
 
         At position 0 the only predecessor is the anchor; its row is repeated k times.
         """
@@ -165,5 +176,7 @@ class Reference:
         unary, ids = torch.topk(logits[1:], selector.top_k)
         previous = torch.cat([torch.full_like(ids[:1], anchor), ids[:-1]])
         gate = selector.hidden_projection(hidden[1:])
-        pair = torch.einsum("npr,nsr->nps", selector.predecessor_codebook(previous) * gate[:, None], selector.successor_codebook(ids))
+        pair = torch.einsum(
+            "npr,nsr->nps", selector.predecessor_codebook(previous) * gate[:, None], selector.successor_codebook(ids)
+        )
         return Lattice(ids.numpy(), (unary[:, None] + pair).numpy())

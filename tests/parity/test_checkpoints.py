@@ -1,6 +1,8 @@
-"""Checkpoints with other settings than the pocket drafters': saved by the authors' classes, converted, and run by our engine.
+"""Checkpoints with other settings than the pocket drafters': saved by the authors' classes, converted, and run by our
+engine.
 
-Weights are random; what is compared is what each setting does to the drafter's hidden states and logits, from config.json to the graph.
+Weights are random; what is compared is what each setting does to the drafter's hidden states and logits, from
+config.json to the graph.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +55,9 @@ CHECKPOINTS = {
     "llama3 rope": Checkpoint(
         top={"rope_parameters": ROPE | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
     ),
-    "dflash2": Checkpoint(DFlash2DraftModel, nested=DFLASH2 | {"conv_kernel_size": 3, "conv_group_size": 32, "selector_top_k": 5}),
+    "dflash2": Checkpoint(
+        DFlash2DraftModel, nested=DFLASH2 | {"conv_kernel_size": 3, "conv_group_size": 32, "selector_top_k": 5}
+    ),
     "dflash2 sliding": Checkpoint(DFlash2DraftModel, top=SLIDING | {"is_causal": False}, nested=DFLASH2),
 }
 
@@ -62,7 +66,11 @@ def random_drafter(checkpoint: Checkpoint) -> DFlashDraftModel:
     torch.manual_seed(0)
     config = Qwen3Config(**SHAPE | {"num_hidden_layers": checkpoint.layers} | checkpoint.top)
     config.num_target_layers = TARGET_LAYERS
-    config.dflash_config = {"block_size": checkpoint.block_size, "mask_token_id": MASK, "target_layer_ids": list(checkpoint.taps)}
+    config.dflash_config = {
+        "block_size": checkpoint.block_size,
+        "mask_token_id": MASK,
+        "target_layer_ids": list(checkpoint.taps),
+    }
     config.dflash_config |= checkpoint.nested
     drafter = checkpoint.kind(config)
     for parameter in drafter.parameters():

@@ -1,7 +1,7 @@
 """Greedy speculative decoding: the same tokens in the same target passes as `dflash_generate`.
 
-Nothing is excused as a tie: over these prompts the closest choice of target or drafter has a margin of 8e-4 between its best two logits,
-and the two implementations agree to about 1e-5.
+Nothing is excused as a tie: over these prompts the closest choice of target or drafter has a margin of 8e-4 between its
+best two logits, and the two implementations agree to about 1e-5.
 """
 
 import pytest
@@ -15,7 +15,8 @@ MAX_TOKENS = 128  # no answer comes within a block of it, so both sides always d
 
 
 def test_same_tokens_and_acceptance_lengths(engine: Engine, reference: Reference, prompts: list[list[int]]) -> None:
-    """Over all prompts at temperature 0. What may differ is the last pass: the end-of-turn token is not among our tokens."""
+    """Over all prompts at temperature 0. What may differ is the last pass: the end-of-turn token is not among our
+    tokens."""
     assert len(prompts) >= 50
     for prompt in prompts:
         theirs = reference.generate(prompt, MAX_TOKENS)

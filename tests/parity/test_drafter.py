@@ -24,7 +24,8 @@ def assert_close(ours: npt.NDArray[np.floating], theirs: npt.NDArray[np.floating
 
 @pytest.fixture(scope="module")
 def texts(prompts: list[list[int]], reference: Reference) -> list[list[int]]:
-    """Tokens of several lengths, 2 to 700: a prompt's beginning, prompts with part of their answer, many chats in a row."""
+    """Tokens of several lengths, 2 to 700: a prompt's beginning, prompts with part of their answer, many chats in a
+    row."""
     answered = [prompt + reference.generate(prompt, 40).tokens for prompt in prompts[::9]]
     long = list(chain.from_iterable(prompts))
     return [answered[0][:2], answered[1][:17], *answered[2:], long[:300], long[:700]]

@@ -1,7 +1,8 @@
-"""The hybrid pocket pair: logits within 1e-3 of transformers' Qwen3.5, drafts within 1e-3 of the authors' drafter on its hidden states.
+"""The hybrid pocket pair: logits within 1e-3 of transformers' Qwen3.5, drafts within 1e-3 of the authors' drafter on
+its hidden states.
 
-As in reference.py, the target's settings are those of its checkpoint, written out, and its weights go back from the GGUF to Hugging Face's
-names, layout and units.
+As in reference.py, the target's settings are those of its checkpoint, written out, and its weights go back from the
+GGUF to Hugging Face's names, layout and units.
 """
 
 import itertools
@@ -87,7 +88,9 @@ def load_hybrid(path: Path) -> Qwen3_5ForCausalLM:
     state = {}
     for name, values in read_tensors(path).items():
         _, layer, part = name.split(".", 2) if name.startswith("blk.") else ("", "", name)
-        state[f"model.layers.{layer}.{NAMES[part]}" if layer else NAMES[part]] = torch.from_numpy(original(part, values).copy())
+        state[f"model.layers.{layer}.{NAMES[part]}" if layer else NAMES[part]] = torch.from_numpy(
+            original(part, values).copy()
+        )
     model = Qwen3_5ForCausalLM(Qwen3_5TextConfig(**SHAPE))
     model.load_state_dict(state, strict=True)
     return model.eval()

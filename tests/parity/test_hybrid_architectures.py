@@ -1,4 +1,5 @@
-"""Small random hybrids of all three architectures: logits of prompts and of every node of trees within 1e-3 of transformers' own models.
+"""Small random hybrids of all three architectures: logits of prompts and of every node of trees within 1e-3 of
+transformers' own models.
 
 Made with transformers, saved, and converted by upstream's own converter, the one in the pinned source.
 """
@@ -40,7 +41,12 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 MROPE = ROPE | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
-EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48}
+EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
 
 
 def delta_net(n_key_heads: int, n_value_heads: int, head: int) -> dict[str, int]:
@@ -59,9 +65,15 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "qwen35": Kind(Qwen3_5ForCausalLM, Qwen3_5TextConfig, delta_net(2, 4, 64) | {"intermediate_size": 96, "rope_parameters": MROPE}),
-    "qwen35moe": Kind(Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, delta_net(2, 6, 64) | EXPERTS | {"rope_parameters": MROPE}),
-    "qwen3next": Kind(Qwen3NextForCausalLM, Qwen3NextConfig, delta_net(2, 4, 128) | EXPERTS | {"rope_parameters": ROPE}),
+    "qwen35": Kind(
+        Qwen3_5ForCausalLM, Qwen3_5TextConfig, delta_net(2, 4, 64) | {"intermediate_size": 96, "rope_parameters": MROPE}
+    ),
+    "qwen35moe": Kind(
+        Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, delta_net(2, 6, 64) | EXPERTS | {"rope_parameters": MROPE}
+    ),
+    "qwen3next": Kind(
+        Qwen3NextForCausalLM, Qwen3NextConfig, delta_net(2, 4, 128) | EXPERTS | {"rope_parameters": ROPE}
+    ),
 }
 
 # A vocabulary of our own has no pre-tokenizer that the converter knows by its hash; texts are not tokenized here.
@@ -77,7 +89,8 @@ for checkpoint in sys.argv[1:]:
 
 
 def random_model(name: str) -> Any:
-    """A model whose every part tells: norms and logits with a spread, gates that forget within a few to a few hundred tokens."""
+    """A model whose every part tells: norms and logits with a spread, gates that forget within a few to a few hundred
+    tokens."""
     torch.manual_seed(len(name))
     kind = KINDS[name]
     model = kind.model(kind.config(**SHAPE | kind.settings))
@@ -98,7 +111,9 @@ def save_tokenizer(folder: Path) -> None:
     tokens = ["w", "0", "w0", *(f"w{i}" for i in range(1, N_VOCAB - 3)), END]
     model = {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": [["w", "0"]]}
     (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model, "added_tokens": []}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END})
+    )
 
 
 def convert_all(checkpoints: list[Path], scratch: Path) -> None:
@@ -126,7 +141,9 @@ class Both(NamedTuple):
         """Logits [n_nodes, N_VOCAB] of a tree's paths, each read alone after `past`."""
         paths = [tree.path(leaf) for leaf in tree.leaves()]
         longest = max(map(len, paths))
-        texts = [past + tree.text(path) + [0] * (longest - len(path)) for path in paths]  # causal: nothing sees what is after it
+        texts = [
+            past + tree.text(path) + [0] * (longest - len(path)) for path in paths
+        ]  # causal: nothing sees what is after it
         logits = self.model(torch.tensor(texts), use_cache=False).logits.numpy()
         out = np.full((len(tree.tokens), N_VOCAB), np.nan, np.float32)
         for path, found in zip(paths, logits, strict=True):
@@ -166,7 +183,11 @@ def test_prompts_and_trees(both: Both) -> None:
     rng = random.Random("parity")
     past = words(rng, 80)
     feed(both.native, 0, past, len(past))
-    for n_text, trees in ((30, ((vine, 64, 9), (bush, 24, 2), (spine, 16, 0))), (1, ((line, 8, 5), (bush, 30, 3))), (50, ())):
+    for n_text, trees in (
+        (30, ((vine, 64, 9), (bush, 24, 2), (spine, 16, 0))),
+        (1, ((line, 8, 5), (bush, 30, 3))),
+        (50, ()),
+    ):
         text = chain(words(rng, n_text))
         assert distance(both.ours(text, list(range(n_text))), both.theirs(past, text)).max() < TOLERANCE
         past += text.tokens

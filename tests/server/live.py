@@ -1,4 +1,5 @@
-"""Live servers on free ports: `live` in this process, uvicorn in a thread; `serving`, the command in a process of its own."""
+"""Live servers on free ports: `live` in this process, uvicorn in a thread; `serving`, the command in a process of its
+own."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class Live:
 
 
 @contextmanager
-def live(load: Callable[[Callable[[float], bool]], Engine], settings: Settings | None = None, *, wait: bool = True) -> Iterator[Live]:
+def live(
+    load: Callable[[Callable[[float], bool]], Engine], settings: Settings | None = None, *, wait: bool = True
+) -> Iterator[Live]:
     """Serve; `wait` until the model is loaded."""
     app: FastAPI = create_app(load, settings)
     sock = listen("127.0.0.1", 0)
@@ -67,7 +70,8 @@ def live(load: Callable[[Callable[[float], bool]], Engine], settings: Settings |
 def serving(
     flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded. It must show no traceback."""
+    """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded. It must show no
+    traceback."""
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
     with tempfile.TemporaryFile() as log:
         environment = {**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})}

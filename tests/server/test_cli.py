@@ -46,7 +46,12 @@ def test_a_llama_server_command_line() -> None:
         "chat_template": None,
     }  # fmt: skip
     settings = make_settings(args)
-    assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == ("big", ("a", "b"), False, False)
+    assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == (
+        "big",
+        ("a", "b"),
+        False,
+        False,
+    )
     assert settings.defaults.max_tokens == 256
     assert settings.defaults.chat == {"reasoning_format": "none"}
     sampling = settings.defaults.sampling
@@ -61,7 +66,11 @@ def test_defaults_are_the_engines() -> None:
 
     signature = inspect.signature(Engine).parameters
     options = engine_options(parse("-m", "T.gguf"))
-    assert {name: value for name, value in options.items() if signature[name].default not in (value, inspect.Parameter.empty)} == {}
+    assert {
+        name: value
+        for name, value in options.items()
+        if signature[name].default not in (value, inspect.Parameter.empty)
+    } == {}
     assert sampling_options(parse("-m", "T.gguf")).to_json() == "{}"
     settings = make_settings(parse("-m", "some/T.gguf"))
     assert (settings.alias, settings.api_keys, settings.cors_origins) == ("T.gguf", (), ("*",))

@@ -89,7 +89,9 @@ def test_timings_without_usage_are_in_the_last_chunk(server: Live) -> None:
 
 
 def test_tool_call(server: Live) -> None:
-    answer = server.openai.chat.completions.create(model="fake", messages=[{"role": "user", "content": "call"}], tools=TOOLS)
+    answer = server.openai.chat.completions.create(
+        model="fake", messages=[{"role": "user", "content": "call"}], tools=TOOLS
+    )
     assert answer.choices[0].finish_reason == "tool_calls"
     call = answer.choices[0].message.tool_calls[0]  # type: ignore[index]
     assert (call.function.name, json.loads(call.function.arguments)) == ("f", {"a": 1})  # type: ignore[union-attr]
@@ -106,7 +108,9 @@ def test_tool_call_stream(server: Live) -> None:
 
 
 def test_characters_are_never_torn(server: Live) -> None:
-    stream = server.openai.chat.completions.create(model="x", messages=[{"role": "user", "content": "emoji"}], stream=True)
+    stream = server.openai.chat.completions.create(
+        model="x", messages=[{"role": "user", "content": "emoji"}], stream=True
+    )
     pieces = [chunk.choices[0].delta.content for chunk in stream]
     assert [piece for piece in pieces if piece] == ["é", "😀", "!"]
 
@@ -180,7 +184,10 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
     }  # fmt: skip
     server.http.post("/v1/completions", json=body).raise_for_status()
     sent = native.submitted[0]
-    assert (sent["n_predict"], sent["drafting"]) == (9, Drafting(budget=3, draft=DraftMode.CHAIN, accept=AcceptRule.MATCH, n_max=7))
+    assert (sent["n_predict"], sent["drafting"]) == (
+        9,
+        Drafting(budget=3, draft=DraftMode.CHAIN, accept=AcceptRule.MATCH, n_max=7),
+    )
     assert json.loads(sent["sampling"]) == {
         "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
         "grammar": "root ::= [a-z]+",
@@ -313,7 +320,10 @@ def test_openai_client_sees_its_own_exceptions(server: Live) -> None:
 def test_metrics(server: Live) -> None:
     server.http.post("/v1/completions", json={"prompt": "hi"}).raise_for_status()
     text = server.http.get("/metrics").text
-    values = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))}
+    values = {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    }
     for name in (
         "prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total", "tokens_predicted_total",
         "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max", "spec_decode_num_draft_tokens_total",
@@ -339,8 +349,14 @@ def test_metrics_tell_what_was_chosen(server: Live, monkeypatch: pytest.MonkeyPa
     after = scrape()
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
     assert grown['dflash:passes_by_nodes_total{nodes="1"}'] == 2  # an answer is two passes after the prompt's
-    assert grown['dflash:passes_by_nodes_total{nodes="5"}'] == grown['dflash:choices_total{reason="drafting pays"}'] == 4
-    assert grown['dflash:drafts_by_length_total{length="8"}'] == grown['dflash:lookup_tokens_total{outcome="drafted"}'] == 4
+    assert (
+        grown['dflash:passes_by_nodes_total{nodes="5"}'] == grown['dflash:choices_total{reason="drafting pays"}'] == 4
+    )
+    assert (
+        grown['dflash:drafts_by_length_total{length="8"}']
+        == grown['dflash:lookup_tokens_total{outcome="drafted"}']
+        == 4
+    )
     assert grown['dflash:graphs_total{model="target",outcome="built"}'] == 2
     assert grown['dflash:phase_seconds_total{phase="verify"}'] == pytest.approx(9 * 0.007)
     # What a library does not tell is absent, not zero.
@@ -360,7 +376,9 @@ def test_facts(server: Live) -> None:
 
 def test_text(server: Live) -> None:
     assert server.http.post("/tokenize", json={"content": "hi"}).json() == {"tokens": [104, 105]}
-    assert server.http.post("/tokenize", json={"content": "h", "with_pieces": True}).json() == {"tokens": [{"id": 104, "piece": "h"}]}
+    assert server.http.post("/tokenize", json={"content": "h", "with_pieces": True}).json() == {
+        "tokens": [{"id": 104, "piece": "h"}]
+    }
     assert server.http.post("/detokenize", json={"tokens": [104, 256]}).json() == {"content": "h<tool_call>"}
     assert server.http.post("/apply-template", json={"messages": MESSAGES}).json() == {"prompt": "user: hi\n"}
     assert server.http.post("/tokenize", json={"content": 3}).json()["error"]["param"] == "content"

@@ -87,7 +87,12 @@ def test_shutdown_while_loading_stops_the_loading() -> None:
 
 def test_keys() -> None:
     with live(lambda _: Engine.over(FakeNative()), Settings(api_keys=("secret", "other"))) as server:
-        for wrong in ({}, {b"Authorization": b"Bearer wrong"}, {b"Authorization": b"Bearer secre"}, {b"Authorization": b"Bearer \xff"}):
+        for wrong in (
+            {},
+            {b"Authorization": b"Bearer wrong"},
+            {b"Authorization": b"Bearer secre"},
+            {b"Authorization": b"Bearer \xff"},
+        ):
             response = server.http.post(PATHS[0], json=BODY, headers=wrong)
             assert response.status_code == 401
             assert response.json()["error"]["code"] == "invalid_api_key"
@@ -275,7 +280,10 @@ def process(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[s
 def test_a_signal_drains(process: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
     running, url = process
     with ThreadPoolExecutor() as pool:
-        answers = [pool.submit(httpx.post, url + PATHS[0], json={**BODY, "stream": stream}, timeout=20) for stream in (False, True)]
+        answers = [
+            pool.submit(httpx.post, url + PATHS[0], json={**BODY, "stream": stream}, timeout=20)
+            for stream in (False, True)
+        ]
         wait_until(lambda: sum(slot["is_processing"] for slot in httpx.get(url + "/slots").json()) == 2)
         running.send_signal(number)
         wait_until(lambda: not reachable(url))  # no new connections
@@ -295,13 +303,17 @@ def test_the_drain_has_a_limit(process: tuple[subprocess.Popen[str], str]) -> No
         begin = time.monotonic()
         assert running.wait(10) == 0
         assert time.monotonic() - begin < 4
-        assert (answer.result(10).status_code, answer.result().json()["error"]["message"]) == (500, "the engine was closed")
+        assert (answer.result(10).status_code, answer.result().json()["error"]["message"]) == (
+            500,
+            "the engine was closed",
+        )
 
 
 @pytest.mark.parametrize("process", [(0.5, 30)], indirect=True)
 @pytest.mark.parametrize(("presses", "status"), [(2, 0), (3, 128 + signal.SIGINT)])
 def test_impatience_ends_the_drain(process: tuple[subprocess.Popen[str], str], presses: int, status: int) -> None:
-    """The second Ctrl-C cuts answers off with a proper error, the third does not even wait for the step; none shows a traceback."""
+    """The second Ctrl-C cuts answers off with a proper error, the third does not even wait for the step; none shows a
+    traceback."""
     running, url = process
     assert running.stderr
     with ThreadPoolExecutor() as pool:

@@ -28,7 +28,9 @@ TOOLS: Any = [{"type": "function", "function": {"name": "get_weather", "paramete
 @pytest.fixture(scope="module")
 def server(pocket: dict[str, Path]) -> Iterator[Live]:
     def load(progress: Any) -> Engine:
-        return Engine(pocket["target"], pocket["dflash"], n_ctx=8192, n_slots=4, n_threads=1, warmup=False, progress=progress)
+        return Engine(
+            pocket["target"], pocket["dflash"], n_ctx=8192, n_slots=4, n_threads=1, warmup=False, progress=progress
+        )
 
     with live(load, Settings(alias="pocket")) as running:
         yield running
@@ -37,7 +39,9 @@ def server(pocket: dict[str, Path]) -> Iterator[Live]:
 def test_http_says_what_the_engine_says(server: Live) -> None:
     whole = server.engine.chat(MESSAGES, temperature=0, max_tokens=90)
     answer = server.openai.chat.completions.create(model="pocket", messages=MESSAGES, temperature=0, max_tokens=90)
-    stream = server.openai.chat.completions.create(model="pocket", messages=MESSAGES, temperature=0, max_tokens=90, stream=True)
+    stream = server.openai.chat.completions.create(
+        model="pocket", messages=MESSAGES, temperature=0, max_tokens=90, stream=True
+    )
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert answer.choices[0].message.content == streamed == whole.text
     timings = answer.model_extra["timings"]  # type: ignore[index]
@@ -47,7 +51,9 @@ def test_http_says_what_the_engine_says(server: Live) -> None:
 
 def test_seed_and_choices(server: Live) -> None:
     def ask() -> list[str | None]:
-        answer = server.openai.chat.completions.create(model="pocket", messages=MESSAGES, temperature=1.2, seed=3, n=3, max_tokens=40)
+        answer = server.openai.chat.completions.create(
+            model="pocket", messages=MESSAGES, temperature=1.2, seed=3, n=3, max_tokens=40
+        )
         return [choice.message.content for choice in answer.choices]
 
     texts = ask()
@@ -75,14 +81,26 @@ def test_tool_call(server: Live) -> None:
 
     result = {"role": "tool", "tool_call_id": "x", "content": '{"sky": "clear"}'}
     follow_up: Any = [*messages, answer.choices[0].message.model_dump(), result]
-    assert server.openai.chat.completions.create(model="pocket", messages=follow_up, tools=TOOLS, max_tokens=30).choices[0].message
+    assert (
+        server.openai.chat.completions.create(model="pocket", messages=follow_up, tools=TOOLS, max_tokens=30)
+        .choices[0]
+        .message
+    )
 
 
 def test_json(server: Live) -> None:
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
-    for response_format in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}):
+    for response_format in (
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    ):
         stream = server.openai.chat.completions.create(
-            model="pocket", messages=MESSAGES, response_format=response_format, temperature=0, max_tokens=300, stream=True  # type: ignore[call-overload]
+            model="pocket",
+            messages=MESSAGES,
+            response_format=response_format,
+            temperature=0,
+            max_tokens=300,
+            stream=True,  # type: ignore[call-overload]
         )
         value = json.loads("".join(chunk.choices[0].delta.content or "" for chunk in stream))
         assert isinstance(value, dict)
@@ -91,7 +109,9 @@ def test_json(server: Live) -> None:
 
 def test_grammar_and_stop_in_a_completion(server: Live) -> None:
     grammar = {"grammar": 'root ::= "1" "2" "3" "4567" "8"'}
-    answer = server.openai.completions.create(model="pocket", prompt="Count: ", temperature=0, stop=["7"], extra_body=grammar)
+    answer = server.openai.completions.create(
+        model="pocket", prompt="Count: ", temperature=0, stop=["7"], extra_body=grammar
+    )
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("123456", "stop")
 
 
@@ -105,7 +125,10 @@ def test_a_continued_answer(server: Live) -> None:
     ("body", "param"),
     [
         ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            "messages[0].content[0].type",
+        ),
         ({"messages": MESSAGES, "grammar": "root ::= ("}, "grammar"),
         ({"messages": MESSAGES, "samplers": ["magic"]}, "samplers[0]"),
         ({"messages": MESSAGES, "logit_bias": {"x": "y"}}, "logit_bias.x"),
@@ -126,11 +149,15 @@ def test_context_length(server: Live) -> None:
 def test_metrics_count_drafts(server: Live) -> None:
     server.openai.chat.completions.create(model="pocket", messages=MESSAGES, temperature=0, max_tokens=60)
     text = server.http.get("/metrics").text
-    positions = [line for line in text.splitlines() if line.startswith("llamacpp:spec_decode_num_accepted_tokens_per_pos_total{")]
+    positions = [
+        line for line in text.splitlines() if line.startswith("llamacpp:spec_decode_num_accepted_tokens_per_pos_total{")
+    ]
     counts = [int(line.split()[1]) for line in positions]
     assert counts == sorted(counts, reverse=True)  # a chain: who goes deep has passed the shallow
     assert counts[0] > 0
-    total = next(line for line in text.splitlines() if line.startswith("llamacpp:spec_decode_num_accepted_tokens_total"))
+    total = next(
+        line for line in text.splitlines() if line.startswith("llamacpp:spec_decode_num_accepted_tokens_total")
+    )
     assert sum(counts) == int(total.split()[1])
 
 
@@ -138,7 +165,12 @@ def test_metrics_count_drafts(server: Live) -> None:
 
 
 def test_serve_and_sigterm(pocket: dict[str, Path]) -> None:
-    env = {"LLAMA_ARG_MODEL": str(pocket["target"]), "LLAMA_ARG_N_PARALLEL": "2", "LLAMA_ARG_CTX_SIZE": "999", "LLAMA_API_KEY": "secret"}
+    env = {
+        "LLAMA_ARG_MODEL": str(pocket["target"]),
+        "LLAMA_ARG_N_PARALLEL": "2",
+        "LLAMA_ARG_CTX_SIZE": "999",
+        "LLAMA_API_KEY": "secret",
+    }
     flags = ["-md", pocket["dflash"], "-c", "2048", "-t", "1", "--no-warmup", "--jinja", "--alias", "mine"]
     headers = {"Authorization": "Bearer secret"}
     with serving(flags, env) as (process, url):
@@ -176,7 +208,11 @@ def test_ctrl_c(pocket: dict[str, Path], loaded: bool) -> None:
 )
 def test_what_cannot_start_says_why(flags: list[str], message: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "dflash_local.cli", "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "dflash_local.cli", "serve", "--port", "0", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 1
     assert message in next(line for line in done.stderr.splitlines() if line.startswith("error: "))

@@ -1,9 +1,9 @@
 """32 streaming clients that come and go: what survives is right, and nothing is left behind.
 
-An answer given under load may differ from the same client's answer alone only where the target itself is undecided. Passes of
-different widths round differently; how much that moves a logit is measured on the same weights and answers: `tolerance` is the
-largest difference between scoring the answers in passes of 1 row and of as many rows as all slots together verify. Two candidates
-may each move by that much, so a gap of at most twice the tolerance is a tie.
+An answer given under load may differ from the same client's answer alone only where the target itself is undecided.
+Passes of different widths round differently; how much that moves a logit is measured on the same weights and answers:
+`tolerance` is the largest difference between scoring the answers in passes of 1 row and of as many rows as all slots
+together verify. Two candidates may each move by that much, so a gap of at most twice the tolerance is a tie.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Tally:
 def prompts() -> list[str]:
     lines = (Path(__file__).parents[1] / "parity" / "prompts.jsonl").read_text().splitlines()
     return [
-        f"<|im_start|>user\n{json.loads(line)['messages'][0]['content']}<|im_end|>\n<|im_start|>assistant\n" for line in lines[:24]
+        f"<|im_start|>user\n{json.loads(line)['messages'][0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+        for line in lines[:24]
     ]
 
 
@@ -79,7 +80,8 @@ async def whole(client: httpx.AsyncClient, prompt: str) -> tuple[int, ...]:
 
 
 async def one_client(url: str, prompts: list[str], seed: int, end: float, tally: Tally) -> None:
-    """Ask until `end`; every third time leave after some events, every tenth before the first, by closing the connection."""
+    """Ask until `end`; every third time leave after some events, every tenth before the first, by closing the
+    connection."""
     rng = random.Random(seed)
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         while time.monotonic() < end:
@@ -113,7 +115,8 @@ async def _endless(client: httpx.AsyncClient, chat: dict[str, Any]) -> None:
 
 
 async def soak(url: str, prompts: list[str], seconds: float, process: psutil.Process) -> tuple[Tally, list[int]]:
-    """Run the clients; the server's memory after a quarter of the time, when every code path has run, and at the end."""
+    """Run the clients; the server's memory after a quarter of the time, when every code path has run, and at the
+    end."""
     tally, memory = Tally(), []
     end = time.monotonic() + seconds
     clients = [asyncio.create_task(one_client(url, prompts, seed, end, tally)) for seed in range(CLIENTS)]
@@ -132,13 +135,19 @@ def assert_ties(pocket: dict[str, Path], prompts: list[str], alone: list[tuple[i
         def logits(index: int, tokens: tuple[int, ...], width: int) -> np.ndarray:
             return engine.score([*contexts[index], *tokens], len(contexts[index]), width).logit
 
-        tolerance = max(float(np.abs(logits(i, tokens, 1) - logits(i, tokens, WIDE)).max()) for i, tokens in enumerate(alone) if tokens)
+        tolerance = max(
+            float(np.abs(logits(i, tokens, 1) - logits(i, tokens, WIDE)).max())
+            for i, tokens in enumerate(alone)
+            if tokens
+        )
         for index, answers in tally.answers.items():
             for tokens in answers - {alone[index]}:
                 at = next((i for i, (a, b) in enumerate(zip(tokens, alone[index], strict=False)) if a != b), None)
                 assert at is not None, f"prompt {index}: one answer is a beginning of the other"
                 gap = abs(float(logits(index, tokens[: at + 1], 1)[at] - logits(index, alone[index][: at + 1], 1)[at]))
-                assert gap <= 2 * tolerance, f"prompt {index}, token {at}: a gap of {gap} is no tie (tolerance {tolerance})"
+                assert gap <= 2 * tolerance, (
+                    f"prompt {index}, token {at}: a gap of {gap} is no tie (tolerance {tolerance})"
+                )
     return tolerance
 
 
@@ -160,7 +169,9 @@ def test_soak(server: tuple[psutil.Process, str], pocket: dict[str, Path], promp
     assert tally.survived > seconds
     assert min(tally.left, tally.left_early) > seconds / 10
     tolerance = assert_ties(pocket, prompts, alone, tally)
-    print(f"{tally.survived} answers, {tally.left} + {tally.left_early} left; tolerance {tolerance:.4f}; memory {memory}")
+    print(
+        f"{tally.survived} answers, {tally.left} + {tally.left_early} left; tolerance {tolerance:.4f}; memory {memory}"
+    )
 
     wait_until(lambda: not any(slot["is_processing"] for slot in httpx.get(url + "/slots").json()))
     metrics = httpx.get(url + "/metrics").text

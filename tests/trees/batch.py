@@ -1,4 +1,5 @@
-"""Trees given to llama.cpp itself, with no engine in between: `python -m tests.trees.batch MODEL` prints what it saw as JSON.
+"""Trees given to llama.cpp itself, with no engine in between: `python -m tests.trees.batch MODEL` prints what it saw as
+JSON.
 
 Run by test_batch.py in a process of its own, because llama_cpp puts a Python callback behind llama.cpp's log.
 """
@@ -25,7 +26,12 @@ SEEN: dict[str, Any] = {}
 library = llama._lib
 library.llama_batch_ext_set_parent.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32]
 library.llama_batch_ext_set_parent.restype = ctypes.c_bool
-library.llama_memory_seq_commit.argtypes = [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32]
+library.llama_memory_seq_commit.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.POINTER(ctypes.c_int32),
+    ctypes.c_int32,
+]
 library.llama_memory_seq_commit.restype = ctypes.c_bool
 
 
@@ -122,7 +128,8 @@ def whole(model: Any, rng: random.Random) -> None:
 
 
 def windows(model: Any) -> None:
-    """A tree must not take the cells of another tree's window, although it is placed after it: the other's path may end early."""
+    """A tree must not take the cells of another tree's window, although it is placed after it: the other's path may end
+    early."""
     worst = 0.0
     for seed in (3, 30, 32, 33):  # layouts in which that once happened
         rng = random.Random(seed)
@@ -187,7 +194,9 @@ def refused(model: Any, rng: random.Random) -> None:
         for name, add in BAD.items():
             one = wide if name == WIDE else context
             add(one)
-            SEEN[f"refused, kv_unified={kv_unified}: {name}"] = one.process() != 0 and one.last(0) == 9 and one.last(1) == -1
+            SEEN[f"refused, kv_unified={kv_unified}: {name}"] = (
+                one.process() != 0 and one.last(0) == 9 and one.last(1) == -1
+            )
         context.add(0, FORK, 10)
         SEEN[f"accepted afterwards, kv_unified={kv_unified}"] = context.process() == 0 and context.commit(0, [0, 1, 3])
         context.close()
@@ -211,7 +220,9 @@ def pending(model: Any, rng: random.Random) -> None:
     llama.llama_memory_seq_add(memory, 0, 0, -1, 5)
     SEEN["pending: shifted"] = context.last(0) != deepest
     SEEN["pending: cut"] = bool(llama.llama_memory_seq_rm(memory, 0, 11, -1))
-    SEEN["pending: saved"] = llama.llama_state_seq_get_size(context.context, 0) > 0 or llama.llama_state_get_size(context.context) > 0
+    SEEN["pending: saved"] = (
+        llama.llama_state_seq_get_size(context.context, 0) > 0 or llama.llama_state_get_size(context.context) > 0
+    )
     SEEN["pending: another sequence saved"] = llama.llama_state_seq_get_size(context.context, 1) > 0
     leaf = tree.path(tree.leaves()[-1])
     for name, path in {"gap": [0, 0, 1], "beyond": [0, 12], "inside": [leaf[-1]], "negative": [-1]}.items():
@@ -222,7 +233,9 @@ def pending(model: Any, rng: random.Random) -> None:
     context.add(0, chain([1]), 10 + len(leaf))
     SEEN["decoded afterwards"] = context.process() == 0
     context.add(0, tree, 11 + len(leaf))
-    SEEN["forgotten"] = context.process() == 0 and bool(llama.llama_memory_seq_rm(memory, 0, -1, -1)) and context.last(0) == -1
+    SEEN["forgotten"] = (
+        context.process() == 0 and bool(llama.llama_memory_seq_rm(memory, 0, -1, -1)) and context.last(0) == -1
+    )
     context.add(0, tree, 0)
     SEEN["used again"] = context.process() == 0
     llama.llama_memory_seq_keep(memory, 1)

@@ -12,7 +12,8 @@ from .models import N_VOCAB
 
 
 class Tree(NamedTuple):
-    """Rows as they reach the target: row i is token `tokens[i]` after row `parents[i]` < i; row 0, the anchor, has parent -1."""
+    """Rows as they reach the target: row i is token `tokens[i]` after row `parents[i]` < i; row 0, the anchor, has
+    parent -1."""
 
     tokens: list[int]
     parents: list[int]

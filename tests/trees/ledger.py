@@ -1,4 +1,5 @@
-"""What the cells of a target must look like when each slot holds a chain: the comparison of `dflash_cells` with that."""
+"""What the cells of a target must look like when each slot holds a chain: the comparison of `dflash_cells` with
+that."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ def positions(cells: Cells) -> list[dict[int, list[int]]]:
 def check(cells: Cells, lengths: list[int], window: int | None) -> None:
     """Every slot `s` holds a chain of lengths[s] tokens, and nothing else is in use.
 
-    A cache without a window has each position once. One with a window, the smaller of iSWA's two, may have lost the positions
-    that no later token can see: it has each position from some p on once, p at most the first that the next token sees.
+    A cache without a window has each position once. One with a window, the smaller of iSWA's two, may have lost the
+    positions that no later token can see: it has each position from some p on once, p at most the first that the next
+    token sees.
     """
     caches = positions(cells)
     windows = [None] if window is None else [None, window]
@@ -53,6 +55,6 @@ def seen(cells: Cells, lengths: list[int], window: int | None) -> list[dict[int,
 
 
 def in_order(cells: Cells) -> bool:
-    """Whether each stream of the cache without a window holds position p in cell p, as after plain decoding: sums over cells then
-    run in the same order. True only of contexts in which each slot has a stream of its own."""
+    """Whether each stream of the cache without a window holds position p in cell p, as after plain decoding: sums over
+    cells then run in the same order. True only of contexts in which each slot has a stream of its own."""
     return all(cell == pos for stream in cells["caches"][0]["streams"] for cell, pos, _ in stream["cells"])

@@ -1,6 +1,7 @@
 """Tiny random f32 targets over 128 tokens, one per kind of attention and memory that a tree may meet.
 
-Those that the fuzzer has are taken from there; the others follow llama.cpp's src/models/{qwen3vl,gemma4,mpt,lfm2,minimax-m3}.cpp.
+Those that the fuzzer has are taken from there; the others follow llama.cpp's
+src/models/{qwen3vl,gemma4,mpt,lfm2,minimax-m3}.cpp.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def tokenizer() -> Image:
 
 def qwen3(base: Image, head: int = HEAD) -> Image:
     keys: Keys = {"attention.key_length": head, "attention.value_length": head, "rope.dimension_count": head}
-    return image("qwen3", base, keys, lambda _: attention(head=head) | qk_norm(head) | dense() | {"ffn_norm.weight": [EMBD]})
+    return image(
+        "qwen3", base, keys, lambda _: attention(head=head) | qk_norm(head) | dense() | {"ffn_norm.weight": [EMBD]}
+    )
 
 
 def qwen3vl(base: Image) -> Image:
@@ -82,7 +85,8 @@ def mpt(base: Image) -> Image:
 
 
 def gemma4(base: Image, head: int = HEAD) -> Image:
-    """Sliding window and full attention of different head sizes, per-layer embeddings; the last two layers use the K/V of the first two."""
+    """Sliding window and full attention of different head sizes, per-layer embeddings; the last two layers use the K/V
+    of the first two."""
     layers, per_layer = 4, 8
     heads = [head, 2 * head] * 2
     keys: Keys = {
@@ -106,7 +110,8 @@ def gemma4(base: Image, head: int = HEAD) -> Image:
     made = image("gemma4", base, keys, layer, layers=layers, others=others)
     fill(made, "rope_freqs.weight", 1.0)
     for i in range(layers):
-        # Attention is not scaled by the head size here: trained norms keep it from being a choice of one token, and so must these.
+        # Attention is not scaled by the head size here: trained norms keep it from being a choice of one token, and so
+        # must these.
         fill(made, f"blk.{i}.attn_q_norm.weight", head**-0.5)
         # GELU is a table of f16 in ggml, so these two branches round by leaps: they must not outweigh the attention.
         fill(made, f"blk.{i}.post_ffw_norm.weight", 0.2)
@@ -178,9 +183,14 @@ TREES: dict[str, Callable[[Image], Image]] = {
 }
 # ... and those that run chains only.
 CHAINS: dict[str, Callable[[Image], Image]] = {"lfm2": lfm2, "qwen35": qwen35, "minimax-m3": minimax_m3}
-MIXTURES: dict[str, Callable[[Image], Image]] = {f"{name}-all": partial(all_experts, make=TREES[name]) for name in ("qwen3moe", "gpt-oss")}
+MIXTURES: dict[str, Callable[[Image], Image]] = {
+    f"{name}-all": partial(all_experts, make=TREES[name]) for name in ("qwen3moe", "gpt-oss")
+}
 # Heads of 64, which quantized caches rotate.
-WIDE: dict[str, Callable[[Image], Image]] = {"qwen3-wide": partial(qwen3, head=64), "gemma4-wide": partial(gemma4, head=64)}
+WIDE: dict[str, Callable[[Image], Image]] = {
+    "qwen3-wide": partial(qwen3, head=64),
+    "gemma4-wide": partial(gemma4, head=64),
+}
 
 
 def write(name: str, path: Path) -> Path:

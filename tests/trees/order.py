@@ -1,7 +1,8 @@
-"""Sequences share a small cache whose cells are kept in order: `python -m tests.trees.order MODEL ordered flash` prints what it saw.
+"""Sequences share a small cache whose cells are kept in order: `python -m tests.trees.order MODEL ordered flash` prints
+what it saw.
 
-Run by test_cells.py in a process of its own (see batch.py). The engine's slots hardly ever fill a cache so unevenly that it has to be
-packed; here a sequence may have all of it, and share what it has with others.
+Run by test_cells.py in a process of its own (see batch.py). The engine's slots hardly ever fill a cache so unevenly
+that it has to be packed; here a sequence may have all of it, and share what it has with others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ packs.argtypes, packs.restype = [ctypes.c_void_p], ctypes.c_int64
 
 
 class Context(batch.Context):
-    """A context of CELLS cells for SEQUENCES, sliding windows of full size; f16 and flash attention, or f32 and transposed V."""
+    """A context of CELLS cells for SEQUENCES, sliding windows of full size; f16 and flash attention, or f32 and
+    transposed V."""
 
     def __init__(self, model: Any, ordered: bool, flash: bool) -> None:
         params = llama.llama_context_default_params()
@@ -47,13 +49,16 @@ def main(file: str, ordered: bool, flash: bool, steps: int = 600) -> dict[str, A
     """Random sequences grow, by chains and trees, are cut, forgotten, shared, saved and restored.
 
     `differ`: rows whose logits are not those of their sequence alone in a cache, bit for bit;
-    `refused`: passes that were, `full`: those for which too few cells were free; `packed`: how often cells were; `done`: what, how often.
+    `refused`: passes that were, `full`: those for which too few cells were free; `packed`: how often cells were;
+    `done`: what, how often.
     """
     rng = random.Random(0)
     model = llama.llama_model_load_from_file(file.encode(), llama.llama_model_default_params())
     ours, alone = Context(model, ordered, flash), Context(model, ordered, flash)
     held: list[list[tuple[int, int]]] = [[] for _ in range(SEQUENCES)]  # (token, which cell: copies share it)
-    least = [0] * SEQUENCES  # a saved state has only the window of a sliding window: the shortest that a sequence can be cut to
+    least = [
+        0
+    ] * SEQUENCES  # a saved state has only the window of a sliding window: the shortest that a sequence can be cut to
     done: Counter[str] = Counter()
     seen = {"differ": 0, "rows": 0, "refused": 0, "full": 0}
 

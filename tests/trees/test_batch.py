@@ -15,7 +15,17 @@ from dflash_local.native import library_path
 
 from .test_target_rows import EXACT
 
-NEVER = ("decoded", "copied", "shifted", "cut", "saved", "committed gap", "committed beyond", "committed inside", "committed negative")
+NEVER = (
+    "decoded",
+    "copied",
+    "shifted",
+    "cut",
+    "saved",
+    "committed gap",
+    "committed beyond",
+    "committed inside",
+    "committed negative",
+)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt-oss"])

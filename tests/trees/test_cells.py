@@ -30,8 +30,8 @@ ROWS = 64
 
 
 def in_order(cells: ledger.Cells, name: str) -> bool:
-    """Whether every slot's cells are in the order of its positions, also in a cache that slots share; the smaller one of sliding windows is
-    not asked."""
+    """Whether every slot's cells are in the order of its positions, also in a cache that slots share; the smaller one
+    of sliding windows is not asked."""
     caches = cells["caches"][: 1 if window(name) else None]
     streams = [sorted(stream["cells"]) for cache in caches for stream in cache["streams"]]
     held = [[pos for _, pos, slots in stream if slot in slots] for stream in streams for slot in range(SLOTS)]
@@ -43,7 +43,8 @@ def window(name: str) -> int | None:
 
 
 def wander(twin: Twin, rng: random.Random, trees: int, look: Callable[[], None]) -> None:
-    """Verify `trees` random trees and keep a random path of most; slots that are full, and a few others, are cleared."""
+    """Verify `trees` random trees and keep a random path of most; slots that are full, and a few others, are
+    cleared."""
     while trees > 0:
         slots = rng.sample(range(SLOTS), rng.randint(1, SLOTS))
         for slot in slots:
@@ -113,7 +114,8 @@ def test_a_thousand_trees_leave_a_chain(model: Model, name: str, cache: str, kv_
 
 @pytest.mark.parametrize("name", ["qwen3", "gpt-oss"])
 def test_sequences_share_a_cache(model: Model, repo: Path, name: str) -> None:
-    """Grown, cut, shared, saved and restored, in a cache that is full again and again: the same bits as alone. Not so with upstream's."""
+    """Grown, cut, shared, saved and restored, in a cache that is full again and again: the same bits as alone. Not so
+    with upstream's."""
     with Engine(model(name), warmup=False, swa_full=True) as engine:
         if why := engine.info["not_bit_exact"]:
             pytest.skip(why)
@@ -142,7 +144,9 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "a row beyond the end": lambda stream: stream["cells"].append([unused(stream), 50, [0]]),
     "a sibling of the last row": lambda stream: stream["cells"].append([unused(stream), 49, [0]]),
     "a row of a slot that does not exist": lambda stream: stream["cells"].append([unused(stream), 0, [2]]),
-    "a hole in the window": lambda stream: stream["cells"].remove(next(cell for cell in stream["cells"] if cell[1] == 48)),
+    "a hole in the window": lambda stream: stream["cells"].remove(
+        next(cell for cell in stream["cells"] if cell[1] == 48)
+    ),
     "a row in two slots": lambda stream: stream["cells"][-1][2].append(1 - stream["cells"][-1][2][0]),
     "a cell in use twice": lambda stream: stream["cells"].append(stream["cells"][0]),
 }

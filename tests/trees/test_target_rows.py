@@ -20,9 +20,10 @@ from .twin import F32, Twin, distance, engine, feed
 Model = Callable[[str], Path]
 
 EXACT = 1e-4  # of a row's spread: f32 weights and cache without flash attention
-# Where a cache or flash attention rounds, a pass of many rows may differ from passes of one row by itself (`Twin.noise`): trees may
-# differ by twice that, measured in passes of WIDTHS rows (ggml's own flash attention changes its sums at 64). Row-invariant kernels
-# leave next to no noise; slots that share a cache still sum over cells in another order, and a cache of 8 or 16 bits makes ROUNDED of that.
+# Where a cache or flash attention rounds, a pass of many rows may differ from passes of one row by itself
+# (`Twin.noise`): trees may differ by twice that, measured in passes of WIDTHS rows (ggml's own flash attention changes
+# its sums at 64). Row-invariant kernels leave next to no noise; slots that share a cache still sum over cells in
+# another order, and a cache of 8 or 16 bits makes ROUNDED of that.
 NOISE, WIDTHS = 2.0, (63, 64)
 ROUNDED = 1e-3
 MOST_NOISE = 5e-3  # NOISE times more than this could hide an error
@@ -69,7 +70,9 @@ def check_steps(path: Path, cache: str, kv_unified: bool, seed: str, steps: int)
                 trees = {0: grow(rng.choice(SHAPES[2:])(rng, MAX_NODES), rng)}
             elif step == 1:  # with branches, of one row, and a chain
                 trees = {0: grow(bush(rng, 40), rng), 1: chain(words(rng, 1)), 2: chain(words(rng, 20))}
-            paths = {slot: tree.path(rng.randrange(len(tree.tokens))) for slot, tree in trees.items() if rng.random() < 0.8}
+            paths = {
+                slot: tree.path(rng.randrange(len(tree.tokens))) for slot, tree in trees.items() if rng.random() < 0.8
+            }
             assert twin.compare(trees, paths) < limit, f"step {step}"
 
 
@@ -117,7 +120,8 @@ def test_a_wrong_parent_is_seen(model: Model, name: str, cache: str) -> None:
 
 
 def test_against_numpy(tmp_path: Path) -> None:
-    """The same against a forward pass that shares no code with llama.cpp: neither engine can be wrong in the same way."""
+    """The same against a forward pass that shares no code with llama.cpp: neither engine can be wrong in the same
+    way."""
     tensors = tiny.target_tensors()
     native = engine(tiny.write_target(tmp_path / "target.gguf", tensors), n_ctx=256, n_slots=1, **CACHES["exact"])
     rng = random.Random(0)

@@ -68,7 +68,9 @@ class Twin:
     def __enter__(self) -> Twin:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.trees.destroy()
         self.chains.destroy()
 
@@ -117,7 +119,8 @@ class Twin:
         feed(self.chains, slot, self.tokens[slot])
 
     def noise(self, slot: int, width: int, rng: random.Random) -> float:
-        """What a pass of `width` rows changes by itself: a random chain on top of a slot in one pass, against row by row."""
+        """What a pass of `width` rows changes by itself: a random chain on top of a slot in one pass, against row by
+        row."""
         tokens = words(rng, width)
         wide = look(self.chains, slot, tokens)
         narrow = []

@@ -17,15 +17,15 @@ namespace neon {
 #include "cpu/isa/vectors_neon.h"
 #include "cpu/attention/attention_steps.h"
 #include "cpu/attention/attention_tile.h"
-}
-}
+}   // namespace neon
+}   // namespace
 
 const attention_tile * const * attention_tiles() {
-    static const attention_tile tile = { neon::BLOCK, neon::run };
+    static const attention_tile         tile    = { neon::BLOCK, neon::run };
     static const attention_tile * const tiles[] = { &tile, nullptr };
     return tiles;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #endif

@@ -1,10 +1,10 @@
-// Steps of attention, with and without flash attention: the same operations in the same order for every row. Included once per instruction set,
-// behind its simd_<set>.h.
+// Steps of attention, with and without flash attention: the same operations in the same order for every row. Included
+// once per instruction set, behind its simd_<set>.h.
 
 constexpr int BLOCK = 2 * simd::W;   // cells
 
-// Cells of a head lie apart: the hardware does not read ahead, and they share few sets of the first cache. So a block is asked into the second
-// while the one before it is worked on.
+// Cells of a head lie apart: the hardware does not read ahead, and they share few sets of the first cache. So a block
+// is asked into the second while the one before it is worked on.
 SIMD_INLINE void ask(const void * from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) {
         __builtin_prefetch((const char *) from + i, 0, 2);
@@ -21,8 +21,8 @@ template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t 
         const simd::f k0 = simd::load(k + d * BLOCK), k1 = simd::load(k + d * BLOCK + simd::W);
         for (int r = 0; r < R; ++r) {
             const simd::f x = simd::set1(q[r * dk + d]);
-            a[r] = simd::fma(x, k0, a[r]);
-            b[r] = simd::fma(x, k1, b[r]);
+            a[r]            = simd::fma(x, k0, a[r]);
+            b[r]            = simd::fma(x, k1, b[r]);
         }
     }
     for (int r = 0; r < R; ++r) {
@@ -33,18 +33,20 @@ template <int R> SIMD_INLINE void dot(const float * q, const float * k, int64_t 
 
 // A block of V: copied as floats, or halves in the cache, whose next block is asked for.
 struct copied {
-    using type = float;
+    using type                 = float;
     static constexpr bool ASKS = false;
     SIMD_INLINE simd::f load(const float * x) { return simd::load(x); }
 };
 struct in_place {
-    using type = ggml_fp16_t;
+    using type                 = ggml_fp16_t;
     static constexpr bool ASKS = true;
     SIMD_INLINE simd::f load(const ggml_fp16_t * x) { return simd::half(x); }
 };
 
 // out[r][C vectors] += sum over the block's cells of p[r][c] v[c], columns side by side; strides in values
-template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, float * out, int64_t out_stride) {
+template <class T, int R, int C>
+SIMD_INLINE void mix(
+    const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, float * out, int64_t out_stride) {
     simd::f sum[R][C];
     for (int r = 0; r < R; ++r) {
         for (int i = 0; i < C; ++i) {
@@ -73,7 +75,9 @@ template <class T, int R, int C> SIMD_INLINE void mix(const float * p, int64_t s
     }
 }
 
-template <class T, int R> SIMD_INLINE void mix_columns(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv, float * out, int64_t out_stride) {
+template <class T, int R>
+SIMD_INLINE void mix_columns(const float * p, int64_t stride, const typename T::type * v, int64_t v_stride, int64_t dv,
+    float * out, int64_t out_stride) {
     int64_t d = 0;
     for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
         mix<T, R, 4>(p, stride, v + d, v_stride, out + d, out_stride);
@@ -86,7 +90,7 @@ template <class T, int R> SIMD_INLINE void mix_columns(const float * p, int64_t 
 // Cells [0, n) of a block as floats, one after the other; zeros behind them.
 SIMD void read_cells(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * out) {
     const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
-    const size_t bytes = ggml_row_size(type, d);
+    const size_t          bytes    = ggml_row_size(type, d);
     for (int64_t c = 0; c < n; ++c, cell += stride, out += d) {
         ask(cell + BLOCK * stride, bytes);
         if (type == GGML_TYPE_F16) {
@@ -130,7 +134,8 @@ SIMD_INLINE void turn_halves(const ggml_fp16_t * in, int64_t stride, float * out
 }
 
 // The same as read_cells, turned: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
-SIMD void read_turned(ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * scratch, float * turned) {
+SIMD void read_turned(
+    ggml_type type, const char * cell, size_t stride, int64_t n, int64_t d, float * scratch, float * turned) {
     if (type == GGML_TYPE_F16 && n == BLOCK) {
         ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // cells that lie apart share few sets of the first cache
         for (int64_t c = 0; c < BLOCK; ++c) {
@@ -138,7 +143,8 @@ SIMD void read_turned(ggml_type type, const char * cell, size_t stride, int64_t 
         }
         for (int64_t i = 0; i < d; i += 8) {
             turn_halves(copy + i, d, turned + i * BLOCK);
-            for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d; ++c) {   // spread over the time that this block takes
+            for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d;
+                ++c) {   // spread over the time that this block takes
                 ask(cell + c * stride, d * sizeof(ggml_fp16_t));
             }
         }

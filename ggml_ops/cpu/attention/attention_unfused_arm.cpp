@@ -17,15 +17,15 @@ namespace neon {
 #include "cpu/isa/vectors_neon.h"
 #include "cpu/attention/attention_steps.h"
 #include "cpu/attention/attention_unfused_tile.h"
-}
-}
+}   // namespace neon
+}   // namespace
 
 const unfused_kernels * const * unfused_kernel_sets() {
-    static const unfused_kernels set = { neon::BLOCK, neon::turn, neon::scores, neon::softmax, neon::values };
+    static const unfused_kernels         set = { neon::BLOCK, neon::turn, neon::scores, neon::softmax, neon::values };
     static const unfused_kernels * const sets[] = { &set, nullptr };
     return sets;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #endif

@@ -22,7 +22,7 @@ namespace avx512 {
 #include "cpu/attention/attention_unfused_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx512
 
 namespace avx2 {
 #include "cpu/isa/vectors_avx2.h"
@@ -30,17 +30,22 @@ namespace avx2 {
 #include "cpu/attention/attention_unfused_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx2
 
-}  // namespace
+}   // namespace
 
 const unfused_kernels * const * unfused_kernel_sets() {
-    static const unfused_kernels wide = { avx512::BLOCK, avx512::turn, avx512::scores, avx512::softmax, avx512::values }, narrow = { avx2::BLOCK, avx2::turn, avx2::scores, avx2::softmax, avx2::values };
-    static const unfused_kernels * const sets[] = { has_avx512() ? &wide : has_avx2() ? &narrow : nullptr, has_avx512() ? &narrow : nullptr, nullptr };
+    static const unfused_kernels wide   = { avx512::BLOCK, avx512::turn, avx512::scores, avx512::softmax,
+          avx512::values },
+                                 narrow = { avx2::BLOCK, avx2::turn, avx2::scores, avx2::softmax, avx2::values };
+    static const unfused_kernels * const sets[] = { has_avx512() ? &wide
+                                                    : has_avx2() ? &narrow
+                                                                 : nullptr,
+        has_avx512() ? &narrow : nullptr, nullptr };
     return sets;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #elif !defined(__aarch64__)
 
@@ -49,6 +54,6 @@ const unfused_kernels * const * unfused_kernel_sets() {
     static const unfused_kernels * const none[] = { nullptr };
     return none;
 }
-}
+}   // namespace dflash
 
 #endif

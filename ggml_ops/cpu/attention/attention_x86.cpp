@@ -22,7 +22,7 @@ namespace avx512 {
 #include "cpu/attention/attention_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx512
 
 namespace avx2 {
 #include "cpu/isa/vectors_avx2.h"
@@ -30,17 +30,20 @@ namespace avx2 {
 #include "cpu/attention/attention_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx2
 
-}  // namespace
+}   // namespace
 
 const attention_tile * const * attention_tiles() {
-    static const attention_tile wide = { avx512::BLOCK, avx512::run }, narrow = { avx2::BLOCK, avx2::run };
-    static const attention_tile * const tiles[] = { has_avx512() ? &wide : has_avx2() ? &narrow : nullptr, has_avx512() ? &narrow : nullptr, nullptr };
+    static const attention_tile         wide = { avx512::BLOCK, avx512::run }, narrow = { avx2::BLOCK, avx2::run };
+    static const attention_tile * const tiles[] = { has_avx512() ? &wide
+                                                    : has_avx2() ? &narrow
+                                                                 : nullptr,
+        has_avx512() ? &narrow : nullptr, nullptr };
     return tiles;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #elif !defined(__aarch64__)
 
@@ -49,6 +52,6 @@ const attention_tile * const * attention_tiles() {
     static const attention_tile * const none[] = { nullptr };
     return none;
 }
-}
+}   // namespace dflash
 
 #endif

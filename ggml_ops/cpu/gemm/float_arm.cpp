@@ -15,14 +15,14 @@ namespace {
 namespace neon {
 #include "cpu/isa/vectors_neon.h"
 #include "cpu/gemm/float_tile.h"
-}
-}
+}   // namespace neon
+}   // namespace
 
 const dense_kernel * dense_kernels() {
     static const dense_kernel kernels[] = { neon::run, nullptr };
     return kernels;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #endif

@@ -20,23 +20,26 @@ namespace avx512 {
 #include "cpu/gemm/float_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx512
 
 namespace avx2 {
 #include "cpu/isa/vectors_avx2.h"
 #include "cpu/gemm/float_tile.h"
 #undef SIMD
 #undef SIMD_INLINE
-}
+}   // namespace avx2
 
-}  // namespace
+}   // namespace
 
 const dense_kernel * dense_kernels() {
-    static const dense_kernel kernels[] = { has_avx512() ? avx512::run : has_avx2() ? avx2::run : nullptr, has_avx512() ? avx2::run : nullptr, nullptr };
+    static const dense_kernel kernels[] = { has_avx512() ? avx512::run
+                                            : has_avx2() ? avx2::run
+                                                         : nullptr,
+        has_avx512() ? avx2::run : nullptr, nullptr };
     return kernels;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #elif !defined(__aarch64__)
 
@@ -45,6 +48,6 @@ const dense_kernel * dense_kernels() {
     static const dense_kernel none[] = { nullptr };
     return none;
 }
-}
+}   // namespace dflash
 
 #endif

@@ -13,17 +13,18 @@
 
 // Compilers that know these instructions in single functions; older ones know them where the whole build has them.
 #if !defined(__clang__) || __clang_major__ >= 16
-#    define LANES_TARGET_DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
-#    define LANES_TARGET_I8MM    __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
+#define LANES_TARGET_DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
+#define LANES_TARGET_I8MM    __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))
 #else
-#    define LANES_TARGET_DOTPROD
-#    define LANES_TARGET_I8MM
+#define LANES_TARGET_DOTPROD
+#define LANES_TARGET_I8MM
 #endif
 #if !defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD)
-#    define LANES_DOTPROD
+#define LANES_DOTPROD
 #endif
-#if !defined(__clang__) || __clang_major__ >= 16 || (defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_MATMUL_INT8))
-#    define LANES_MATMUL
+#if !defined(__clang__) || __clang_major__ >= 16 || \
+    (defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_MATMUL_INT8))
+#define LANES_MATMUL
 #endif
 
 namespace dflash {
@@ -42,7 +43,7 @@ namespace dotprod {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_I8MM
-}
+}   // namespace dotprod
 #endif
 
 #ifdef LANES_MATMUL
@@ -53,13 +54,13 @@ namespace i8mm {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_I8MM
-}
+}   // namespace i8mm
 #endif
 
-}  // namespace
+}   // namespace
 
 std::vector<panel_choice> panel_kernels([[maybe_unused]] ggml_type type) {
-    std::vector<panel_choice> here;
+    std::vector<panel_choice>   here;
     [[maybe_unused]] const auto add = [&](const char * set, panel_kernel kernel) {
         if (kernel) {
             here.push_back({ set, kernel });
@@ -74,6 +75,6 @@ std::vector<panel_choice> panel_kernels([[maybe_unused]] ggml_type type) {
     return here;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #endif

@@ -32,9 +32,11 @@ template <ggml_type T> struct choice {
         static choice c;
         return c;
     }
-    static void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t row_stride, int n, float * out, size_t out_stride) {
+    static void run(const void * panels, int64_t blocks, int64_t p0, int64_t p1, const void * rows, size_t row_stride,
+        int n, float * out, size_t out_stride) {
         const choice & c = get();
-        (!c.few || n >= c.tiles_from.load(std::memory_order_relaxed) ? c.many : c.few)(panels, blocks, p0, p1, rows, row_stride, n, out, out_stride);
+        (!c.few || n >= c.tiles_from.load(std::memory_order_relaxed) ? c.many : c.few)(
+            panels, blocks, p0, p1, rows, row_stride, n, out, out_stride);
     }
     static panel_kernel find() {
         const choice & c = get();
@@ -45,19 +47,21 @@ template <ggml_type T> struct choice {
 // A type's choice, handed to `what`.
 template <class What> auto with(ggml_type type, What && what) {
     switch (type) {
-        case GGML_TYPE_Q4_0:   return what(choice<GGML_TYPE_Q4_0>::get());
+        case GGML_TYPE_Q4_0: return what(choice<GGML_TYPE_Q4_0>::get());
         case GGML_TYPE_IQ4_NL: return what(choice<GGML_TYPE_IQ4_NL>::get());
-        case GGML_TYPE_MXFP4:  return what(choice<GGML_TYPE_MXFP4>::get());
-        case GGML_TYPE_Q8_0:   return what(choice<GGML_TYPE_Q8_0>::get());
-        case GGML_TYPE_Q4_K:   return what(choice<GGML_TYPE_Q4_K>::get());
-        case GGML_TYPE_Q5_K:   return what(choice<GGML_TYPE_Q5_K>::get());
-        default:               return what(choice<GGML_TYPE_Q6_K>::get());
+        case GGML_TYPE_MXFP4: return what(choice<GGML_TYPE_MXFP4>::get());
+        case GGML_TYPE_Q8_0: return what(choice<GGML_TYPE_Q8_0>::get());
+        case GGML_TYPE_Q4_K: return what(choice<GGML_TYPE_Q4_K>::get());
+        case GGML_TYPE_Q5_K: return what(choice<GGML_TYPE_Q5_K>::get());
+        default: return what(choice<GGML_TYPE_Q6_K>::get());
     }
 }
 
-}  // namespace
+}   // namespace
 
-panel_kernel panel_find_kernel(ggml_type type) { return panel_has_type(type) ? with(type, [](auto & c) { return c.find(); }) : nullptr; }
+panel_kernel panel_find_kernel(ggml_type type) {
+    return panel_has_type(type) ? with(type, [](auto & c) { return c.find(); }) : nullptr;
+}
 
 int panel_tiles_from(ggml_type type) {
     return panel_has_type(type) ? with(type, [](auto & c) { return c.few && c.many ? c.tiles_from.load() : 0; }) : 0;
@@ -69,4 +73,4 @@ void panel_set_tiles_from(ggml_type type, int rows) {
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

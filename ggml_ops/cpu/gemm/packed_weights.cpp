@@ -19,12 +19,12 @@ size_t panel_block_bytes(ggml_type type) {
     switch (type) {
         case GGML_TYPE_Q4_0:
         case GGML_TYPE_IQ4_NL: return sizeof(panel_q4_0);
-        case GGML_TYPE_MXFP4:  return sizeof(panel_mxfp4);
-        case GGML_TYPE_Q8_0:   return sizeof(panel_q8_0);
-        case GGML_TYPE_Q4_K:   return sizeof(panel_q4_K);
-        case GGML_TYPE_Q5_K:   return sizeof(panel_q5_K);
-        case GGML_TYPE_Q6_K:   return sizeof(panel_q6_K);
-        default:               return 0;
+        case GGML_TYPE_MXFP4: return sizeof(panel_mxfp4);
+        case GGML_TYPE_Q8_0: return sizeof(panel_q8_0);
+        case GGML_TYPE_Q4_K: return sizeof(panel_q4_K);
+        case GGML_TYPE_Q5_K: return sizeof(panel_q5_K);
+        case GGML_TYPE_Q6_K: return sizeof(panel_q6_K);
+        default: return 0;
     }
 }
 
@@ -70,14 +70,16 @@ void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
 template <class Block, class Panel> void pack_with_minima(const Block & b, int c, Panel & p) {
     p.d[c]    = b.data.data.d;
     p.dmin[c] = b.data.data.dmin;
-    for (int s = 0; s < 8; ++s) {   // 6-bit scales and minima: four plain, four in pieces (ggml-quants.c, get_scale_min_k4)
-        const uint8_t * q = b.scales;
-        const uint8_t scale = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | (q[s - 4] >> 6) << 4;
-        const uint8_t min   = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
-        p.scale[s][c]         = scale;
+    for (int s = 0; s < 8;
+        ++s) {   // 6-bit scales and minima: four plain, four in pieces (ggml-quants.c, get_scale_min_k4)
+        const uint8_t * q      = b.scales;
+        const uint8_t   scale  = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | (q[s - 4] >> 6) << 4;
+        const uint8_t   min    = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
+        p.scale[s][c]          = scale;
         p.min[s / 2][c][s % 2] = min;
         for (int i = 0; i < 4; ++i) {   // ggml keeps two sub-blocks in the nibbles of 32 bytes; four positions at once
-            const uint32_t low = 0x0f0f0f0f, x = load_4(b.qs + 32 * (s / 2) + 4 * i), y = load_4(b.qs + 32 * (s / 2) + 16 + 4 * i);
+            const uint32_t low = 0x0f0f0f0f, x = load_4(b.qs + 32 * (s / 2) + 4 * i),
+                           y = load_4(b.qs + 32 * (s / 2) + 16 + 4 * i);
             store_4(&p.q[s][i][4 * c], s % 2 == 0 ? (x & low) | (y & low) << 4 : (x >> 4 & low) | (y & ~low));
         }
     }
@@ -106,9 +108,9 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
             uint8_t low[4], h = 0;
             for (int g = 0; g < 4; ++g) {
                 // half, quarter and place within it (ggml-quants.c, dequantize_row_q6_K)
-                const int at = 16 * s + 4 * g + j, half = at / 128, quarter = at % 128 / 32, l = at % 32;
+                const int     at = 16 * s + 4 * g + j, half = at / 128, quarter = at % 128 / 32, l = at % 32;
                 const uint8_t two = b.ql[64 * half + 32 * (quarter % 2) + l];
-                low[g] = quarter < 2 ? two & 15 : two >> 4;
+                low[g]            = quarter < 2 ? two & 15 : two >> 4;
                 h |= (b.qh[32 * half + l] >> (2 * quarter) & 3) << (2 * g);
             }
             p.q[s][0][4 * c + j] = (uint8_t) (low[0] | low[2] << 4);
@@ -127,7 +129,7 @@ template <class Block, class Panel> void pack_rows(const void * rows, size_t str
     }
 }
 
-}  // namespace
+}   // namespace
 
 void panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks, void * out) {
     switch (type) {
@@ -171,12 +173,14 @@ void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
 // The weight that stands for 0 in types with a scale per 32 positions.
 int zero_of(ggml_type type) { return type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128; }
 
-template <class Block, class Scale> void quantize(ggml_type type, int block, int zero, int32_t start, const float * x, void * row, int64_t k, int64_t from, int64_t to) {
+template <class Block, class Scale>
+void quantize(ggml_type type, int block, int zero, int32_t start, const float * x, void * row, int64_t k, int64_t from,
+    int64_t to) {
     constexpr int64_t PART = 8;   // blocks at once, on the stack
-    Block part[PART];
-    const auto from_float = ggml_get_type_traits_cpu(type)->from_float;
-    int8_t * q = (int8_t *) row;
-    Scale  * s = (Scale *) (q + k);
+    Block             part[PART];
+    const auto        from_float = ggml_get_type_traits_cpu(type)->from_float;
+    int8_t *          q          = (int8_t *) row;
+    Scale *           s          = (Scale *) (q + k);
     for (int64_t b = from / block; b < to / block; b += PART) {
         const int64_t n = std::min(PART, to / block - b);
         from_float(x + block * b - from, part, block * n);
@@ -186,7 +190,7 @@ template <class Block, class Scale> void quantize(ggml_type type, int block, int
     }
 }
 
-}  // namespace
+}   // namespace
 
 int row_kind(ggml_type type) { return panel_block(type) == QK_K ? QK_K : zero_of(type); }
 
@@ -201,4 +205,4 @@ void row_quantize(ggml_type type, const float * x, void * row, int64_t k, int64_
     }
 }
 
-}  // namespace dflash
+}   // namespace dflash

@@ -12,8 +12,8 @@
 #include "cpu/isa/features_x86.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
-#    pragma GCC diagnostic ignored "-Wuninitialized"         // in gcc's own intrinsics (bug 105593)
-#    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"   // in gcc's own intrinsics (bug 105593)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
 
@@ -21,8 +21,8 @@ namespace dflash {
 
 namespace {
 
-#define LANES              __attribute__((target(LANES_TARGET))) static
-#define LANES_INLINE       __attribute__((target(LANES_TARGET), always_inline)) static inline
+#define LANES               __attribute__((target(LANES_TARGET))) static
+#define LANES_INLINE        __attribute__((target(LANES_TARGET), always_inline)) static inline
 #define LANES_INLINE_MEMBER __attribute__((target(LANES_TARGET), always_inline)) inline
 
 namespace avx512_vnni {
@@ -32,7 +32,7 @@ namespace avx512_vnni {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_VNNI
-}
+}   // namespace avx512_vnni
 
 namespace avx512 {
 #define LANES_TARGET "avx512f,avx512bw,avx512vl,avx512dq,f16c,fma"
@@ -41,7 +41,7 @@ namespace avx512 {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_VNNI
-}
+}   // namespace avx512
 
 namespace avx2_vnni {
 #define LANES_TARGET "avx2,avxvnni,f16c,fma"
@@ -50,7 +50,7 @@ namespace avx2_vnni {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_VNNI
-}
+}   // namespace avx2_vnni
 
 namespace avx2 {
 #define LANES_TARGET "avx2,f16c,fma"
@@ -59,9 +59,9 @@ namespace avx2 {
 #include "cpu/gemm/packed_tile.h"
 #undef LANES_TARGET
 #undef LANES_VNNI
-}
+}   // namespace avx2
 
-}  // namespace
+}   // namespace
 
 std::vector<panel_choice> panel_kernels(ggml_type type) {
     const panel_choice all[] = {
@@ -72,16 +72,17 @@ std::vector<panel_choice> panel_kernels(ggml_type type) {
         { "amx", panel_find_amx(type) },
     };
     std::vector<panel_choice> here;
-    std::copy_if(std::begin(all), std::end(all), std::back_inserter(here), [](const panel_choice & c) { return c.kernel != nullptr; });
+    std::copy_if(std::begin(all), std::end(all), std::back_inserter(here),
+        [](const panel_choice & c) { return c.kernel != nullptr; });
     return here;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #elif !defined(__aarch64__)
 
 namespace dflash {
 std::vector<panel_choice> panel_kernels(ggml_type) { return {}; }
-}
+}   // namespace dflash
 
 #endif

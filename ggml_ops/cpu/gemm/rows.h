@@ -17,7 +17,8 @@ inline char * row_of(const ggml_tensor * t, int64_t i) {
 // Floats, those of a row side by side.
 inline bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
 
-// In a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. A pair with no expert (id -1) belongs to none.
+// In a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. A pair with no expert (id
+// -1) belongs to none.
 struct experts {
     struct pair {
         int32_t slot, token;
@@ -26,19 +27,22 @@ struct experts {
     int32_t * first;   // [n_expert + 1] into pairs
     pair *    pairs;   // [slots * tokens]
 
-    static size_t bytes(const ggml_tensor * op) { return ((size_t) op->src[0]->ne[2] + 2) / 2 * 8 + (size_t) ggml_nelements(op->src[2]) * sizeof(pair); }
+    static size_t bytes(const ggml_tensor * op) {
+        return ((size_t) op->src[0]->ne[2] + 2) / 2 * 8 + (size_t) ggml_nelements(op->src[2]) * sizeof(pair);
+    }
 
-    experts(const ggml_tensor * op, void * work) : first((int32_t *) work), pairs((pair *) ((char *) work + ((size_t) op->src[0]->ne[2] + 2) / 2 * 8)) {}
+    experts(const ggml_tensor * op, void * work) :
+        first((int32_t *) work), pairs((pair *) ((char *) work + ((size_t) op->src[0]->ne[2] + 2) / 2 * 8)) {}
 
     void sort(const ggml_tensor * op) {   // by one thread
-        const ggml_tensor * ids = op->src[2];
-        const int64_t n = op->src[0]->ne[2];
-        const auto each = [&](auto && f) {
+        const ggml_tensor * ids  = op->src[2];
+        const int64_t       n    = op->src[0]->ne[2];
+        const auto          each = [&](auto && f) {
             for (int64_t t = 0; t < ids->ne[1]; ++t) {
                 for (int64_t s = 0; s < ids->ne[0]; ++s) {
                     const int32_t id = *(const int32_t *) ((const char *) ids->data + s * ids->nb[0] + t * ids->nb[1]);
                     if (id >= 0 && id < n) {
-                        f(id, pair { (int32_t) s, (int32_t) t });
+                        f(id, pair{ (int32_t) s, (int32_t) t });
                     }
                 }
             }
@@ -60,7 +64,9 @@ struct experts {
         return (const float *) ((const char *) x->data + p.slot % x->ne[1] * x->nb[1] + p.token * x->nb[2]);
     }
 
-    static float * output(const ggml_tensor * op, pair p) { return (float *) ((char *) op->data + p.slot * op->nb[1] + p.token * op->nb[2]); }
+    static float * output(const ggml_tensor * op, pair p) {
+        return (float *) ((char *) op->data + p.slot * op->nb[1] + p.token * op->nb[2]);
+    }
 };
 
-}  // namespace dflash
+}   // namespace dflash

@@ -11,11 +11,12 @@
 namespace dflash {
 
 // bit: of the kernel's AT_HWCAP or AT_HWCAP2; name: Apple's.
-inline bool has_arm_feature([[maybe_unused]] unsigned long which, [[maybe_unused]] int bit, [[maybe_unused]] const char * name) {
+inline bool has_arm_feature(
+    [[maybe_unused]] unsigned long which, [[maybe_unused]] int bit, [[maybe_unused]] const char * name) {
 #if defined(__linux__)
     return getauxval(which) >> bit & 1;
 #elif defined(__APPLE__)
-    int yes = 0;
+    int    yes  = 0;
     size_t size = sizeof(yes);
     return sysctlbyname(name, &yes, &size, nullptr, 0) == 0 && yes;
 #else
@@ -24,7 +25,7 @@ inline bool has_arm_feature([[maybe_unused]] unsigned long which, [[maybe_unused
 }
 
 inline bool has_dotprod() {
-    static const bool yes = has_arm_feature(16, 20, "hw.optional.arm.FEAT_DotProd");                 // AT_HWCAP, ASIMDDP
+    static const bool yes = has_arm_feature(16, 20, "hw.optional.arm.FEAT_DotProd");   // AT_HWCAP, ASIMDDP
     return yes;
 }
 
@@ -33,4 +34,4 @@ inline bool has_i8mm() {
     return yes;
 }
 
-}  // namespace dflash
+}   // namespace dflash

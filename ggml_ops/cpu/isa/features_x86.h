@@ -7,12 +7,14 @@
 namespace dflash {
 
 inline bool has_avx2() {
-    static const bool yes = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    static const bool yes =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     return yes;
 }
 
 inline bool has_avx512() {
-    static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     return yes;
 }
 
@@ -25,9 +27,10 @@ inline bool has_vnni() {
 inline bool has_avx_vnni() {
     static const bool yes = [] {
         unsigned a, b, c, d;
-        return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+        return has_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+               __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
     }();
     return yes;
 }
 
-}  // namespace dflash
+}   // namespace dflash

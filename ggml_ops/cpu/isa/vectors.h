@@ -1,5 +1,5 @@
-// What the vectors of all instruction sets share. simd_<set>.h defines SIMD and SIMD_INLINE (attributes of functions that are compiled for the
-// set) and `simd`, inside the namespace that includes it:
+// What the vectors of all instruction sets share. simd_<set>.h defines SIMD and SIMD_INLINE (attributes of functions
+// that are compiled for the set) and `simd`, inside the namespace that includes it:
 //   f, W             a vector of W floats
 //   ROWS             rows (each against two vectors) whose sums the registers hold
 //   load, half, bfloat, store, set1, mul, fma (a b + c), max
@@ -14,6 +14,9 @@
 #pragma once
 
 // exp(x) = 2^n e^r, |r| <= ln 2 / 2: a polynomial fitted for the least relative error (1.4 units of 2^-24)
-#define DFLASH_EXP_POLYNOMIAL(fma, set1, r)                                                                                                                  \
-    fma(fma(fma(fma(fma(fma(set1(0x1.6a2352p-10f), r, set1(0x1.123a6cp-7f)), r, set1(0x1.5558f4p-5f)), r, set1(0x1.555490p-3f)), r, set1(0x1.fffffcp-2f)), \
-            r, set1(1.0f)), r, set1(1.0f))
+#define DFLASH_EXP_POLYNOMIAL(fma, set1, r)                                                               \
+    fma(fma(fma(fma(fma(fma(set1(0x1.6a2352p-10f), r, set1(0x1.123a6cp-7f)), r, set1(0x1.5558f4p-5f)), r, \
+                    set1(0x1.555490p-3f)),                                                                \
+                r, set1(0x1.fffffcp-2f)),                                                                 \
+            r, set1(1.0f)),                                                                               \
+        r, set1(1.0f))

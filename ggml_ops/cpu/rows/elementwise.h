@@ -18,4 +18,4 @@ struct row_steps {
 // This CPU's, null if it has none.
 const row_steps * row_steps_here();
 
-}  // namespace dflash
+}   // namespace dflash

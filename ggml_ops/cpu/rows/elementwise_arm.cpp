@@ -16,14 +16,14 @@ namespace {
 namespace neon {
 #include "cpu/isa/vectors_neon.h"
 #include "cpu/rows/elementwise_tile.h"
-}
-}
+}   // namespace neon
+}   // namespace
 
 const row_steps * row_steps_here() {
     static const row_steps steps = { neon::add, neon::norm, neon::turn };
     return &steps;
 }
 
-}  // namespace dflash
+}   // namespace dflash
 
 #endif

@@ -1,5 +1,5 @@
-// RoPE of pairs that lie half a head apart (NeoX), row by row. Sines and cosines are ggml's own (its scaling, factors and all); they are kept, so that
-// layers of a pass, which turn the same positions alike, share them.
+// RoPE of pairs that lie half a head apart (NeoX), row by row. Sines and cosines are ggml's own (its scaling, factors
+// and all); they are kept, so that layers of a pass, which turn the same positions alike, share them.
 
 #pragma once
 
@@ -25,11 +25,11 @@ class rotation {
     const ggml_tensor * rope;
     const float *       table;   // [position][cosines, sines]
 
-public:
+  public:
     explicit rotation(const ggml_tensor * rope);
 
     // Row i of the op.
     void turn(int64_t i) const;
 };
 
-}  // namespace dflash
+}   // namespace dflash

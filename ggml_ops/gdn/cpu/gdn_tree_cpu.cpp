@@ -1,8 +1,9 @@
-// Delta-net trees on the CPU: every path replayed by the operations of ggml_gated_delta_net, in its order, so that results are the same bits.
+// Delta-net trees on the CPU: every path replayed by the operations of ggml_gated_delta_net, in its order, so that
+// results are the same bits.
 //
-// A column of the state (S floats) is independent of the others. Rows are visited depth-first with a stack of columns; a row's last child
-// takes over its column, and the child with the most rows below comes last, so that the stack is at most log2(rows) + 1 columns deep and a
-// chain needs one. The committed state is read once and no state is written.
+// A column of the state (S floats) is independent of the others. Rows are visited depth-first with a stack of columns;
+// a row's last child takes over its column, and the child with the most rows below comes last, so that the stack is at
+// most log2(rows) + 1 columns deep and a chain needs one. The committed state is read once and no state is written.
 
 #include "gdn/cpu/gdn_tree_cpu.h"
 
@@ -16,9 +17,9 @@
 
 namespace {
 
-constexpr int COLUMNS   = 16;                  // of one block: the unit of work, one cache line of results
+constexpr int COLUMNS   = 16;   // of one block: the unit of work, one cache line of results
 constexpr int ROWS      = GGML_GDN_MAX_ROWS;
-constexpr int STACK_MAX = 7;                   // log2(64) + 1
+constexpr int STACK_MAX = 7;   // log2(64) + 1
 
 // The registers' way needs vectors of fixed size, added up as ggml_vec_dot_f32 does it for them.
 #if defined(GGML_SIMD) && !defined(__ARM_FEATURE_SVE) && !defined(__riscv_v_intrinsic)
@@ -30,20 +31,22 @@ constexpr int AT_ONCE = 1;
 
 struct visit {
     int16_t row;
-    int8_t  from, to;   // stack entries that hold the parent's column and take the row's; from -1: the committed state; to -1: no child needs it
+    int8_t  from, to;   // stack entries that hold the parent's column and take the row's; from -1: the committed state;
+                        // to -1: no child needs it
 };
 
 // A tree in the order of visits.
 struct plan {
-    visit visits[ROWS];
-    int   n = 0, n_padding = 0;
+    visit   visits[ROWS];
+    int     n = 0, n_padding = 0;
     int16_t padding[ROWS];
 
     plan(const int32_t * parent, int T) {
         int size[ROWS], child[ROWS], next[ROWS], roots = -1;   // rows below and with a row; first child; next sibling
         for (int t = 0; t < T; ++t) {
             const int p = parent[t];
-            GGML_ASSERT(p >= GGML_GDN_PADDING && p < t && (p < 0 || parent[p] != GGML_GDN_PADDING) && "gdn_tree: bad parent");
+            GGML_ASSERT(
+                p >= GGML_GDN_PADDING && p < t && (p < 0 || parent[p] != GGML_GDN_PADDING) && "gdn_tree: bad parent");
             size[t]  = 1;
             child[t] = -1;
             if (p == GGML_GDN_PADDING) {
@@ -84,18 +87,20 @@ struct plan {
 
 // One row of N columns: decay the parent's columns, delta, add the outer product, output. `to` may be `from`, or null.
 template <int S, bool CHANNELS, int N>
-inline void columns_step(const float * from, float * to, const float * gate, const float * k, const float * q, const float * v, float beta, float scale, float * o, float * delta) {
+inline void columns_step(const float * from, float * to, const float * gate, const float * k, const float * q,
+    const float * v, float beta, float scale, float * o, float * delta) {
 #ifdef GDN_REGISTERS
     if constexpr (S % GGML_F32_STEP == 0) {
-        constexpr int n = S / GGML_F32_EPR;
-        GGML_F32_VEC s[N][n], sum[N][GGML_F32_ARR];
+        constexpr int      n = S / GGML_F32_EPR;
+        GGML_F32_VEC       s[N][n], sum[N][GGML_F32_ARR];
         const GGML_F32_VEC g = GGML_F32_VEC_SET1(gate[0]);
         for (int i = 0; i < n; ++i) {
-            const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(gate + i * GGML_F32_EPR) : g, ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR);
+            const GGML_F32_VEC gi = CHANNELS ? GGML_F32_VEC_LOAD(gate + i * GGML_F32_EPR) : g,
+                               ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR);
             for (int c = 0; c < N; ++c) {
                 GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
-                s[c][i] = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(from + c * S + i * GGML_F32_EPR), gi);
-                x = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], ki);
+                s[c][i]          = GGML_F32_VEC_MUL(GGML_F32_VEC_LOAD(from + c * S + i * GGML_F32_EPR), gi);
+                x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], ki);
             }
         }
         GGML_F32_VEC d[N];
@@ -103,14 +108,15 @@ inline void columns_step(const float * from, float * to, const float * gate, con
             float total = 0;
             GGML_F32_VEC_REDUCE(total, sum[c]);
             delta[c] = (v[c] - total) * beta;
-            d[c] = GGML_F32_VEC_SET1(delta[c]);
+            d[c]     = GGML_F32_VEC_SET1(delta[c]);
         }
         for (int i = 0; i < n; ++i) {
-            const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR), qi = GGML_F32_VEC_LOAD(q + i * GGML_F32_EPR);
+            const GGML_F32_VEC ki = GGML_F32_VEC_LOAD(k + i * GGML_F32_EPR),
+                               qi = GGML_F32_VEC_LOAD(q + i * GGML_F32_EPR);
             for (int c = 0; c < N; ++c) {
                 GGML_F32_VEC & x = sum[c][i % GGML_F32_ARR];
-                s[c][i] = GGML_F32_VEC_FMA(s[c][i], ki, d[c]);
-                x = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], qi);
+                s[c][i]          = GGML_F32_VEC_FMA(s[c][i], ki, d[c]);
+                x                = GGML_F32_VEC_FMA(i < GGML_F32_ARR ? GGML_F32_VEC_ZERO : x, s[c][i], qi);
                 if (to) {
                     GGML_F32_VEC_STORE(to + c * S + i * GGML_F32_EPR, s[c][i]);
                 }
@@ -159,7 +165,8 @@ const float * row_of(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) 
 }
 
 // exp(g) of all heads and of the given rows, once, by all threads: gates [g0, H, T, n].
-void fill_gates(const ggml_compute_params * params, const ggml_tensor * g, float * gates, const int32_t * rows, int64_t n_rows) {
+void fill_gates(
+    const ggml_compute_params * params, const ggml_tensor * g, float * gates, const int32_t * rows, int64_t n_rows) {
     const int64_t g0 = g->ne[0], H = g->ne[1], T = g->ne[2], n = g->ne[3];
     for (int64_t i = params->ith; i < n * n_rows; i += params->nth) {
         const int64_t seq = i / n_rows, t = rows ? rows[i] : i % n_rows;
@@ -168,7 +175,7 @@ void fill_gates(const ggml_compute_params * params, const ggml_tensor * g, float
         }
         for (int64_t h = 0; h < H; ++h) {
             const float * from = row_of(g, h, t, seq);
-            float * to = gates + ((seq * T + t) * H + h) * g0;
+            float *       to   = gates + ((seq * T + t) * H + h) * g0;
             for (int64_t c = 0; c < g0; ++c) {
                 to[c] = expf(from[c]);
             }
@@ -177,8 +184,7 @@ void fill_gates(const ggml_compute_params * params, const ggml_tensor * g, float
 }
 
 // Blocks of columns, handed out as threads come free. Also the barrier after fill_gates.
-template <typename F>
-void for_blocks(const ggml_compute_params * params, int64_t n, const F & work) {
+template <typename F> void for_blocks(const ggml_compute_params * params, int64_t n, const F & work) {
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
@@ -188,51 +194,53 @@ void for_blocks(const ggml_compute_params * params, int64_t n, const F & work) {
     }
 }
 
-template <int S, bool CHANNELS>
-void run_tree(const ggml_compute_params * params, ggml_tensor * op) {
-    const ggml_tensor * q = op->src[0], * k = op->src[1], * v = op->src[2], * g = op->src[3], * beta = op->src[4], * state = op->src[5], * parent = op->src[6];
+template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params, ggml_tensor * op) {
+    const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *g = op->src[3], *beta = op->src[4],
+                      *state = op->src[5], *parent = op->src[6];
     const int64_t H = v->ne[1], H_k = k->ne[1], T = v->ne[2], n = v->ne[3];
-    const float scale = 1.0f / sqrtf((float) S);
-    constexpr int g0 = CHANNELS ? S : 1;
+    const float   scale = 1.0f / sqrtf((float) S);
+    constexpr int g0    = CHANNELS ? S : 1;
 
     float * gates = (float *) params->wdata;
-    float * stack = gates + GGML_PAD(ggml_nelements(g), 16) + params->ith * STACK_MAX * COLUMNS * S;   // [STACK_MAX][COLUMNS][S]
+    float * stack =
+        gates + GGML_PAD(ggml_nelements(g), 16) + params->ith * STACK_MAX * COLUMNS * S;   // [STACK_MAX][COLUMNS][S]
     fill_gates(params, g, gates, nullptr, T);
 
     int64_t planned = -1;
-    plan tree(nullptr, 0);
+    plan    tree(nullptr, 0);
     for_blocks(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
         if (planned != seq) {
             planned = seq;
-            tree = plan((const int32_t *) parent->data + seq * T, (int) T);
+            tree    = plan((const int32_t *) parent->data + seq * T, (int) T);
         }
         const float * committed = row_of(state, j0, h, seq);
-        float * out = (float *) op->data + (seq * T * H + h) * S + j0, * delta = out + n * T * H * S;
+        float *       out = (float *) op->data + (seq * T * H + h) * S + j0, *delta = out + n * T * H * S;
         for (int m = 0; m < tree.n; ++m) {
-            const visit & at = tree.visits[m];
-            const int64_t t = at.row;
+            const visit & at   = tree.visits[m];
+            const int64_t t    = at.row;
             const float * from = at.from < 0 ? committed : stack + at.from * COLUMNS * S;
-            float * to = at.to < 0 ? nullptr : stack + at.to * COLUMNS * S;
-            const float * gate = gates + ((seq * T + t) * H + h) * g0, * k_t = row_of(k, h % H_k, t, seq), * q_t = row_of(q, h % H_k, t, seq);
-            const float * v_t = row_of(v, h, t, seq) + j0, b = *row_of(beta, h, t, seq);
+            float *       to   = at.to < 0 ? nullptr : stack + at.to * COLUMNS * S;
+            const float * gate = gates + ((seq * T + t) * H + h) * g0, *k_t = row_of(k, h % H_k, t, seq),
+                        *q_t = row_of(q, h % H_k, t, seq);
+            const float *v_t = row_of(v, h, t, seq) + j0, b = *row_of(beta, h, t, seq);
             for (int c = 0; c < COLUMNS; c += AT_ONCE) {
-                columns_step<S, CHANNELS, AT_ONCE>(from + c * S, to ? to + c * S : nullptr, gate, k_t, q_t, v_t + c, b, scale, out + t * H * S + c, delta + t * H * S + c);
+                columns_step<S, CHANNELS, AT_ONCE>(from + c * S, to ? to + c * S : nullptr, gate, k_t, q_t, v_t + c, b,
+                    scale, out + t * H * S + c, delta + t * H * S + c);
             }
         }
         for (int m = 0; m < tree.n_padding; ++m) {
-            std::fill_n(out   + tree.padding[m] * H * S, COLUMNS, 0.0f);
+            std::fill_n(out + tree.padding[m] * H * S, COLUMNS, 0.0f);
             std::fill_n(delta + tree.padding[m] * H * S, COLUMNS, 0.0f);
         }
     });
 }
 
-template <int S, bool CHANNELS>
-void run_commit(const ggml_compute_params * params, ggml_tensor * op) {
-    const ggml_tensor * state = op->src[0], * k = op->src[1], * delta = op->src[2], * g = op->src[3], * path = op->src[4];
-    const int64_t H = delta->ne[1], H_k = k->ne[1], T = delta->ne[2], n = delta->ne[3], P = path->ne[0];
-    const int32_t * rows = (const int32_t *) path->data;
-    constexpr int g0 = CHANNELS ? S : 1;
+template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * params, ggml_tensor * op) {
+    const ggml_tensor *state = op->src[0], *k = op->src[1], *delta = op->src[2], *g = op->src[3], *path = op->src[4];
+    const int64_t      H = delta->ne[1], H_k = k->ne[1], T = delta->ne[2], n = delta->ne[3], P = path->ne[0];
+    const int32_t *    rows = (const int32_t *) path->data;
+    constexpr int      g0   = CHANNELS ? S : 1;
     for (int64_t i = 0; i < n * P; ++i) {
         GGML_ASSERT(rows[i] >= -1 && rows[i] < T && "gdn_commit: bad path");
     }
@@ -240,11 +248,12 @@ void run_commit(const ggml_compute_params * params, ggml_tensor * op) {
     fill_gates(params, g, gates, rows, P);
     for_blocks(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
-        float * to = (float *) op->data + ((seq * H + h) * S + j0) * S;
+        float *       to = (float *) op->data + ((seq * H + h) * S + j0) * S;
         memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);
         for (int64_t p = 0; p < P && rows[seq * P + p] >= 0; ++p) {
-            const int64_t t = rows[seq * P + p];
-            const float * k_t = row_of(k, h % H_k, t, seq), * d = row_of(delta, h, t, seq) + j0, * gate = gates + ((seq * T + t) * H + h) * g0;
+            const int64_t t   = rows[seq * P + p];
+            const float * k_t = row_of(k, h % H_k, t, seq), *d = row_of(delta, h, t, seq) + j0,
+                        *gate = gates + ((seq * T + t) * H + h) * g0;
             for (int c = 0; c < COLUMNS; ++c) {
                 column_commit<S, CHANNELS>(to + c * S, gate, k_t, d[c]);
             }
@@ -252,27 +261,28 @@ void run_commit(const ggml_compute_params * params, ggml_tensor * op) {
     });
 }
 
-} // namespace
+}   // namespace
 
 void dflash_cpu_gdn_tree(const ggml_compute_params * params, ggml_tensor * op) {
     const bool channels = op->src[3]->ne[0] > 1;
     switch (op->src[2]->ne[0]) {
-        case  64: return channels ? run_tree< 64, true>(params, op) : run_tree< 64, false>(params, op);
+        case 64: return channels ? run_tree<64, true>(params, op) : run_tree<64, false>(params, op);
         case 128: return channels ? run_tree<128, true>(params, op) : run_tree<128, false>(params, op);
-        default:  GGML_ABORT("gdn_tree: head size");
+        default: GGML_ABORT("gdn_tree: head size");
     }
 }
 
 void dflash_cpu_gdn_commit(const ggml_compute_params * params, ggml_tensor * op) {
     const bool channels = op->src[3]->ne[0] > 1;
     switch (op->src[0]->ne[0]) {
-        case  64: return channels ? run_commit< 64, true>(params, op) : run_commit< 64, false>(params, op);
+        case 64: return channels ? run_commit<64, true>(params, op) : run_commit<64, false>(params, op);
         case 128: return channels ? run_commit<128, true>(params, op) : run_commit<128, false>(params, op);
-        default:  GGML_ABORT("gdn_commit: head size");
+        default: GGML_ABORT("gdn_commit: head size");
     }
 }
 
 size_t dflash_cpu_gdn_work_size(const ggml_tensor * op, int n_tasks) {
     const size_t gates = GGML_PAD(ggml_nelements(op->src[3]), 16);
-    return sizeof(float) * (gates + (op->op == GGML_OP_GDN_TREE ? (size_t) n_tasks * STACK_MAX * COLUMNS * op->src[2]->ne[0] : 0));
+    return sizeof(float) *
+           (gates + (op->op == GGML_OP_GDN_TREE ? (size_t) n_tasks * STACK_MAX * COLUMNS * op->src[2]->ne[0] : 0));
 }

@@ -10,7 +10,7 @@ extern "C" {
 
 struct ggml_compute_params;
 
-void   dflash_cpu_gdn_tree  (const struct ggml_compute_params * params, struct ggml_tensor * op);
+void   dflash_cpu_gdn_tree(const struct ggml_compute_params * params, struct ggml_tensor * op);
 void   dflash_cpu_gdn_commit(const struct ggml_compute_params * params, struct ggml_tensor * op);
 size_t dflash_cpu_gdn_work_size(const struct ggml_tensor * op, int n_tasks);   // bytes
 

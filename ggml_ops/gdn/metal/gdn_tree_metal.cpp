@@ -12,8 +12,8 @@ static void set_tensor(ggml_metal_encoder_t enc, const ggml_tensor * t, int inde
 }
 
 void dflash_metal_gdn(ggml_metal_library_t lib, ggml_metal_encoder_t enc, const ggml_tensor * op) {
-    const bool tree = op->op == GGML_OP_GDN_TREE;
-    const char * name = tree ? "kernel_gdn_tree" : "kernel_gdn_commit";
+    const bool                      tree     = op->op == GGML_OP_GDN_TREE;
+    const char *                    name     = tree ? "kernel_gdn_tree" : "kernel_gdn_commit";
     ggml_metal_pipeline_with_params pipeline = ggml_metal_library_get_pipeline(lib, name);
     if (!pipeline.pipeline) {
         pipeline = ggml_metal_library_compile_pipeline(lib, name, name, nullptr);
@@ -28,11 +28,13 @@ void dflash_metal_gdn(ggml_metal_library_t lib, ggml_metal_encoder_t enc, const 
     if (tree) {
         gdn_tree_args args = gdn_tree_args_of(src[0], src[1], src[2], src[3], src[4], src[5]);
         ggml_metal_encoder_set_bytes(enc, &args, sizeof args, 0);
-        ggml_metal_encoder_set_threadgroup_memory_size(enc, GGML_PAD(gdn_tree_shared_floats(args.T) * sizeof(float), 16), 0);
+        ggml_metal_encoder_set_threadgroup_memory_size(
+            enc, GGML_PAD(gdn_tree_shared_floats(args.T) * sizeof(float), 16), 0);
         ggml_metal_encoder_dispatch_threadgroups(enc, args.S / GDN_COLUMNS, args.H, args.n, GDN_THREADS, 1, 1);
     } else {
         gdn_commit_args args = gdn_commit_args_of(src[0], src[1], src[2], src[3], src[4]);
         ggml_metal_encoder_set_bytes(enc, &args, sizeof args, 0);
-        ggml_metal_encoder_dispatch_threadgroups(enc, args.S * args.S / GDN_THREADS, args.H, (int) op->ne[3], GDN_THREADS, 1, 1);
+        ggml_metal_encoder_dispatch_threadgroups(
+            enc, args.S * args.S / GDN_THREADS, args.H, (int) op->ne[3], GDN_THREADS, 1, 1);
     }
 }

@@ -5,4 +5,5 @@
 #include "gdn/gdn_tree.h"
 #include "ggml-metal-device.h"
 
-void dflash_metal_gdn(ggml_metal_library_t lib, ggml_metal_encoder_t enc, const ggml_tensor * op);   // encodes either op
+void dflash_metal_gdn(
+    ggml_metal_library_t lib, ggml_metal_encoder_t enc, const ggml_tensor * op);   // encodes either op

@@ -1,27 +1,31 @@
-"""Widen and deepen a small trained pair into one of a real model's shape that computes the same function, up to rounding.
+"""Widen and deepen a small trained pair into one of a real model's shape that computes the same function, up to
+rounding.
 
-A speed measured on a toy says nothing about real models, and random weights say nothing about acceptance. The inflated pair
-accepts like the trained pair that it was made from and costs what a model of its shape costs.
+A speed measured on a toy says nothing about real models, and random weights say nothing about acceptance. The inflated
+pair accepts like the trained pair that it was made from and costs what a model of its shape costs.
 
-How: the residual stream is padded with zeros, because every projection back into it has zero rows there; norm weights and epsilon
-are rescaled for the larger mean. New heads, feed-forward units and layers get random weights but zero output columns. Real layers
-keep their order among the new ones, so the tap "input of layer r" becomes the input of the layer that r became. One padded channel
-carries a tiny constant that only the final norm sees: it pushes the logits of padded vocabulary rows far down.
+How: the residual stream is padded with zeros, because every projection back into it has zero rows there; norm weights
+and epsilon are rescaled for the larger mean. New heads, feed-forward units and layers get random weights but zero
+output columns. Real layers keep their order among the new ones, so the tap "input of layer r" becomes the input of the
+layer that r became. One padded channel carries a tiny constant that only the final norm sees: it pushes the logits of
+padded vocabulary rows far down.
 
-A head of d channels becomes one of D by spreading: rotation i of d/2 has the frequency of rotation i * D/d of D/2, so the pair of
-channels (i, i + d/2) goes there and the rest stay zero; channels that are not rotated follow those that are. The norms of q and k make up
-for the larger mean and for 1/sqrt(D).
+A head of d channels becomes one of D by spreading: rotation i of d/2 has the frequency of rotation i * D/d of D/2, so
+the pair of channels (i, i + d/2) goes there and the rest stay zero; channels that are not rotated follow those that
+are. The norms of q and k make up for the larger mean and for 1/sqrt(D).
 
-A hybrid (qwen35) keeps its order of layers, three of gated delta-net to one of attention: whole groups of four are added. A delta-net head
-is padded with zeros, which its L2 norms of q and k do not see; the norm over its output makes up for the larger mean and for 1/sqrt(D).
-That output is often so small that the norm's epsilon counts, and there is one epsilon for the whole model: the streams of both models are
-scaled until the epsilon that they need is the one that the output needs.
+A hybrid (qwen35) keeps its order of layers, three of gated delta-net to one of attention: whole groups of four are
+added. A delta-net head is padded with zeros, which its L2 norms of q and k do not see; the norm over its output makes
+up for the larger mean and for 1/sqrt(D). That output is often so small that the norm's epsilon counts, and there is one
+epsilon for the whole model: the streams of both models are scaled until the epsilon that they need is the one that the
+output needs.
 
-A MoE target is made of the dense one by copying the feed-forward into every expert: the weights of the experts that a router picks
-add up to 1, so any router gives the same sum. Where the feed-forward is larger than an expert, neighbouring experts hold its parts;
-they have the same router row, hence the same weight, and are picked together.
+A MoE target is made of the dense one by copying the feed-forward into every expert: the weights of the experts that a
+router picks add up to 1, so any router gives the same sum. Where the feed-forward is larger than an expert,
+neighbouring experts hold its parts; they have the same router row, hence the same weight, and are picked together.
 
-Every tensor is computed, and quantized, in chunks of rows while it is written, so memory stays at a few chunks whatever the shape.
+Every tensor is computed, and quantized, in chunks of rows while it is written, so memory stays at a few chunks whatever
+the shape.
 """
 
 from __future__ import annotations
@@ -40,9 +44,9 @@ from gguf import GGML_QUANT_VERSION, GGMLQuantizationType, GGUFReader, TokenType
 from gguf.quants import dequantize
 
 from dflash_local import native
-from dflash_local.inflate.inflate import quantizer
 from dflash_local.convert.gguf_metadata import Value, read_metadata, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo import quantizer
 from dflash_local.errors import DFlashError, ModelError, PairError
 
 Array = npt.NDArray[Any]
@@ -54,7 +58,8 @@ TARGET_ARCH, MOE_ARCH, HYBRID_ARCH, DRAFTER_ARCH = "qwen3", "qwen3moe", "qwen35"
 TYPES = ("f16", "q4_0", "q4_k_m", "q8_0")
 CHUNK = 1 << 21  # elements computed at once
 NOISE = 0.02  # standard deviation of the new weights, that of a fresh transformer
-# The constant channel: its value in the embedding, what the final norm multiplies it by, and the padded head rows' weight on it.
+# The constant channel: its value in the embedding, what the final norm multiplies it by, and the padded head rows'
+# weight on it.
 CONSTANT, PUSH, PADDED_ROW = 1e-3, 1e4, -100.0
 
 
@@ -83,7 +88,8 @@ class DeltaNet(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of an inflated pair. With experts, `n_ff` is the drafter's alone. A hybrid pair, and no other, takes one with `delta`."""
+    """The size of an inflated pair. With experts, `n_ff` is the drafter's alone. A hybrid pair, and no other, takes one
+    with `delta`."""
 
     n_layer: int
     n_embd: int
@@ -97,9 +103,10 @@ class Shape:
     delta: DeltaNet | None = None
 
 
-# The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's; 35b-a3b has the layers, experts and
-# vocabulary of Qwen3.5-35B-A3B and, in every layer, the attention of Qwen3-30B-A3B. hybrid-27b is Qwen3.5-27B's, but half of each attention
-# head is rotated; the smaller hybrids are scaled down from it, with three value heads to a key head and heads of 128 in the delta-net.
+# The two smallest keep heads and vocabularies small. 4b and 8b are Qwen3's, 27b is Gemma 3 27B's; 35b-a3b has the
+# layers, experts and vocabulary of Qwen3.5-35B-A3B and, in every layer, the attention of Qwen3-30B-A3B. hybrid-27b is
+# Qwen3.5-27B's, but half of each attention head is rotated; the smaller hybrids are scaled down from it, with three
+# value heads to a key head and heads of 128 in the delta-net.
 SHAPES = {
     "0.1b": Shape(12, 512, 1536, 8, 4, 8192, 2),
     "0.6b": Shape(28, 1024, 3072, 16, 8, 32000, 5),
@@ -124,18 +131,23 @@ def inflate(
     quantize: Quantizer | None = None,
     progress: Progress = lambda name, n_bytes: None,
 ) -> Pair:
-    """Write `out_dir`/target.gguf and drafter.gguf: the `small` pair in `shape`, as `ftype` (the drafter as `drafter_type`).
+    """Write `out_dir`/target.gguf and drafter.gguf: the `small` pair in `shape`, as `ftype` (the drafter as
+    `drafter_type`).
 
-    Types are those of `quantizer.FILE_TYPES`. Tensors are quantized while they are written; with `quantize` it gets a whole f16 file
-    instead, to show that another quantizer's bytes are the same.
+    Types are those of `quantizer.FILE_TYPES`. Tensors are quantized while they are written; with `quantize` it gets a
+    whole f16 file instead, to show that another quantizer's bytes are the same.
 
     Raises:
-        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3; qwen35 with a delta-net) or not a DFlash
+        ModelError: a file is damaged, not a target of the kind that `shape` is for (qwen3; qwen35 with a delta-net) or
+        not a DFlash
             drafter, or larger than `shape`; `field` says where.
         PairError: the two files do not belong together.
         DFlashError: the disk is too small.
     """
-    target, drafter = _Source(small.target, HYBRID_ARCH if shape.delta else TARGET_ARCH), _Source(small.drafter, DRAFTER_ARCH)
+    target, drafter = (
+        _Source(small.target, HYBRID_ARCH if shape.delta else TARGET_ARCH),
+        _Source(small.drafter, DRAFTER_ARCH),
+    )
     _check_pair(target, drafter)
     if shape.delta:
         place = _hybrid_places(target, shape.n_layer)
@@ -149,7 +161,9 @@ def inflate(
     for path, kind, model in zip(out, (ftype, drafter_type or ftype), models, strict=True):
         written = "f16" if quantize else kind
         n_expert = model.experts.n if model.experts else 0
-        tensors = [quantizer.quantized(tensor, written, n_layer=model.n_layer, n_expert=n_expert) for tensor in model.tensors()]
+        tensors = [
+            quantizer.quantized(tensor, written, n_layer=model.n_layer, n_expert=n_expert) for tensor in model.tensors()
+        ]
         model.source.check_all_used()
         files.append((path, kind, model, tensors))
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -173,7 +187,9 @@ def _check_pair(target: _Source, drafter: _Source) -> None:
         ("vocab_size", target.n_vocab, drafter.n_vocab),
     ):
         if a != b:
-            raise PairError(f"{drafter.path.name} is not a drafter for {target.path.name}: {key} is {b}, not {a}", field=key)
+            raise PairError(
+                f"{drafter.path.name} is not a drafter for {target.path.name}: {key} is {b}, not {a}", field=key
+            )
 
 
 def _check_disk(folder: Path, n_bytes: int) -> None:
@@ -195,7 +211,9 @@ def _hybrid_places(target: _Source, n_all: int) -> list[int]:
     n_real, interval = target.size("block_count"), target.size("full_attention_interval")
     recurrent = [(i + 1) % interval != 0 for i in range(n_real)]
     if n_real % interval or n_all % interval or list(target.value("attention.recurrent_layers").data) != recurrent:
-        raise ModelError(f"{target.path.name}: layers do not come in whole groups of {interval}", field="attention.recurrent_layers")
+        raise ModelError(
+            f"{target.path.name}: layers do not come in whole groups of {interval}", field="attention.recurrent_layers"
+        )
     return [group * interval + i for group in _places(n_real // interval, n_all // interval) for i in range(interval)]
 
 
@@ -207,7 +225,9 @@ class _Source:
         self.metadata = read_metadata(path)
         found = self.metadata.get("general.architecture")
         if found is None or found.data != arch.encode():
-            raise ModelError(f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture")
+            raise ModelError(
+                f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
+            )
         native.check_gguf(path)  # from here on all shapes are as the keys say
         self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
         self._used: set[str] = set()
@@ -245,7 +265,8 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Heads:
-    """Where the heads of a projection are: `n` heads of `size` channels, the small model's at `places`, their channels at `channels`."""
+    """Where the heads of a projection are: `n` heads of `size` channels, the small model's at `places`, their channels
+    at `channels`."""
 
     n: int
     size: int
@@ -263,12 +284,16 @@ class _Block(NamedTuple):
 
 @cache
 def _noise() -> Array:
-    """The new weights. Every chunk takes them from another place: drawing each weight anew would take longer than quantizing it."""
+    """The new weights. Every chunk takes them from another place: drawing each weight anew would take longer than
+    quantizing it."""
     return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
 
 
-def _matrix(name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[_Block]], *, noise: bool = False) -> OutputTensor:
-    """A matrix of the given blocks, and of zeros or noise elsewhere; a stack of matrices [n, rows, columns] is one of n * rows rows."""
+def _matrix(
+    name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[_Block]], *, noise: bool = False
+) -> OutputTensor:
+    """A matrix of the given blocks, and of zeros or noise elsewhere; a stack of matrices [n, rows, columns] is one of n
+    * rows rows."""
     *stack, columns = shape
     rows = int(np.prod(stack))
 
@@ -285,7 +310,9 @@ def _matrix(name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[_Bl
             for row, column, values in known:
                 first, last = max(row, start), min(row + values.shape[0], stop)
                 if first < last:
-                    out[first - start : last - start, column : column + values.shape[1]] = values[first - row : last - row]
+                    out[first - start : last - start, column : column + values.shape[1]] = values[
+                        first - row : last - row
+                    ]
             yield out
 
     return OutputTensor(name, shape, GGMLQuantizationType.F32, chunks)
@@ -304,7 +331,11 @@ class _Inflated:
     def __init__(self, source: _Source, shape: Shape, n_layer: int, scale: float = 1.0) -> None:
         """`scale` is what the residual stream is multiplied by."""
         self.scale, self.source, self.shape, self.n_layer = scale, source, shape, n_layer
-        self.n_embd, self.n_ff, self.n_vocab = source.size("embedding_length"), source.size("feed_forward_length"), source.n_vocab
+        self.n_embd, self.n_ff, self.n_vocab = (
+            source.size("embedding_length"),
+            source.size("feed_forward_length"),
+            source.n_vocab,
+        )
         self.small_head = source.size("attention.key_length")
         self.head = shape.head or self.small_head
         heads, heads_kv = source.size("attention.head_count"), source.size("attention.head_count_kv")
@@ -316,14 +347,22 @@ class _Inflated:
         ):
             if small > large:
                 raise self._unfit(key, f"{small} > {large}", hint="take a larger shape")
-        # A head of q reads the head of k and v of its group: real heads come first in their group, real groups first of all.
+        # A head of q reads the head of k and v of its group: real heads come first in their group, real groups first of
+        # all.
         group, small_group = shape.n_head // shape.n_head_kv, heads // heads_kv
         if small_group > group:
-            raise self._unfit("attention.head_count_kv", f"{small_group} heads share one of k and v, in the shape only {group}")
+            raise self._unfit(
+                "attention.head_count_kv", f"{small_group} heads share one of k and v, in the shape only {group}"
+            )
         self.rotated = self._value("rope.dimension_count", self.small_head)
         self.channels, self.sections = self._spread_channels(), self._sections()
         self.kv = _Heads(shape.n_head_kv, self.head, range(heads_kv), self.channels)
-        self.q = _Heads(shape.n_head, self.head, [kv * group + i for kv in range(heads_kv) for i in range(small_group)], self.channels)
+        self.q = _Heads(
+            shape.n_head,
+            self.head,
+            [kv * group + i for kv in range(heads_kv) for i in range(small_group)],
+            self.channels,
+        )
 
     def _unfit(self, key: str, why: str, hint: str | None = None) -> ModelError:
         return ModelError(f"{self.source.path.name}: {key} does not fit: {why}", field=key, hint=hint)
@@ -339,17 +378,22 @@ class _Inflated:
         if large % small:
             raise self._unfit("attention.key_length", f"heads of {small} cannot become heads of {large}")
         if self._value("attention.value_length", small) != small or self.rotated > small:
-            raise self._unfit("attention.value_length", "only heads with as many channels for k as for v can be widened")
+            raise self._unfit(
+                "attention.value_length", "only heads with as many channels for k as for v can be widened"
+            )
         for key in self.source.metadata:
             plain = key.endswith((".freq_base", ".dimension_count", ".dimension_sections"))
             if key == f"{arch}.attention.scale" or (key.startswith(f"{arch}.rope.") and not plain):
                 raise self._unfit(key, "only heads with plain rotation can be widened")
         times = large // small
         pair = np.arange(self.rotated // 2) * times
-        return np.concatenate([pair, self.rotated * times // 2 + pair, self.rotated * times + np.arange(small - self.rotated)])
+        return np.concatenate(
+            [pair, self.rotated * times // 2 + pair, self.rotated * times + np.arange(small - self.rotated)]
+        )
 
     def _sections(self) -> list[int] | None:
-        """How many rotations follow each of a token's positions, if it has more than one: all the first, or a third each, in turns.
+        """How many rotations follow each of a token's positions, if it has more than one: all the first, or a third
+        each, in turns.
 
         In text they are all the same, but a rotation that follows none would not turn.
         """
@@ -432,12 +476,16 @@ class _Inflated:
 
         return _exact(name, (self.head,), values)
 
-    def matrix(self, name: str, source: str | None, rows: int, columns: int, *, noise: bool = False, scale: float = 1.0) -> OutputTensor:
+    def matrix(
+        self, name: str, source: str | None, rows: int, columns: int, *, noise: bool = False, scale: float = 1.0
+    ) -> OutputTensor:
         """The small matrix, if there is one, in the upper left corner of a larger one."""
         small = self.source.tensor(source) if source else None
         return _matrix(name, (rows, columns), lambda: [_Block(0, 0, small() * scale)] if small else [], noise=noise)
 
-    def heads(self, name: str, source: str | None, to: _Heads, *, columns: int | None = None, output: bool = False) -> OutputTensor:
+    def heads(
+        self, name: str, source: str | None, to: _Heads, *, columns: int | None = None, output: bool = False
+    ) -> OutputTensor:
         """A projection to heads (of `columns`, by default of the stream), or of the heads' output."""
         small = self.source.tensor(source) if source else None
         size, columns = to.n * to.size, columns or self.shape.n_embd
@@ -467,7 +515,8 @@ class _Inflated:
 
     def attention(self, names: Names) -> Iterator[OutputTensor]:
         """Attention; `names` gives a tensor's name and, in a real layer, its small one's."""
-        # The mean of squares over a wider head is smaller by small_head / head: k's norm undoes that, q's lets it make up for 1/sqrt(head).
+        # The mean of squares over a wider head is smaller by small_head / head: k's norm undoes that, q's lets it make
+        # up for 1/sqrt(head).
         yield self.head_norm(*names("attn_q_norm"))
         yield self.head_norm(*names("attn_k_norm"), (self.small_head / self.head) ** 0.5)
         yield self.heads(*names("attn_q"), self.query())
@@ -512,16 +561,24 @@ class _InflatedTarget(_Inflated):
         """All tensors."""
         n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
         embedding = self.source.tensor("token_embd.weight")
-        head = self.source.tensor("output.weight") if self.source.has("output.weight") else embedding  # tied: the head gets its own copy
+        head = (
+            self.source.tensor("output.weight") if self.source.has("output.weight") else embedding
+        )  # tied: the head gets its own copy
         yield _matrix(
             "token_embd.weight",
             (n_vocab, n_embd),
-            lambda: [_Block(0, 0, embedding() * self.scale), _Block(0, constant, np.full((n_vocab, 1), CONSTANT * self.scale))],
+            lambda: [
+                _Block(0, 0, embedding() * self.scale),
+                _Block(0, constant, np.full((n_vocab, 1), CONSTANT * self.scale)),
+            ],
         )
         yield _matrix(
             "output.weight",
             (n_vocab, n_embd),
-            lambda: [_Block(0, 0, head()), _Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), PADDED_ROW))],
+            lambda: [
+                _Block(0, 0, head()),
+                _Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), PADDED_ROW)),
+            ],
         )
         yield self.norm("output_norm.weight", "output_norm.weight", PUSH)
         for index in range(self.n_layer):
@@ -541,7 +598,9 @@ class _InflatedTarget(_Inflated):
             )
         n_embd = self.shape.n_embd
         router = _matrix(names("ffn_gate_inp")[0], (n // n_parts, n_embd), list, noise=True)
-        yield _exact(router.name, (n, n_embd), lambda: np.repeat(np.concatenate(list(router.chunks())), n_parts, axis=0))
+        yield _exact(
+            router.name, (n, n_embd), lambda: np.repeat(np.concatenate(list(router.chunks())), n_parts, axis=0)
+        )
 
         def copies(part: str, rows: int, columns: int, axis: int) -> OutputTensor:
             name, source = names(f"{part}_exps")[0], names(part)[1]
@@ -566,7 +625,8 @@ class _InflatedHybrid(_InflatedTarget):
 
     def __init__(self, source: _Source, shape: Shape, delta: DeltaNet, place: Sequence[int]) -> None:
         small = DeltaNet(*(source.size(f"ssm.{key}") for key in ("group_count", "time_step_rank", "state_size")))
-        # What the square of a head's output shrinks by is what epsilon must shrink by. See state_norm for the output itself.
+        # What the square of a head's output shrinks by is what epsilon must shrink by. See state_norm for the output
+        # itself.
         scale = small.head / delta.head * (shape.n_embd / source.size("embedding_length")) ** 0.5
         super().__init__(source, shape, place, scale)
         if shape.experts:
@@ -633,7 +693,9 @@ class _InflatedHybrid(_InflatedTarget):
         for part in ("ssm_alpha.weight", "ssm_beta.weight"):
             yield self.heads(*names(part), self.gates)
         yield self.per_head(*names("ssm_dt.bias"), 1.0)
-        yield self.per_head(*names("ssm_a"), -1.0)  # with the bias of 1: a quarter of the state is left after each token
+        yield self.per_head(
+            *names("ssm_a"), -1.0
+        )  # with the bias of 1: a quarter of the state is left after each token
         yield self.state_norm(*names("ssm_norm.weight"))
         yield self.heads(*names("ssm_out.weight"), self.value, output=True)
 
@@ -650,7 +712,8 @@ class _InflatedHybrid(_InflatedTarget):
         return _exact(name, (self.gates.n,), values)
 
     def state_norm(self, name: str, source: str | None) -> OutputTensor:
-        """The norm over a value head's output, which shrinks by `gain` (its scale is 1/sqrt(size)); its root mean square does so twice."""
+        """The norm over a value head's output, which shrinks by `gain` (its scale is 1/sqrt(size)); its root mean
+        square does so twice."""
         gain = (len(self.value.channels) / self.value.size) ** 0.5
         small = self.source.tensor(source) if source else None
 
@@ -679,10 +742,14 @@ class _InflatedDrafter(_Inflated):
     def metadata(self, ftype: str) -> dict[str, Value]:
         """As the base, with the taps moved to where the real layers went."""
         result = super().metadata(ftype)
-        result["dflash.target_layers"] = replace(result["dflash.target_layers"], data=[self.place[layer] for layer in self.taps])
+        result["dflash.target_layers"] = replace(
+            result["dflash.target_layers"], data=[self.place[layer] for layer in self.taps]
+        )
         pattern = "dflash.attention.sliding_window_pattern"
         if pattern in result:
-            result[pattern] = replace(result[pattern], data=[*result[pattern].data, *[False] * (self.n_layer - self.n_real)])
+            result[pattern] = replace(
+                result[pattern], data=[*result[pattern].data, *[False] * (self.n_layer - self.n_real)]
+            )
         return result
 
     def tensors(self) -> Iterator[OutputTensor]:
@@ -711,7 +778,8 @@ class _InflatedDrafter(_Inflated):
                     yield from self._convolution(f"blk.{index}.{part}", real is not None, small, large)
 
     def _convolution(self, name: str, real: bool, small: int, large: int) -> Iterator[OutputTensor]:
-        """A DFlash 2 convolution: base [2, taps, channels] plus a projection to [2, taps, channels / group] from the stream."""
+        """A DFlash 2 convolution: base [2, taps, channels] plus a projection to [2, taps, channels / group] from the
+        stream."""
         size, group = self.source.size("conv_kernel_size"), self.source.size("conv_group_size")
         identity = np.zeros((2, size, large), np.float32)
         identity[:, 0] = 1.0  # what the new channels and layers get: the block itself, nothing of its neighbours

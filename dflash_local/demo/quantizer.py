@@ -1,8 +1,9 @@
 """Quantize tensors one chunk of rows at a time, into the bytes that llama-quantize would have made of a whole f16 file.
 
-llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions here are
-ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in src/llama-quant.cpp) as
-far as qwen3, qwen3moe, qwen35 and dflash models go; tests/test_inflate.py holds the two against each other.
+llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions
+here are ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in
+src/llama-quant.cpp) as far as qwen3, qwen3moe, qwen35 and dflash models go; tests/test_inflate.py holds the two against
+each other.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _quantize(kind: Type, rows: Array) -> Array:
 
 @cache
 def _ggml() -> Callable[..., int]:
-    """ggml_quantize_chunk(type, source, destination, first element, rows, columns, importance matrix): libdflash brings ggml along."""
+    """ggml_quantize_chunk(type, source, destination, first element, rows, columns, importance matrix): libdflash brings
+    ggml along."""
     function = native.load().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     number = ctypes.c_int64

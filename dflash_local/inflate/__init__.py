@@ -1,1 +1,0 @@
-"""Small trained pairs made as large as real ones, for benchmarks."""
