@@ -3,7 +3,8 @@
 Usage: python benchmarks/plot.py [--results DIR] [--figures DIR] [NAME ...]
 
 The same JSON gives the same bytes: no dates, no random ids. Figures stand on a white card of their own, so that they
-can be read on light and dark pages; colours are those of Okabe and Ito, which most eyes tell apart.
+can be read on light and dark pages; the README's has a second copy on a dark card. Colours are those of Okabe and Ito,
+which most eyes tell apart.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +33,7 @@ BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY = (
     "#56b4e9",
     "#777777",
 )
-PLAIN, OURS, STOCK = "plain", "dflash-local", "stock kernels"
+PLAIN, UPSTREAM, OURS, STOCK = "plain", "upstream's best", "dflash-local", "stock kernels"
 DRAFTER_COLOURS = {"dflash": BLUE, "dflash2": GREEN, "dflash-small": RED}
 STYLE: Any = {
     "svg.hashsalt": "dflash-local",  # stable ids of clip paths
@@ -46,6 +48,21 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "legend.frameon": False,
 }
+INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+# GitHub's dark page
+DARK: Any = {
+    **STYLE,
+    **dict.fromkeys(INK, "#e6edf3"),
+    "figure.facecolor": "#0d1117",
+    "axes.facecolor": "#0d1117",
+    "grid.color": "#30363d",
+}
+PAIRS = {
+    "dflash": "DFlash drafter",
+    "dflash2": "DFlash 2 drafter",
+    "dflash-small": "weak DFlash drafter",
+    "hybrid": "hybrid target",
+}
 
 Data = dict[str, Any]
 
@@ -55,7 +72,7 @@ def compare_upstream(data: Data) -> Figure:
     cells = data["cells"]
     figure = Figure((max(6.0, 0.62 * len(cells) + 1.5), 4.2))
     ax = figure.subplots()
-    for k, (label, colour) in enumerate(((PLAIN, GREY), ("upstream's best", ORANGE), (OURS, BLUE))):
+    for k, (label, colour) in enumerate(((PLAIN, GREY), (UPSTREAM, ORANGE), (OURS, BLUE))):
         names = [cell["best_upstream"] if label not in (PLAIN, OURS) else label for cell in cells]
         heights = [cell["systems"][name]["tokens_per_second"] for cell, name in zip(cells, names, strict=True)]
         ax.bar([i + 0.27 * (k - 1) for i in range(len(cells))], heights, 0.25, label=label, color=colour)
@@ -68,13 +85,51 @@ def compare_upstream(data: Data) -> Figure:
     return figure
 
 
+def speed_up(data: Data) -> Figure:
+    """The README's figure: tokens per second over plain decoding's, one group of bars for each pair: the geometric mean
+    over its types and temperatures."""
+    groups: dict[str, list[Data]] = {}
+    for cell in data["cells"]:
+        groups.setdefault(cell["drafter"], []).append(cell)
+    figure = Figure((8.0, 0.8 * len(groups) + 1.0))
+    figure.set_layout_engine("constrained", w_pad=0.15)  # room for labels in a reader's own, wider font
+    ax = figure.subplots()
+    bars = ((PLAIN, GREY), (UPSTREAM, ORANGE), (OURS, BLUE))
+    for k, (system, colour) in enumerate(bars):
+        ratios = [statistics.geometric_mean(_over_plain(cell, system) for cell in cells) for cells in groups.values()]
+        places = [i + 0.27 * (k - 1) for i in range(len(groups))]
+        ax.barh(places, ratios, 0.25, color=colour, label="plain decoding" if system == PLAIN else system)
+        for place, ratio in zip(places, ratios, strict=True):
+            weight = "bold" if system == OURS else "normal"
+            ax.text(ratio + 0.06, place, f"{ratio:.1f}\u00d7", va="center", fontsize=10, fontweight=weight)
+    labels = []
+    for drafter, cells in groups.items():
+        al = statistics.fmean(cell["systems"][OURS]["al"] for cell in cells)
+        labels.append(f"{PAIRS.get(drafter, drafter)}\n{al:.0f} tokens per pass")
+    ax.set_yticks(range(len(groups)), labels)
+    ax.invert_yaxis()
+    ax.set_xlabel("tokens per second, over plain decoding (longer is better)")
+    ax.set_xlim(0, 1.04 * ax.get_xlim()[1])
+    ax.grid(axis="y", visible=False)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    figure.legend(ncols=len(bars), loc="outside upper center")
+    return figure
+
+
+def _over_plain(cell: Data, system: str) -> float:
+    """How often a cell's speed under a system holds the speed of plain decoding."""
+    speeds = {name: measured["tokens_per_second"] for name, measured in cell["systems"].items()}
+    return float(speeds[cell["best_upstream"] if system == UPSTREAM else system] / speeds[PLAIN])
+
+
 def concurrency(data: Data) -> Figure:
     """Throughput against clients."""
     rows = data["rows"]
     figure = Figure((6.4, 4.2))
     ax = figure.subplots()
     clients = [row["clients"] for row in rows]
-    for label, colour, marker in ((PLAIN, GREY, "s"), ("upstream's best", ORANGE, "^"), (OURS, BLUE, "o")):
+    for label, colour, marker in ((PLAIN, GREY, "s"), (UPSTREAM, ORANGE, "^"), (OURS, BLUE, "o")):
         names = [row["best_upstream"] if label not in (PLAIN, OURS) else label for row in rows]
         ax.plot(
             clients,
@@ -306,6 +361,8 @@ def _powers_of_two(ax: Axes, ticks: Sequence[int]) -> None:
 
 # figure: the record that it is drawn from, and how
 FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
+    "speed_up": ("compare_upstream", speed_up),
+    "speed_up_dark": ("compare_upstream", speed_up),
     "compare_upstream": ("compare_upstream", compare_upstream),
     "concurrency": ("concurrency", concurrency),
     "trees": ("trees", trees),
@@ -320,9 +377,10 @@ FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
 def draw(name: str, data: Data) -> str:
     """The SVG of one of FIGURES."""
     out = io.StringIO()
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(DARK if name.endswith("_dark") else STYLE):
         figure = FIGURES[name][1](data)
-        figure.set_layout_engine("constrained")
+        if figure.get_layout_engine() is None:
+            figure.set_layout_engine("constrained")
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 

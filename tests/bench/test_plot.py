@@ -22,7 +22,7 @@ RECORDS: dict[str, Any] = {
                 "ftype": ftype,
                 "temperature": 0.0,
                 "best_upstream": "upstream n_max 7",
-                "systems": {name: {"tokens_per_second": speed} for name, speed in SPEEDS.items()},
+                "systems": {name: {"tokens_per_second": speed, "al": 6.2} for name, speed in SPEEDS.items()},
             }
             for ftype in ("q4_0", "q8_0")
         ]
@@ -73,7 +73,10 @@ RECORDS: dict[str, Any] = {
         ],
     },
 }
+SPEED_UP = ["plain decoding", "upstream's best", "1.0×", "1.5×", "2.0×", "DFlash drafter", "6 tokens per pass"]
 WORDS = {
+    "speed_up": SPEED_UP,
+    "speed_up_dark": SPEED_UP,
     "compare_upstream": ["tokens per second", "upstream's best", "Q8_0"],
     "concurrency": ["concurrent clients", "tokens per second, all clients together", "16"],
     "trees": ["nodes per pass, the anchor counted", "temperature 1", "dflash, tree"],
@@ -90,7 +93,8 @@ def test_figures_are_stable_and_labelled(name: str) -> None:
     data = json.loads(json.dumps(RECORDS[plot.FIGURES[name][0]]))
     svg = plot.draw(name, data)
     assert svg == plot.draw(name, data)
-    assert "<dc:date>" not in svg and "fill: #ffffff" in svg  # a card of its own: readable on dark pages
+    card = "#0d1117" if name.endswith("_dark") else "#ffffff"  # of its own: readable on dark and light pages
+    assert "<dc:date>" not in svg and f"fill: {card}" in svg
     text = " ".join("".join(node.itertext()) for node in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
     assert all(word in text for word in WORDS[name])
 
