@@ -204,10 +204,11 @@ class Engine:
             for file in (model, drafter):
                 check_gguf(file)  # a damaged file is damaged, not of another kind
             pair.check(Path(model), Path(drafter))
-            if accept == "block" and not pair.Drafter.read(Path(drafter)).is_dflash2:
-                raise _no_block("this one is a DFlash drafter")
-        elif accept == "block":
-            raise _no_block("there is none")
+        if accept == "block":
+            from dflash_local.diagnose import pair
+
+            if why := pair.block_refusal(None if drafter is None else pair.Drafter.read(Path(drafter))):
+                raise RequestError(why, param="accept", hint="leave accept at match")
 
         tuned: tuning.Table = {}
 
@@ -348,7 +349,7 @@ class Engine:
         special: bool | frozenset[int] = False,
         trace: bool = False,
     ) -> Generation:
-        """Queue a request; never blocks on the engine.
+        """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
         Args:
             prompt_tokens: at least one token id.
@@ -379,21 +380,10 @@ class Engine:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max)
-        kind = (self._info.get("drafter") or {}).get("kind")
-        if accept == "block" and kind != "dflash2":
-            raise _no_block("this one is a DFlash drafter" if kind else "there is none")
-        request = GenerationRequest(
-            tokens,
-            sampling or SamplingParams(),
-            min(max_tokens, _INT32_MAX),
-            stops,
-            drafting,
-            cache_prompt,
-            special,
-            trace,
-        )
-        self._native.check(tokens, request.max_tokens, request.sampling.to_json(), drafting, cache_prompt)
-        return self._scheduler.submit(request)
+        fields = (sampling or SamplingParams()).to_json()
+        # On this thread: a large grammar takes its time, and the engine's has other requests to run.
+        prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt)
+        return self._scheduler.submit(GenerationRequest(prepared, len(tokens), stops, special, trace))
 
     def generate(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
@@ -545,13 +535,6 @@ class Engine:
                 f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
             )
         return ids
-
-
-def _no_block(why: str) -> RequestError:
-    # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
-    return RequestError(
-        f"accept=block needs a DFlash 2 drafter, and {why}", param="accept", hint="leave accept at match"
-    )
 
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from dflash_local.errors import DFlashError
-from dflash_local.native import Drafting, SlotStats
-from dflash_local.sampling import SamplingParams
+from dflash_local.native import PreparedRequest, SlotStats
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
@@ -191,14 +189,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What to generate; see `Engine.submit`."""
+    """What to generate, and what the Python side does with it; see `Engine.submit`."""
 
-    prompt: array[int]  # int32 token ids
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    max_tokens: int = -1
+    prepared: PreparedRequest
+    n_prompt: int
     stop: tuple[str, ...] = ()
-    drafting: Drafting = field(default_factory=Drafting)
-    cache_prompt: bool = True
     special: bool | frozenset[int] = False
     trace: bool = False
 
@@ -302,7 +297,7 @@ class Generation:
             text="".join(chunk.text for chunk in self._chunks),
             tokens=[token for chunk in self._chunks for token in chunk.tokens],
             finish_reason=reason,
-            prompt_tokens=len(self.request.prompt),
+            prompt_tokens=self.request.n_prompt,
             cached_tokens=timings.cache_n,
             timings=timings,
             acceptance_lengths=[len(chunk.tokens) for chunk in self._chunks if chunk.accepted is not None],

@@ -1,6 +1,6 @@
 """ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
 
-`load()` finds and checks the library, `NativeEngine` and `NativeChat` wrap its two opaque handles. Everything raises
+`load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles. Everything raises
 `dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
 """
 
@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import sys
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint32, c_void_p
 from enum import IntEnum
@@ -26,7 +27,7 @@ from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLib
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 MAX_NODES = 64
 BUILD_HINT = "run: dflash-local build"
 
@@ -261,11 +262,13 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
     "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_request_default": (None, [POINTER(Request)]),
-    "dflash_request_check": (c_int, [c_void_p, POINTER(Request)]),
-    "dflash_submit": (c_int, [c_void_p, c_int32, POINTER(Request)]),
+    "dflash_sampling_fields": (c_void_p, []),
+    "dflash_request_prepare": (c_int, [c_void_p, POINTER(Request), POINTER(c_void_p)]),
+    "dflash_prepared_free": (None, [c_void_p]),
+    "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, POINTER(c_int32), c_int32]),
+    "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
     "dflash_cancel": (c_int, [c_void_p, c_int32]),
     "dflash_slot_clear": (c_int, [c_void_p, c_int32]),
-    "dflash_slot_tokens": (c_int32, [c_void_p, c_int32, POINTER(c_int32), c_int32]),
     "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
     "dflash_engine_interrupt": (None, [c_void_p]),
     "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
@@ -437,6 +440,12 @@ def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = N
     return dict(_take_json(lib, result))
 
 
+def sampling_fields() -> list[dict[str, Any]]:
+    """dflash_sampling_fields(): name, type, default and bounds of every sampling field."""
+    lib = load()
+    return list(_take_json(lib, lib.dflash_sampling_fields()))
+
+
 def _path(path: str | os.PathLike[str]) -> bytes:
     return os.fspath(path).encode("utf-8", "surrogateescape")
 
@@ -454,7 +463,7 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
     message = (lib.dflash_last_error() or b"").decode("utf-8", "replace") or f"libdflash failed with status {status}"
     match status:
         case Status.ERROR_ARG:
-            field = re.match(r"field '([^']*)'", message)  # fields.h
+            field = re.match(r"field '([^']*)'", message)  # json_fields.h
             return RequestError(message, param=field[1] if field else None)
         case Status.ERROR_MODEL:
             return ModelError(message)
@@ -492,7 +501,7 @@ def _take_json(lib: ctypes.CDLL, pointer: int | None) -> Any:
 
 
 class NativeEngine:
-    """dflash_engine. Belongs to one thread at a time, except for `check`, `interrupt` and the text and chat methods.
+    """dflash_engine. Belongs to one thread at a time, except for `prepare`, `interrupt` and the text and chat methods.
 
     Args:
         params: fields of `EngineParams` as str, bytes, numbers or None; what is absent keeps the library's default.
@@ -530,31 +539,41 @@ class NativeEngine:
 
     # -- requests --
 
-    def _request(
+    def prepare(
         self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> Request:
+    ) -> PreparedRequest:
+        """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
+
+        Args:
+            tokens: the prompt; an `array` of int32 crosses without a conversion per token.
+            n_predict: most new tokens, -1: until the slot's context is full.
+            sampling: JSON object of sampling fields (SamplingParams.to_json).
+
+        Raises:
+            RequestError: something in it is out of range or malformed.
+        """
+        ids = tokens if isinstance(tokens, array) else array("i", tokens)
         request = Request()
         self._lib.dflash_request_default(byref(request))
-        request.tokens = (c_int32 * len(tokens))(*tokens)
-        request.n_tokens, request.n_predict = len(tokens), n_predict
+        request.tokens = ctypes.cast(ids.buffer_info()[0], POINTER(c_int32))
+        request.n_tokens, request.n_predict = len(ids), n_predict
         request.sampling = _utf8(sampling, "sampling")
         request.budget, request.draft, request.accept, request.draft_n_max = drafting
         request.cache_prompt = cache_prompt
-        return request
+        handle = c_void_p()
+        _check(self._lib, self._lib.dflash_request_prepare(self._handle, byref(request), byref(handle)))
+        return PreparedRequest(self._lib, handle)
 
-    def check(
-        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> None:
-        """Raise what `submit` would raise. Thread-safe."""
-        request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
-        _check(self._lib, self._lib.dflash_request_check(self._handle, byref(request)))
+    def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
+        """Which of these idle slots holds most of the prompt's beginning; the first, if none holds much of it."""
+        slot = self._lib.dflash_slot_choose(self._handle, request.handle, (c_int32 * len(slots))(*slots), len(slots))
+        _check(self._lib, slot)
+        return int(slot)
 
-    def submit(
-        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> None:
-        """Start a request on an idle slot."""
-        request = self._request(tokens, n_predict, sampling, drafting, cache_prompt)
-        _check(self._lib, self._lib.dflash_submit(self._handle, slot, byref(request)))
+    def submit(self, slot: int, request: PreparedRequest) -> None:
+        """Start a prepared request on an idle slot."""
+        _check(self._lib, self._lib.dflash_submit(self._handle, slot, request.handle))
+        request.handle = None  # the engine's now
 
     def cancel(self, slot: int) -> None:
         """Stop a slot now; its tokens stay cached."""
@@ -563,14 +582,6 @@ class NativeEngine:
     def slot_clear(self, slot: int) -> None:
         """Forget an idle slot's cached tokens."""
         _check(self._lib, self._lib.dflash_slot_clear(self._handle, slot))
-
-    def slot_tokens(self, slot: int) -> bytes:
-        """The tokens that a slot holds, as native int32s."""
-        count = self._lib.dflash_slot_tokens(self._handle, slot, None, 0)
-        _check(self._lib, count)
-        tokens = (c_int32 * count)()
-        self._lib.dflash_slot_tokens(self._handle, slot, tokens, count)
-        return bytes(tokens)
 
     def step(self) -> list[StepUpdate]:
         """One step over all slots, with the GIL released; empty if every slot is idle."""
@@ -712,6 +723,27 @@ class NativeEngine:
     def cells(self) -> dict[str, Any]:
         """dflash_cells(): the target's KV cells."""
         return _take_json(self._lib, self._lib.dflash_cells(self._handle))
+
+
+class PreparedRequest:
+    """dflash_prepared: a request that is ready to run. `NativeEngine.submit` takes the handle over.
+
+    Its owner calls `free` when the request will not run: memory of the library must not wait for the garbage collector.
+    """
+
+    def __init__(self, lib: ctypes.CDLL, handle: c_void_p) -> None:
+        self._lib = lib
+        self.handle: c_void_p | None = handle
+
+    def free(self) -> None:
+        """Release it; no effect after `NativeEngine.submit`. Any thread but not two at once, also after the engine's
+        end."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._lib.dflash_prepared_free(handle)
+
+    def __del__(self) -> None:
+        self.free()
 
 
 class NativeChat:

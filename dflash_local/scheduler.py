@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,11 +19,6 @@ from dflash_local.text import Pieces, TextStream
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-# A slot is preferred for what it has cached if that is more than this share of the prompt; otherwise the one idle
-# longest is, so that two characters in common do not cost another conversation its cache. llama-server's
-# --slot-prompt-similarity.
-MIN_PREFIX_SHARE = 0.1
 
 
 @dataclass
@@ -151,22 +145,26 @@ class Scheduler:
     # ---- any thread ----
 
     def submit(self, request: GenerationRequest) -> Generation:
-        """Queue a request.
+        """Queue a request. Its prepared request is the scheduler's from now on, which frees it if it never runs.
 
         Raises:
             QueueFullError: as many requests wait as may.
             EngineDeadError: there is no engine any more.
         """
         generation = Generation(request, self.cancel)
-        with self._lock:
-            self._raise_if_ended()
-            if self._n_pending >= self._n_slots + self._max_queue:
-                raise QueueFullError(
-                    "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
-                )
-            self._pending.add(generation)
-            self._n_pending += 1
-            self._commands.put(lambda: self._waiting.append(generation))
+        try:
+            with self._lock:
+                self._raise_if_ended()
+                if self._n_pending >= self._n_slots + self._max_queue:
+                    raise QueueFullError(
+                        "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
+                    )
+                self._pending.add(generation)
+                self._n_pending += 1
+                self._commands.put(lambda: self._waiting.append(generation))
+        except DFlashError:
+            request.prepared.free()
+            raise
         return generation
 
     def cancel(self, generation: Generation) -> None:
@@ -284,33 +282,16 @@ class Scheduler:
 
     def _start(self, generation: Generation) -> None:
         request = generation.request
-        slot = self._choose_slot(request.prompt)
         try:
-            self._native.submit(
-                slot,
-                request.prompt,
-                request.max_tokens,
-                request.sampling.to_json(),
-                request.drafting,
-                request.cache_prompt,
-            )
+            # Of equals the first: the slot that has been idle longest.
+            slot = self._native.slot_choose(request.prepared, list(self._idle))
+            self._native.submit(slot, request.prepared)
         except DFlashError as error:
             self._release(generation)
             wake([generation.fail(error)])
             return
         del self._idle[slot]
         self._running[slot] = _Running(generation, self.pieces(request.special))
-
-    def _choose_slot(self, prompt: array[int]) -> int:
-        if len(self._idle) == 1:
-            return next(iter(self._idle))
-        wanted = prompt.tobytes()
-
-        def fit(slot: int) -> float:
-            share = _common_prefix(wanted, self._native.slot_tokens(slot)) / len(prompt)
-            return share if share > MIN_PREFIX_SHARE else 0.0
-
-        return max(self._idle, key=fit)  # the first of equals: the slot that has been idle longest
 
     def _step(self) -> None:
         updates = self._native.step()
@@ -363,6 +344,7 @@ class Scheduler:
         return running
 
     def _release(self, generation: Generation) -> None:
+        generation.request.prepared.free()
         with self._lock:
             self._pending.discard(generation)
             self._n_pending -= 1
@@ -376,6 +358,7 @@ class Scheduler:
         waiters: list[Waiter | None] = []
         for waiting in pending:
             if isinstance(waiting, Generation):
+                waiting.request.prepared.free()
                 waiters.append(waiting.fail(_fresh(cause)))
             elif waiting.set_running_or_notify_cancel():
                 waiting.set_exception(_fresh(cause))
@@ -385,15 +368,3 @@ class Scheduler:
 def _fresh(error: EngineDeadError) -> EngineDeadError:
     """An exception object of one's own: raising writes a traceback into it."""
     return EngineDeadError(error.message, hint=error.hint)
-
-
-def _common_prefix(a: bytes, b: bytes) -> int:
-    """Length of the common prefix of two int32 arrays, by bisection over memcmp."""
-    low, high = 0, min(len(a), len(b)) // 4
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[4 * low : 4 * middle] == b[4 * low : 4 * middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

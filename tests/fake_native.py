@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import threading
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.errors import ComputeError, RequestError
-from dflash_local.native import Drafting, DraftMode, NativeChat, NativeEngine, SlotState, SlotStats, StepUpdate, _utf8
+from dflash_local.native import (
+    AcceptRule,
+    Drafting,
+    DraftMode,
+    NativeChat,
+    NativeEngine,
+    PreparedRequest,
+    SlotState,
+    SlotStats,
+    StepUpdate,
+    _utf8,
+)
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
@@ -37,6 +48,21 @@ class _Slot:
     running: bool = False
     plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
+
+
+class _FakePrepared(PreparedRequest):
+    """`alive` until it runs or is freed."""
+
+    def __init__(self, tokens: list[int], n_predict: int, sampling: str, drafting: Drafting) -> None:
+        self.tokens, self.n_predict = tokens, n_predict
+        self.sampling, self.drafting = sampling, drafting
+        self.alive = True
+
+    def free(self) -> None:
+        self.alive = False
+
+    def __del__(self) -> None:
+        pass  # the garbage collector may not do the scheduler's work
 
 
 class FakeNative(NativeEngine):
@@ -61,6 +87,8 @@ class FakeNative(NativeEngine):
         self._step_seconds, self._gate = step_seconds, gate
         self._slots = [_Slot() for _ in range(n_slots)]
         self.submitted: list[dict[str, Any]] = []
+        self.prepared: list[_FakePrepared] = []
+        self.on_prepare: Callable[[], None] | None = None
         self.cancelled: list[int] = []
         self.fail_next_step: str | None = None
         self.fail_next_pass: str | None = None
@@ -110,18 +138,39 @@ class FakeNative(NativeEngine):
             "cost_source": "measured",
         }
 
-    def check(
+    def prepare(
         self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> None:
+    ) -> _FakePrepared:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
+        if drafting.accept == AcceptRule.BLOCK:
+            raise RequestError("field 'accept': block needs a DFlash 2 drafter, and there is none", param="accept")
+        if self.on_prepare:
+            self.on_prepare()
+        prepared = _FakePrepared(list(tokens), n_predict, sampling, drafting)
+        self.prepared.append(prepared)
+        return prepared
 
-    def submit(
-        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> None:
+    def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
+        assert isinstance(request, _FakePrepared)
+        assert not any(self._slots[slot].running for slot in slots), "a running slot is offered"
+
+        def common(slot: int) -> int:
+            n = len(os.path.commonprefix([self._slots[slot].tokens, request.tokens]))
+            return n if n > 0.1 * len(request.tokens) else 0
+
+        return max(slots, key=common)
+
+    def submit(self, slot: int, request: PreparedRequest) -> None:
+        assert isinstance(request, _FakePrepared)
+        assert request.alive, "submit of a request that was freed or ran already"
         state = self._slots[slot]
         assert not state.running, "submit on a running slot"
-        self.submitted.append({"slot": slot, "n_predict": n_predict, "sampling": sampling, "drafting": drafting})
+        request.alive = False
+        tokens, n_predict, drafting = request.tokens, request.n_predict, request.drafting
+        self.submitted.append(
+            {"slot": slot, "n_predict": n_predict, "sampling": request.sampling, "drafting": drafting}
+        )
         state.stats = SlotStats(n_prompt=len(tokens), n_cached=0, t_prompt_ms=1.0)
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
         state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
@@ -133,9 +182,6 @@ class FakeNative(NativeEngine):
 
     def slot_clear(self, slot: int) -> None:
         self._slots[slot].tokens = []
-
-    def slot_tokens(self, slot: int) -> bytes:
-        return array("i", self._slots[slot].tokens).tobytes()
 
     def step(self) -> list[StepUpdate]:
         if self._gate:

@@ -321,7 +321,7 @@ def look_at_models(args: argparse.Namespace, machine: Machine, info: dict[str, A
     """The target, and the drafter if there is one: are the files sound, do they fit, what memory do they need."""
     from dflash_local import native
     from dflash_local.convert.target import Target
-    from dflash_local.diagnose.pair import Drafter, compare
+    from dflash_local.diagnose.pair import Drafter, block_refusal, compare
 
     target_path, drafter_path = Path(args.model), Path(args.drafter) if args.drafter else None
     try:
@@ -338,12 +338,8 @@ def look_at_models(args: argparse.Namespace, machine: Machine, info: dict[str, A
         if drafter_path:
             drafter = Drafter.read(drafter_path)
             yield from compare(target, drafter)
-            if args.accept == "block" and not drafter.is_dflash2:
-                yield fail(
-                    "accept",
-                    "--accept block needs a DFlash 2 drafter, and this one is a DFlash drafter",
-                    "leave --accept away",
-                )
+            if args.accept == "block" and (why := block_refusal(drafter)):
+                yield fail("accept", why, "leave --accept away")
         else:
             yield warn(
                 "pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf"

@@ -86,6 +86,15 @@ class Drafter:
         return "DFlash 2" if self.is_dflash2 else "DFlash"
 
 
+def block_refusal(drafter: Drafter | None) -> str:
+    """Why accept=block cannot be used, "" if it can: what has to be told before a model loads. libdflash decides for
+    requests."""
+    if drafter is not None and drafter.is_dflash2:
+        return ""
+    # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
+    return f"accept=block needs a DFlash 2 drafter, and {'there is none' if drafter is None else 'this one is a DFlash drafter'}"
+
+
 def check(target: Path, drafter: Path) -> None:
     """Raise unless the two belong together.
 

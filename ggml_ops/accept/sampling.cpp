@@ -24,47 +24,85 @@ constexpr float   MIN_TEMPERATURE = 1e-30f;    // logits divided by less overflo
 
 // ---- parameters ----
 
-void read_seed(field_reader & in, common_params_sampling & p) {
+// A number: where llama.cpp keeps it, and what it may be. Both bounds are allowed.
+struct number_field {
+    const char * name;
+    float common_params_sampling::* real;      // one of these two
+    int32_t common_params_sampling::* whole;   //
+    double                            low, high;
+};
+
+using llama_params = common_params_sampling;
+
+// Within what llama.cpp takes (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py says the same; a test
+// compares them.
+constexpr number_field NUMBERS[] = {
+    { "temperature", &llama_params::temp, nullptr, 0, LARGE },
+    { "dynatemp_range", &llama_params::dynatemp_range, nullptr, 0, LARGE },
+    { "dynatemp_exponent", &llama_params::dynatemp_exponent, nullptr, 0, LARGE },
+    { "top_k", nullptr, &llama_params::top_k, -1, INT32_MAX },
+    { "top_p", &llama_params::top_p, nullptr, 0, 1 },
+    { "min_p", &llama_params::min_p, nullptr, 0, 1 },
+    { "typical_p", &llama_params::typ_p, nullptr, 0, 1 },
+    { "top_n_sigma", &llama_params::top_n_sigma, nullptr, -LARGE, LARGE },
+    { "xtc_probability", &llama_params::xtc_probability, nullptr, 0, 1 },
+    { "xtc_threshold", &llama_params::xtc_threshold, nullptr, 0, 1 },
+    { "min_keep", nullptr, &llama_params::min_keep, 0, INT32_MAX },
+    { "mirostat", nullptr, &llama_params::mirostat, 0, 2 },
+    { "mirostat_tau", &llama_params::mirostat_tau, nullptr, 0, LARGE },
+    { "mirostat_eta", &llama_params::mirostat_eta, nullptr, 0, LARGE },
+    { "adaptive_target", &llama_params::adaptive_target, nullptr, -1, 1 },
+    { "adaptive_decay", &llama_params::adaptive_decay, nullptr, 0, 0.99 },
+    { "repeat_last_n", nullptr, &llama_params::penalty_last_n, 0, MAX_HISTORY },
+    { "repeat_penalty", &llama_params::penalty_repeat, nullptr, 1 / LARGE, LARGE },   // its reciprocal must be finite
+    { "frequency_penalty", &llama_params::penalty_freq, nullptr, -LARGE, LARGE },
+    { "presence_penalty", &llama_params::penalty_present, nullptr, -LARGE, LARGE },
+    { "dry_multiplier", &llama_params::dry_multiplier, nullptr, 0, LARGE },
+    { "dry_base", &llama_params::dry_base, nullptr, 1, LARGE },   // below 1 DRY does nothing
+    { "dry_allowed_length", nullptr, &llama_params::dry_allowed_length, 0, INT32_MAX },
+    { "dry_penalty_last_n", nullptr, &llama_params::dry_penalty_last_n, 0, MAX_HISTORY },
+    { "reasoning_budget_tokens", nullptr, &llama_params::reasoning_budget_tokens, -1, INT32_MAX },
+};
+
+constexpr int64_t MIN_SEED = -1, MAX_SEED = UINT32_MAX;   // -1: random
+
+// The fields that are no numbers, in the order in which they are read.
+constexpr struct {
+    const char *name, *type;
+} OTHERS[] = {
+    { "dry_sequence_breakers", "json" },
+    { "samplers", "json" },
+    { "logit_bias", "json" },
+    { "ignore_eos", "boolean" },
+    { "preserved_tokens", "json" },
+    { "grammar", "string" },
+    { "json_schema", "json" },
+    { "grammar_type", "string" },
+    { "grammar_lazy", "boolean" },
+    { "grammar_triggers", "json" },
+    { "generation_prompt", "string" },
+    { "thinking_start_tag", "string" },
+    { "thinking_end_tags", "json" },
+};
+
+void read_numbers(field_reader & in, common_params_sampling & p) {
     if (const json * value = in.take("seed")) {
-        const int64_t seed = as_integer(*value, in.name("seed"), -1, UINT32_MAX);
+        const int64_t seed = as_integer(*value, in.name("seed"), MIN_SEED, MAX_SEED);
         p.seed             = seed < 0 ? LLAMA_DEFAULT_SEED : uint32_t(seed);
     }
-}
-
-void read_temperature(field_reader & in, common_params_sampling & p) {
-    in.read("temperature", p.temp, 0, LARGE);
-    in.read("dynatemp_range", p.dynatemp_range, 0, LARGE);
-    in.read("dynatemp_exponent", p.dynatemp_exponent, 0, LARGE);
+    for (const number_field & field : NUMBERS) {
+        if (field.real) {
+            in.read(field.name, p.*field.real, field.low, field.high);
+        } else {
+            in.read(field.name, p.*field.whole, int64_t(field.low), int64_t(field.high));
+        }
+    }
     if (p.temp > 0 && p.temp < MIN_TEMPERATURE) {
         throw field_error("temperature", "is too small: use 0 for greedy decoding");
     }
 }
 
-void read_truncation(field_reader & in, common_params_sampling & p) {
-    in.read("top_k", p.top_k, -1, INT32_MAX);
-    in.read("top_p", p.top_p, 0, 1);
-    in.read("min_p", p.min_p, 0, 1);
-    in.read("typical_p", p.typ_p, 0, 1);
-    in.read("top_n_sigma", p.top_n_sigma, -LARGE, LARGE);
-    in.read("xtc_probability", p.xtc_probability, 0, 1);
-    in.read("xtc_threshold", p.xtc_threshold, 0, 1);
-    in.read("min_keep", p.min_keep, 0, INT32_MAX);
-    in.read("mirostat", p.mirostat, 0, 2);
-    in.read("mirostat_tau", p.mirostat_tau, 0, LARGE);
-    in.read("mirostat_eta", p.mirostat_eta, 0, LARGE);
-    in.read("adaptive_target", p.adaptive_target, -1, 1);
-    in.read("adaptive_decay", p.adaptive_decay, 0, 0.99);
-}
-
-void read_penalties(field_reader & in, common_params_sampling & p) {
-    in.read("repeat_last_n", p.penalty_last_n, 0, MAX_HISTORY);
-    in.read("repeat_penalty", p.penalty_repeat, 1 / LARGE, LARGE);
-    in.read("frequency_penalty", p.penalty_freq, -LARGE, LARGE);
-    in.read("presence_penalty", p.penalty_present, -LARGE, LARGE);
-    in.read("dry_multiplier", p.dry_multiplier, 0, LARGE);
-    in.read("dry_base", p.dry_base, 1, LARGE);
-    in.read("dry_allowed_length", p.dry_allowed_length, 0, INT32_MAX);
-    in.read("dry_penalty_last_n", p.dry_penalty_last_n, 0, MAX_HISTORY);
+void read_breakers(field_reader & in, common_params_sampling & p) {
     if (const json * value = in.take("dry_sequence_breakers")) {
         const std::string name = in.name("dry_sequence_breakers");
         if (as_array(*value, name).size() > MAX_BREAKERS) {
@@ -306,7 +344,6 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
 // Without tags a budget does nothing: the model does not reason.
 void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     std::string start;
-    in.read("reasoning_budget_tokens", p.reasoning_budget_tokens, -1, INT32_MAX);
     in.read("thinking_start_tag", start);
     p.reasoning_budget_start = common_tokenize(vocab, start, false, true);
     if (const json * value = in.take("thinking_end_tags")) {
@@ -336,10 +373,8 @@ common_params_sampling parse_sampling(const llama_model * model, const std::stri
     }
     as_object(object, "sampling");
     field_reader in(object, "");
-    read_seed(in, p);
-    read_temperature(in, p);
-    read_truncation(in, p);
-    read_penalties(in, p);
+    read_numbers(in, p);
+    read_breakers(in, p);
     read_samplers(in, p);
     read_bias(in, vocab, p);
     read_preserved(in, vocab, p);
@@ -349,11 +384,42 @@ common_params_sampling parse_sampling(const llama_model * model, const std::stri
     return p;
 }
 
+std::string sampling_fields() {
+    const common_params_sampling defaults;
+    json                         fields = json::array();
+    fields.push_back({ { "name", "seed" }, { "type", "integer" }, { "default", nullptr }, { "low", MIN_SEED },
+        { "high", MAX_SEED } });
+    for (const number_field & field : NUMBERS) {
+        json entry = { { "name", field.name } };
+        if (field.real) {
+            entry["type"]    = "number";
+            entry["default"] = defaults.*field.real;
+            entry["low"]     = field.low;
+            entry["high"]    = field.high;
+        } else {
+            entry["type"]    = "integer";
+            entry["default"] = defaults.*field.whole;
+            entry["low"]     = int64_t(field.low);
+            entry["high"]    = int64_t(field.high);
+        }
+        fields.push_back(entry);
+    }
+    for (const auto & field : OTHERS) {
+        json entry       = { { "name", field.name }, { "type", field.type } };
+        entry["default"] = nullptr;
+        if (std::string(field.type) == "boolean") {
+            entry["default"] = false;
+        }
+        fields.push_back(entry);
+    }
+    return fields.dump();
+}
+
 // ---- sampler ----
 
 namespace {
 
-// The chain alone: the gate has the rest.
+// The chain alone: the token constraints have the rest.
 common_sampler_ptr make_chain(const llama_model * model, common_params_sampling params) {
     params.grammar = {};
     params.generation_prompt.clear();
@@ -448,18 +514,19 @@ sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common
 
 sampler::sampler(const llama_model * model, common_params_sampling params) :
     vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), shortcut_(find_shortcut(vocab_, params)),
-    gate_(vocab_, params), chain_(make_chain(model, params)), gives_distribution_(gate_.open() && draws_once(params)),
-    shape_(shape_of(params)), luck_(luck_seed(params.seed)) {}
+    constraints_(vocab_, params), chain_(make_chain(model, params)),
+    gives_distribution_(constraints_.open() && draws_once(params)), shape_(shape_of(params)),
+    luck_(luck_seed(params.seed)) {}
 
 // A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it
 // refuses.
 llama_token sampler::sample(const float * logits) {
     row_.scan(logits, llama_vocab_n_tokens(vocab_));
-    llama_token token = gate_.forces() ? LLAMA_TOKEN_NULL : sample_short(logits);
+    llama_token token = constraints_.forces() ? LLAMA_TOKEN_NULL : sample_short(logits);
     if (token == LLAMA_TOKEN_NULL) {
         token = sample_all(logits, false);
     }
-    return gate_.allows(token) ? token : sample_all(logits, true);
+    return constraints_.allows(token) ? token : sample_all(logits, true);
 }
 
 namespace {
@@ -495,7 +562,7 @@ void sampler::list_all(const float * logits) {
 llama_token sampler::sample_all(const float * logits, bool with_grammar) {
     list_all(logits);
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, false };
-    gate_.mask(&all, with_grammar);
+    constraints_.mask(&all, with_grammar);
     return run_chain(false);
 }
 
@@ -525,7 +592,7 @@ llama_token sampler::run_chain(bool sorted) {
 }
 
 void sampler::accept(llama_token token) {
-    gate_.accept(token);
+    constraints_.accept(token);
     llama_sampler_accept(common_sampler_get(chain_.get()), token);
 }
 

@@ -18,6 +18,9 @@ namespace dflash {
 // Throws std::invalid_argument, "field 'x': ...", on everything that llama.cpp would ignore, misread or abort on.
 common_params_sampling parse_sampling(const llama_model * model, const std::string & text);
 
+// Those fields, with types, defaults and bounds: dflash_sampling_fields().
+std::string sampling_fields();
+
 // Samples as common_sampler_sample() does, token for token and random number for random number, but reads only what can
 // win: a copy of the vocabulary per node costs more than a step's other work on a CPU. The chain itself is llama.cpp's.
 class sampler {
@@ -75,7 +78,7 @@ class sampler {
     const llama_vocab *           vocab_;
     int32_t                       top_k_;
     shortcut                      shortcut_;
-    token_gate                    gate_;
+    token_constraints             constraints_;
     common_sampler_ptr            chain_;
     logits_row                    row_;
     std::vector<llama_token_data> candidates_;

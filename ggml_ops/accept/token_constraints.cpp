@@ -68,7 +68,7 @@ llama_sampler * make_grammar(const llama_vocab * vocab, const common_params_samp
 
 }   // namespace
 
-token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling & params) :
+token_constraints::token_constraints(const llama_vocab * vocab, const common_params_sampling & params) :
     vocab_(vocab), lazy_(params.grammar_lazy) {
     const llama_tokens prefill = prefilled(vocab, params.generation_prompt);
 
@@ -101,7 +101,7 @@ token_gate::token_gate(const llama_vocab * vocab, const common_params_sampling &
     }
 }
 
-bool token_gate::grammar_applies() const {
+bool token_constraints::grammar_applies() const {
     if (!grammar_ || !budget_ || !lazy_) {
         return grammar_ != nullptr;
     }
@@ -109,25 +109,27 @@ bool token_gate::grammar_applies() const {
     return state == REASONING_BUDGET_IDLE || state == REASONING_BUDGET_DONE;
 }
 
-bool token_gate::forces() const { return common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_FORCING; }
+bool token_constraints::forces() const {
+    return common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_FORCING;
+}
 
-bool token_gate::grammar_takes(llama_token token) const {
+bool token_constraints::grammar_takes(llama_token token) const {
     llama_token_data       one = { token, 1.0f, 0.0f };
     llama_token_data_array all = { &one, 1, -1, false };
     llama_sampler_apply(grammar_.get(), &all);
     return one.logit != -INFINITY;
 }
 
-bool token_gate::allows(llama_token token) const { return !grammar_applies() || grammar_takes(token); }
+bool token_constraints::allows(llama_token token) const { return !grammar_applies() || grammar_takes(token); }
 
-void token_gate::mask(llama_token_data_array * all, bool grammar) {
+void token_constraints::mask(llama_token_data_array * all, bool grammar) {
     llama_sampler_apply(budget_.get(), all);
     if (grammar && grammar_applies()) {
         llama_sampler_apply(grammar_.get(), all);
     }
 }
 
-void token_gate::advance_grammar(llama_token token) {
+void token_constraints::advance_grammar(llama_token token) {
     // llama.cpp aborts on an end of generation that comes too early
     if (llama_vocab_is_eog(vocab_, token) && !grammar_takes(token)) {
         throw std::runtime_error("the text ends before the grammar is complete");
@@ -135,7 +137,7 @@ void token_gate::advance_grammar(llama_token token) {
     llama_sampler_accept(grammar_.get(), token);
 }
 
-void token_gate::accept(llama_token token) {
+void token_constraints::accept(llama_token token) {
     const bool applied = grammar_applies();   // as it was for the sample, before the budget moves on
     if (budget_) {
         llama_sampler_accept(budget_.get(), token);

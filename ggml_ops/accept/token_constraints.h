@@ -12,10 +12,10 @@
 
 namespace dflash {
 
-class token_gate {
+class token_constraints {
   public:
     // Throws std::invalid_argument that names the field.
-    token_gate(const llama_vocab * vocab, const common_params_sampling & params);
+    token_constraints(const llama_vocab * vocab, const common_params_sampling & params);
 
     // Whether there is neither a grammar nor a budget: everything is allowed, for good.
     bool open() const { return !grammar_ && !budget_; }

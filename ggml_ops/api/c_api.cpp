@@ -208,12 +208,32 @@ void dflash_request_default(dflash_request * r) {
     r->accept       = -1;
 }
 
-int dflash_request_check(const dflash_engine * e, const dflash_request * r) {
-    return attempt([&] { e->check(*r); });
+char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }
+
+int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, dflash_prepared ** prepared) {
+    return attempt([&] {
+        *prepared = nullptr;
+        *prepared = e->prepare(*r).release();
+    });
 }
 
-int dflash_submit(dflash_engine * e, int32_t slot, const dflash_request * r) {
-    return attempt([&] { e->submit(slot, *r); });
+void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
+
+int32_t dflash_slot_choose(
+    const dflash_engine * e, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots) {
+    int32_t   chosen = 0;
+    const int rc     = attempt([&] { chosen = e->choose_slot(*prepared, slots, n_slots); });
+    return rc == DFLASH_OK ? chosen : rc;
+}
+
+int dflash_submit(dflash_engine * e, int32_t slot, dflash_prepared * prepared) {
+    return attempt([&] {
+        if (!prepared) {
+            throw status_error(DFLASH_ERROR_ARG, "prepared is NULL: give what dflash_request_prepare() made");
+        }
+        e->submit(slot, *prepared);
+        delete prepared;
+    });
 }
 
 int dflash_cancel(dflash_engine * e, int32_t slot) {
@@ -222,16 +242,6 @@ int dflash_cancel(dflash_engine * e, int32_t slot) {
 
 int dflash_slot_clear(dflash_engine * e, int32_t slot) {
     return attempt([&] { e->clear(slot); });
-}
-
-int32_t dflash_slot_tokens(const dflash_engine * e, int32_t slot, int32_t * tokens, int32_t cap) {
-    int32_t   n  = 0;
-    const int rc = attempt([&] {
-        const auto & held = e->at(slot).tokens;
-        n                 = (int32_t) held.size();
-        std::copy_n(held.begin(), std::max(0, std::min(n, cap)), tokens);
-    });
-    return rc == DFLASH_OK ? n : rc;
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {

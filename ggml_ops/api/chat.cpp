@@ -390,8 +390,8 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
 
 // ---- C entry points ----
 
-struct dflash_chat : dflash::answer {
-    using dflash::answer::answer;
+struct dflash_chat : dflash::chat_parser {
+    using dflash::chat_parser::chat_parser;
 };
 
 namespace {

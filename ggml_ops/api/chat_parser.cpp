@@ -33,7 +33,7 @@ std::string grown(const std::string & now, std::string & sent) {
 
 }   // namespace
 
-answer::answer(const std::string & parser) {
+chat_parser::chat_parser(const std::string & parser) {
     const json   object = parse_json(parser, "parser");
     field_reader in(object, "parser");
     std::string  arena;
@@ -63,7 +63,7 @@ answer::answer(const std::string & parser) {
 }
 
 // Text past MAX_OPEN brackets is dropped: no format means it, and its parser would overflow the stack.
-void answer::read(const std::string & text) {
+void chat_parser::read(const std::string & text) {
     for (const char c : text) {
         if (structured_) {
             depth_ += c == '[' || c == '{';
@@ -76,7 +76,7 @@ void answer::read(const std::string & text) {
     }
 }
 
-common_chat_msg answer::parse(bool is_final) {
+common_chat_msg chat_parser::parse(bool is_final) {
     try {
         return common_chat_parse(text_, !is_final, params_);
     } catch (const std::exception &) {
@@ -85,7 +85,7 @@ common_chat_msg answer::parse(bool is_final) {
 }
 
 // An answer that breaks its format reaches the client all the same: what no parser understands is content.
-common_chat_msg answer::salvage() const {
+common_chat_msg chat_parser::salvage() const {
     common_chat_msg msg;
     try {
         msg = common_chat_parse(text_, true, params_);
@@ -102,7 +102,7 @@ common_chat_msg answer::salvage() const {
     return msg;
 }
 
-std::string answer::push(const std::string & text, bool is_final) {
+std::string chat_parser::push(const std::string & text, bool is_final) {
     read(text);
     const common_chat_msg msg = parse(is_final);
 
@@ -150,7 +150,7 @@ std::string answer::push(const std::string & text, bool is_final) {
     return deltas.dump();
 }
 
-std::string answer::message() const {
+std::string chat_parser::message() const {
     const std::string content = content_.substr(content_given_), reasoning = reasoning_.substr(reasoning_given_);
     json              msg   = { { "role", "assistant" } };
     json              calls = json::array();

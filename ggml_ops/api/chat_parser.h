@@ -12,10 +12,10 @@ namespace dflash {
 
 // Text goes in, OpenAI-shaped deltas come out. llama.cpp parses the whole text again each time; what has been sent
 // stays sent, so a parse that takes something back waits until it has caught up.
-class answer {
+class chat_parser {
   public:
     // The "parser" object of apply_chat() as JSON. Throws std::invalid_argument.
-    explicit answer(const std::string & parser);
+    explicit chat_parser(const std::string & parser);
 
     // Adds text and returns the JSON array of deltas that it brings. `is_final`: nothing follows.
     std::string push(const std::string & text, bool is_final);

@@ -18,8 +18,6 @@ constexpr int32_t FLUSH_RESTING = 64;    // large passes, slots that do not draf
 constexpr int32_t ROW_GROUP     = 4;
 constexpr int32_t REFRESH       = 32;   // steps between two plain ones while drafts gain little: what plain decoding
                                         // costs must not be an old measurement
-constexpr int32_t SAVE_TAIL =
-    16;   // tokens of a prompt that a saved state leaves out: the next prompt rarely repeats the very end
 constexpr int32_t LOOKUP_LENGTH = 32;   // tokens of a quotation, if it could all be verified
 
 // Why the controller chose what it chose; docs/budget.md explains them.
@@ -67,183 +65,9 @@ const slot & engine::at(int32_t i) const {
     return slots_[i];
 }
 
-slot & engine::idle_slot(int32_t i) {
-    if (at(i).running()) {
-        throw status_error(
-            DFLASH_ERROR_BUSY, "slot " + std::to_string(i) + " is running: wait for its end or cancel it");
-    }
-    return slots_[i];
-}
-
-void engine::check_tokens(const dflash_request & r) const {
-    if (!r.tokens || r.n_tokens < 1) {
-        throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
-    }
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
-    for (int32_t i = 0; i < r.n_tokens; ++i) {
-        if (r.tokens[i] < 0 || r.tokens[i] >= n_vocab) {
-            throw status_error(DFLASH_ERROR_ARG, "tokens[" + std::to_string(i) + "] is " + std::to_string(r.tokens[i]) +
-                                                     ", outside the vocabulary of " + std::to_string(n_vocab));
-        }
-    }
-    if (r.n_tokens >= n_ctx_slot_) {
-        throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(r.n_tokens) +
-                                                 " tokens, a slot's context is " + std::to_string(n_ctx_slot_) +
-                                                 ": shorten it or start with a larger -c");
-    }
-    if (r.n_predict < -1) {
-        throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
-    }
-    const auto check = [](const char * field, int32_t value, int32_t lo, int32_t hi) {
-        if (value < lo || value > hi) {
-            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
-                                                     std::to_string(lo) + ".." + std::to_string(hi));
-        }
-    };
-    check("budget", r.budget, 0, DFLASH_MAX_NODES);
-    check("draft", r.draft, -1, DFLASH_DRAFT_TREE);
-    check("accept", r.accept, -1, DFLASH_ACCEPT_BLOCK);
-    check("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
-    if (r.accept == DFLASH_ACCEPT_BLOCK && !(drafter_ && drafter_->lattice())) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "accept is block, which needs a DFlash 2 drafter: only its lattice has joint probabilities");
-    }
-}
-
-void engine::check(const dflash_request & r) const {
-    check_tokens(r);
-    sampler(model_.get(), parse_sampling(model_.get(), r.sampling ? r.sampling : ""));
-}
-
-void engine::submit(int32_t i, const dflash_request & r) {
-    slot & s = idle_slot(i);
-    check_tokens(r);
-    const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
-    auto                         chain    = std::make_unique<sampler>(model_.get(), sampling);
-
-    s.prompt.assign(r.tokens, r.tokens + r.n_tokens);
-    s.chain            = std::move(chain);
-    s.greedy           = sampling.temp <= 0.0f;
-    s.seen             = last_seen_[s.greedy];
-    s.n_predict        = r.n_predict;
-    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : draft_mode_;
-    s.budget           = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : budget_;
-    s.block            = mode != DFLASH_DRAFT_OFF && (r.accept >= 0 ? r.accept : accept_) == DFLASH_ACCEPT_BLOCK &&
-              s.chain->gives_distribution();
-    s.width      = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !s.block ? DFLASH_MAX_NODES : 1;
-    s.depth      = r.draft_n_max ? std::min(r.draft_n_max, draft_n_max_) : draft_n_max_;
-    s.reason     = "";
-    s.n_denoised = 0;
-    s.draft_ms   = 0;
-    s.stats      = {};
-    s.drafted    = {};
-    s.next       = {};
-    s.anchor     = -1;
-    s.error.clear();
-    for (const int32_t token : s.prompt) {
-        s.chain->accept_prompt(token);
-    }
-
-    int32_t n_common = 0;
-    if (r.cache_prompt) {
-        const int32_t n =
-            std::min(s.n_past(), r.n_tokens - 1);   // the last token is always read: its logits are needed
-        while (n_common < n && s.tokens[n_common] == s.prompt[n_common]) {
-            ++n_common;
-        }
-    }
-    s.stats.n_prompt = r.n_tokens;
-    s.stats.n_cached = reuse_prefix(s, n_common);
-    s.save_at =
-        is_recurrent() && r.cache_prompt && r.n_tokens - s.stats.n_cached > 4 * SAVE_TAIL ? r.n_tokens - SAVE_TAIL : 0;
-    switch_.new_text();
-    s.t_submit_us = llama_time_us();
-    s.t_start_us = s.t_first_us = 0;
-    s.state                     = DFLASH_READING;
-}
-
-// Keep the first n_common tokens of what the slot holds. Returns how many really stayed.
-int32_t engine::reuse_prefix(slot & s, int32_t n_common) {
-    llama_memory_t mem   = llama_get_memory(ctx_.get());
-    const int32_t  n_swa = llama_model_n_swa(model_.get());
-    if (n_common > 0 && n_common < s.n_past() && !go_back(s, n_common)) {
-        n_common = 0;
-    }
-    // A sliding-window cache has dropped what lies outside the window of its newest position.
-    if (n_common > 0 && !is_recurrent() &&
-        llama_memory_seq_pos_min(mem, s.id) > std::max(0, n_swa > 0 ? n_common - n_swa : 0)) {
-        n_common = 0;
-    }
-    if (n_common == 0) {
-        forget(s);
-        return 0;
-    }
-    if (n_common < s.n_past()) {
-        s.text.reset();
-    }
-    s.tokens.resize(n_common);
-    if (s.saved_at > n_common) {
-        s.saved_at = 0;
-    }
-    if (drafter_) {
-        s.taps.truncate(n_common, drafter_->tap_width());
-        if (drafter_->next_pos(s.id) > n_common) {
-            drafter_->rewind(s.id, n_common);
-        }
-        if (s.taps.rows == 0) {
-            s.taps.clear(drafter_->next_pos(s.id));
-        }
-    }
-    return n_common;
-}
-
-// Forget what follows the first n_common tokens. Recurrent memory goes back no further than to the last tree's root, or
-// to its saved state: n_common says how many tokens stayed. False: none can.
-bool engine::go_back(slot & s, int32_t & n_common) {
-    llama_memory_t mem = llama_get_memory(ctx_.get());
-    if (llama_memory_seq_rm(mem, s.id, n_common, -1)) {
-        return true;
-    }
-    if (s.saved_at == 0 || s.saved_at > n_common ||
-        llama_state_seq_set_data_ext(
-            ctx_.get(), s.saved.data(), s.saved.size(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) == 0) {
-        return false;
-    }
-    n_common = s.saved_at;
-    return llama_memory_seq_rm(mem, s.id, n_common, -1);   // of the attention layers
-}
-
-void engine::save_state(slot & s) {
-    s.saved.resize(llama_state_seq_get_size_ext(ctx_.get(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY));
-    const size_t n = llama_state_seq_get_data_ext(
-        ctx_.get(), s.saved.data(), s.saved.size(), s.id, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
-    s.saved_at = n > 0 ? s.n_past() : 0;
-}
-
-void engine::forget(slot & s) {
-    s.saved_at = 0;
-    llama_memory_seq_rm(llama_get_memory(ctx_.get()), s.id, -1, -1);
-    s.tokens.clear();
-    s.text.reset();
-    s.taps.clear(0);
-    if (drafter_) {
-        drafter_->rewind(s.id, 0);
-    }
-}
-
-void engine::cancel(int32_t i) {
-    at(i);
-    slot & s = slots_[i];
-    if (s.running()) {
-        finish(s, DFLASH_IDLE);
-    }
-}
-
-void engine::clear(int32_t i) { forget(idle_slot(i)); }
-
 void engine::finish(slot & s, int32_t state) {
     s.state = state;
-    s.chain.reset();
+    s.sampler.reset();
     if (s.stats.n_drafted > 0) {
         last_seen_[s.greedy] = s.seen;
         last_seen_[s.greedy].odds.fade(16);
@@ -533,15 +357,15 @@ void engine::walk_slots() {
         const auto    ends = [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); };
         try {
             if (s.block && !s.reads && t.size() > 1) {
-                s.walked = block_walk(s.drawn, *s.chain, ctx_.get(), row, ends);
+                s.walked = block_walk(s.drawn, *s.sampler, ctx_.get(), row, ends);
                 count(s, t);
                 continue;
             }
             s.walked = walk(
                 t,
                 [&](int32_t node) {
-                    const llama_token token = s.chain->sample(ctx_.get(), row + node);
-                    s.chain->accept(token);
+                    const llama_token token = s.sampler->sample(ctx_.get(), row + node);
+                    s.sampler->accept(token);
                     return token;
                 },
                 ends);
@@ -883,7 +707,7 @@ void engine::grow_trees(const std::vector<slot *> & writing, double draft_ms) {
         // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
         // without looking.
         if (s->block && s->next.size() > 1) {
-            s->drawn = draw_chain(s->drafted, s->anchor, s->next.size() - 1, s->chain->shape(), s->chain->luck());
+            s->drawn = draw_chain(s->drafted, s->anchor, s->next.size() - 1, s->sampler->shape(), s->sampler->luck());
             s->next  = s->drawn.to_tree();
         }
     }

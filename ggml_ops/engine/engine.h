@@ -9,6 +9,7 @@
 #include "draft/drafter.h"
 #include "draft/lookup.h"
 #include "accept/sampling.h"
+#include "engine/request.h"
 #include "draft/tree.h"
 #include "accept/walk.h"
 
@@ -70,15 +71,15 @@ struct slot {
     std::vector<uint8_t> saved;
     int32_t              saved_at = 0;
     // the request
-    std::vector<int32_t>     prompt;
-    int32_t                  save_at = 0;   // save the state when so much of the prompt has been read, 0: never
-    std::unique_ptr<sampler> chain;
-    int32_t                  n_predict = -1;
-    int32_t                  budget    = 0;       // effective: 0 auto, 1 plain, N fixed
-    int32_t                  width     = 1;       // children per node: 1 chains
-    int32_t                  depth     = 0;       // most draft tokens on a path
-    bool                     block     = false;   // block verification instead of sample-and-match
-    bool                     greedy    = false;   // temperature 0
+    std::vector<int32_t>             prompt;
+    int32_t                          save_at = 0;   // save the state when so much of the prompt has been read, 0: never
+    std::unique_ptr<dflash::sampler> sampler;
+    int32_t                          n_predict = -1;
+    int32_t                          budget    = 0;       // effective: 0 auto, 1 plain, N fixed
+    int32_t                          width     = 1;       // children per node: 1 chains
+    int32_t                          depth     = 0;       // most draft tokens on a path
+    bool                             block     = false;   // block verification instead of sample-and-match
+    bool                             greedy    = false;   // temperature 0
     // the next pass
     int32_t      anchor = -1;
     tree         next;             // node 0 is the anchor
@@ -112,6 +113,9 @@ struct slot {
     int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
 };
 
+// Tokens that two texts have in common at the beginning.
+int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b);
+
 // Milliseconds since load, by phase.
 struct phase_times {
     double plan = 0, verify = 0, walk = 0, commit = 0, draft = 0, grow = 0, step = 0;
@@ -122,10 +126,15 @@ class engine {
     engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
     ~engine();
 
-    void    check(const dflash_request & request) const;
-    void    submit(int32_t slot, const dflash_request & request);
-    void    cancel(int32_t slot);
-    void    clear(int32_t slot);
+    // requests (request.cpp, prefix_cache.cpp); dflash.h has the contracts
+    std::unique_ptr<dflash_prepared> prepare(const dflash_request & request) const;
+    // The first of the idle `candidates` that holds most of the prompt's beginning.
+    int32_t choose_slot(const prepared_request & request, const int32_t * candidates, int32_t n) const;
+    // Moves from the request, but not if it throws.
+    void submit(int32_t slot, prepared_request & request);
+    void cancel(int32_t slot);
+    void clear(int32_t slot);
+
     int32_t step(dflash_update * updates, int32_t cap);
     void    interrupt() { interrupted_ = true; }
 
@@ -155,7 +164,7 @@ class engine {
     void   grow_trees(const std::vector<slot *> & writing, double draft_ms);
 
     slot &               idle_slot(int32_t slot);
-    void                 check_tokens(const dflash_request & request) const;
+    void                 check_tokens(const int32_t * tokens, int32_t n) const;
     void                 add_row(slot & s, int32_t token, int32_t pos, bool output);
     void                 add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t size = 0);
     int32_t              padded_size() const;   // of every tree of the pass, 0: as they are

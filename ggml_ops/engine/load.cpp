@@ -262,13 +262,12 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         dp.type_k     = type_k_draft;
         dp.type_v     = type_v_draft;
         drafter_      = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
-        if (accept_ == DFLASH_ACCEPT_BLOCK && !drafter_->lattice()) {
-            throw status_error(DFLASH_ERROR_ARG,
-                "accept is block, which needs a DFlash 2 drafter: only its lattice has joint probabilities");
-        }
         for (const int32_t layer : drafter_->weights().target_layers) {
             llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
         }
+    }
+    if (accept_ == DFLASH_ACCEPT_BLOCK) {
+        require_lattice(drafter_.get());
     }
 
     try {

@@ -39,12 +39,8 @@ void engine::feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bo
 
 void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
     float * best_logit, float * logit) {
-    slot &         s = idle_slot(i);
-    dflash_request r = {};
-    r.draft = r.accept = -1;
-    r.tokens           = tokens;
-    r.n_tokens         = n;
-    check_tokens(r);
+    slot & s = idle_slot(i);
+    check_tokens(tokens, n);
     if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
         throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
     }
@@ -80,11 +76,7 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     if (!drafter_) {
         throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
     }
-    dflash_request r = {};
-    r.draft = r.accept = -1;
-    r.tokens           = tokens;
-    r.n_tokens         = n;
-    check_tokens(r);
+    check_tokens(tokens, n);
     if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
         throw status_error(
             DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
@@ -139,11 +131,7 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
             shape.nodes.push_back(
                 { in.tokens[i], in.parents[i], i == 0 ? 0 : shape.nodes[in.parents[i]].depth + 1, 0, 1.0f, 1.0f });
         }
-        dflash_request r = {};
-        r.draft = r.accept = -1;
-        r.tokens           = in.tokens;
-        r.n_tokens         = in.n_nodes;
-        check_tokens(r);
+        check_tokens(in.tokens, in.n_nodes);
         if (s.n_past() + in.n_nodes > n_ctx_slot_) {
             bad(t, std::to_string(s.n_past()) + " tokens and " + std::to_string(in.n_nodes) +
                        " nodes are more than a slot's context of " + std::to_string(n_ctx_slot_));

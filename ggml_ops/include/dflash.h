@@ -4,8 +4,9 @@
 // requests to idle slots and calls dflash_step() in a loop; every call runs one plan-verify-walk-commit-draft-grow
 // round over all slots (docs/architecture.md, "One step, seen from above").
 //
-// Threads: an engine belongs to one thread at a time. Only dflash_engine_interrupt(), the tokenizer functions and the
-// chat functions may be called from other threads while that thread is inside dflash_step().
+// Threads: an engine belongs to one thread at a time. While that thread is inside dflash_step(), other threads may call
+// dflash_engine_interrupt(), dflash_request_prepare(), dflash_prepared_free(), the tokenizer functions and the chat
+// functions.
 //
 // Errors: no function throws or aborts. Functions that can fail return a dflash_status (0 = success, < 0 = error) or
 // NULL, and dflash_last_error() then holds one sentence that names the field and the fix. Strings are UTF-8.
@@ -28,14 +29,15 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 3
+#define DFLASH_ABI_VERSION 4
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-typedef struct dflash_engine dflash_engine;
-typedef struct dflash_chat   dflash_chat;
+typedef struct dflash_engine   dflash_engine;
+typedef struct dflash_prepared dflash_prepared;   // a request that is ready to run
+typedef struct dflash_chat     dflash_chat;
 
 typedef enum dflash_status {
     DFLASH_OK             = 0,
@@ -190,17 +192,27 @@ typedef struct dflash_request {
 
 DFLASH_API void dflash_request_default(dflash_request * request);
 
-// Check a request without running it: everything dflash_submit() would refuse. Thread-safe.
-DFLASH_API int dflash_request_check(const dflash_engine * engine, const dflash_request * request);
-// Start a request on an idle slot. Copies everything it needs.
-DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, const dflash_request * request);
+// JSON: every field of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default", "low",
+// "high"}]; the bounds, both allowed, belong to numbers and integers only. Release with dflash_free().
+DFLASH_API char * dflash_sampling_fields(void);
+
+// Make a request ready to run: check all of it, compile its grammar, build its sampler. A large grammar takes tens of
+// milliseconds and more. Copies everything it needs; *prepared is NULL on failure. Thread-safe.
+DFLASH_API int dflash_request_prepare(
+    const dflash_engine * engine, const dflash_request * request, dflash_prepared ** prepared);
+// Release a prepared request that was not submitted; NULL is fine. Thread-safe, also after the engine's end.
+DFLASH_API void dflash_prepared_free(dflash_prepared * prepared);
+// Of the idle `slots`[n_slots], the one whose cache holds most of the prompt's beginning, if that is more than a tenth
+// of the prompt; otherwise the first. Returns the slot, < 0 on error.
+DFLASH_API int32_t dflash_slot_choose(
+    const dflash_engine * engine, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots);
+// Start a prepared request of this engine on an idle slot. Takes `prepared` over if it succeeds; after an error the
+// caller still has to free it.
+DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, dflash_prepared * prepared);
 // Stop a slot now; its tokens stay cached for the next request. No-op on an idle slot.
 DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
 // Forget a slot's cached tokens. The slot must be idle.
 DFLASH_API int dflash_slot_clear(dflash_engine * engine, int32_t slot);
-// Tokens an idle or running slot holds in its cache (to choose the slot with the longest common prefix). Returns the
-// count; writes at most `cap`.
-DFLASH_API int32_t dflash_slot_tokens(const dflash_engine * engine, int32_t slot, int32_t * tokens, int32_t cap);
 
 typedef enum dflash_slot_state {
     DFLASH_IDLE    = 0,

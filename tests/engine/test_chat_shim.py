@@ -49,7 +49,7 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
 def apply(engine: NativeEngine, template: str | None = None, **body: Any) -> dict[str, Any]:
     """dflash_chat_apply(); what it asks of the sampler must be accepted there."""
     applied = engine.chat_apply(template, json.dumps({"messages": USER, **body}))
-    engine.check([1], 8, json.dumps(applied["sampling"]), Drafting(), True)
+    engine.prepare([1], 8, json.dumps(applied["sampling"]), Drafting(), True)
     return applied
 
 

@@ -28,14 +28,15 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
 
 
 def check(engine: NativeEngine, sampling: str) -> None:
-    engine.check([1], 8, sampling, Drafting(), True)
+    engine.prepare([1], 8, sampling, Drafting(), True).free()
 
 
 def generate(engine: NativeEngine, **fields: Any) -> bytes:
     """Up to 16 tokens after a prompt. A failed slot fails the assertion with its error."""
     engine.slot_clear(0)
     tokens: list[int] = []
-    engine.submit(0, engine.tokenize(PROMPT, True, True), 16, json.dumps(fields), Drafting(budget=1), False)
+    prompt = engine.tokenize(PROMPT, True, True)
+    engine.submit(0, engine.prepare(prompt, 16, json.dumps(fields), Drafting(budget=1), False))
     while updates := engine.step():
         for update in updates:
             assert not update.error, update.error

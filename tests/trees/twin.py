@@ -37,7 +37,8 @@ def feed(native: NativeEngine, slot: int, tokens: list[int], width: int = 64) ->
 
 def greedy(native: NativeEngine, slot: int, prompt: list[int], n: int, cache_prompt: bool = True) -> list[int]:
     """The first n tokens of plain decoding after a prompt."""
-    native.submit(slot, prompt, n, '{"temperature": 0, "ignore_eos": true}', Drafting(budget=1), cache_prompt)
+    sampling = '{"temperature": 0, "ignore_eos": true}'
+    native.submit(slot, native.prepare(prompt, n, sampling, Drafting(budget=1), cache_prompt))
     answer: list[int] = []
     while updates := native.step():
         answer += [token for update in updates for token in update.tokens]

@@ -1,0 +1,138 @@
+// The way of a request to its slot: prepared on the caller's thread, started on the engine's.
+
+#include "engine/request.h"
+
+#include "base/json_fields.h"
+#include "engine/engine.h"
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t SAVE_TAIL = 16;   // tokens at a prompt's end that a saved state leaves out: the next prompt rarely
+                                    // repeats the very end
+
+void check_range(const char * field, int32_t value, int32_t low, int32_t high) {
+    if (value < low || value > high) {
+        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
+                                                 std::to_string(low) + ".." + std::to_string(high));
+    }
+}
+
+}   // namespace
+
+void require_lattice(const drafter * drafter) {
+    if (!drafter || !drafter->lattice()) {
+        throw field_error("accept", std::string("block needs a DFlash 2 drafter, and ") +
+                                        (drafter ? "this one is a DFlash drafter" : "there is none") +
+                                        ": leave accept at match");
+    }
+}
+
+void engine::check_tokens(const int32_t * tokens, int32_t n) const {
+    if (!tokens || n < 1) {
+        throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
+    }
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    for (int32_t i = 0; i < n; ++i) {
+        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+            throw status_error(DFLASH_ERROR_ARG, "tokens[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
+                                                     ", outside the vocabulary of " + std::to_string(n_vocab));
+        }
+    }
+    if (n >= n_ctx_slot_) {
+        throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(n) + " tokens, a slot's context is " +
+                                                 std::to_string(n_ctx_slot_) +
+                                                 ": shorten it or start with a larger -c");
+    }
+}
+
+// Any thread: reads only what is fixed after loading. The sampler, too: llama.cpp's samplers and grammars keep a
+// pointer to the vocabulary, which nothing writes.
+std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
+    check_tokens(r.tokens, r.n_tokens);
+    if (r.n_predict < -1) {
+        throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
+    }
+    check_range("budget", r.budget, 0, DFLASH_MAX_NODES);
+    check_range("draft", r.draft, -1, DFLASH_DRAFT_TREE);
+    check_range("accept", r.accept, -1, DFLASH_ACCEPT_BLOCK);
+    check_range("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
+    if (r.accept == DFLASH_ACCEPT_BLOCK) {
+        require_lattice(drafter_.get());
+    }
+    const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
+
+    auto p   = std::make_unique<dflash_prepared>();
+    p->owner = this;
+    p->prompt.assign(r.tokens, r.tokens + r.n_tokens);
+    p->sampler = std::make_unique<sampler>(model_.get(), sampling);
+    for (const int32_t token : p->prompt) {
+        p->sampler->accept_prompt(token);
+    }
+    p->n_predict    = r.n_predict;
+    p->cache_prompt = r.cache_prompt;
+    p->greedy       = sampling.temp <= 0.0f;
+
+    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : draft_mode_;
+    const int32_t rule = r.accept >= 0 ? r.accept : accept_;
+    p->budget          = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : budget_;
+    p->block           = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p->sampler->gives_distribution();
+    p->width           = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
+    p->depth           = r.draft_n_max ? std::min(r.draft_n_max, draft_n_max_) : draft_n_max_;
+    return p;
+}
+
+slot & engine::idle_slot(int32_t i) {
+    if (at(i).running()) {
+        throw status_error(
+            DFLASH_ERROR_BUSY, "slot " + std::to_string(i) + " is running: wait for its end or cancel it");
+    }
+    return slots_[i];
+}
+
+void engine::submit(int32_t i, prepared_request & p) {
+    slot & s = idle_slot(i);
+    if (p.owner != this) {
+        throw status_error(DFLASH_ERROR_ARG, "prepared belongs to another engine: prepare the request with this one");
+    }
+    s.prompt     = std::move(p.prompt);
+    s.sampler    = std::move(p.sampler);
+    s.greedy     = p.greedy;
+    s.seen       = last_seen_[s.greedy];
+    s.n_predict  = p.n_predict;
+    s.budget     = p.budget;
+    s.width      = p.width;
+    s.depth      = p.depth;
+    s.block      = p.block;
+    s.reason     = "";
+    s.n_denoised = 0;
+    s.draft_ms   = 0;
+    s.stats      = {};
+    s.drafted    = {};
+    s.next       = {};
+    s.anchor     = -1;
+    s.error.clear();
+
+    const int32_t n_prompt = (int32_t) s.prompt.size();
+    // The last token is always read: its logits are needed.
+    const int32_t n_common = p.cache_prompt ? std::min(common_prefix(s.tokens, s.prompt), n_prompt - 1) : 0;
+    s.stats.n_prompt       = n_prompt;
+    s.stats.n_cached       = reuse_prefix(s, n_common);
+    s.save_at =
+        is_recurrent() && p.cache_prompt && n_prompt - s.stats.n_cached > 4 * SAVE_TAIL ? n_prompt - SAVE_TAIL : 0;
+    switch_.new_text();
+    s.t_submit_us = llama_time_us();
+    s.t_start_us = s.t_first_us = 0;
+    s.state                     = DFLASH_READING;
+}
+
+void engine::cancel(int32_t i) {
+    at(i);
+    slot & s = slots_[i];
+    if (s.running()) {
+        finish(s, DFLASH_IDLE);
+    }
+}
+
+}   // namespace dflash

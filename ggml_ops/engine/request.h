@@ -1,0 +1,37 @@
+// A request that is ready to run: checked, with the engine's settings where it has none, its sampler and grammar built.
+
+#pragma once
+
+#include "accept/sampling.h"
+
+#include "dflash.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dflash {
+
+class drafter;
+class engine;
+
+struct prepared_request {
+    const engine *                   owner = nullptr;   // the sampler reads this engine's vocabulary
+    std::vector<int32_t>             prompt;            // at least one token
+    std::unique_ptr<dflash::sampler> sampler;           // has seen the prompt
+    int32_t                          n_predict    = -1;
+    bool                             cache_prompt = true;
+    bool                             greedy       = false;   // temperature 0
+    int32_t                          budget       = 0;       // 0 auto, 1 plain, N fixed
+    int32_t                          width        = 1;       // children per node: 1 chains
+    int32_t                          depth        = 0;       // most draft tokens on a path
+    bool                             block        = false;   // block verification instead of sample-and-match
+};
+
+// Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft
+// was drawn, which only the lattice of a DFlash 2 drafter has.
+void require_lattice(const drafter * drafter);
+
+}   // namespace dflash
+
+struct dflash_prepared : dflash::prepared_request {};
