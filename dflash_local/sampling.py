@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,14 +10,16 @@ from typing import Any
 from dflash_local.errors import RequestError
 
 _INT32_MAX = 2**31 - 1
+_LARGE = 1e6  # keeps every product of parameters finite
+_MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at once
 
 
-def _number(default: float, low: float = -math.inf, high: float = math.inf) -> Any:
-    """A float field within [low, high]."""
-    return field(default=default, metadata={"type": float, "low": low, "high": high})
+def _number(default: float, low: float = -_LARGE, high: float = _LARGE, least_positive: float = 0.0) -> Any:
+    """A float field within [low, high]; what is above 0 must be at least `least_positive`."""
+    return field(default=default, metadata={"type": float, "low": low, "high": high, "least_positive": least_positive})
 
 
-def _integer(default: int, low: int = -_INT32_MAX, high: int = _INT32_MAX) -> Any:
+def _integer(default: int, low: int, high: int = _INT32_MAX) -> Any:
     """An int field within [low, high]."""
     return field(default=default, metadata={"type": int, "low": low, "high": high})
 
@@ -30,14 +30,15 @@ class SamplingParams:
 
     Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target
     samples it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a
-    bad flag is told before a model loads; all else by libdflash when a request is submitted.
+    bad flag is told before a model loads; all else by libdflash when a request is submitted. The library's table
+    (`dflash_sampling_fields`) has the same types, defaults and bounds; a test compares them.
 
     Raises:
         RequestError: a number is out of range; `param` names the field.
     """
 
     seed: int | None = None  # None or -1: random
-    temperature: float = _number(0.8, 0.0)
+    temperature: float = _number(0.8, 0.0, least_positive=1e-30)  # logits divided by less overflow
     dynatemp_range: float = _number(0.0, 0.0)
     dynatemp_exponent: float = _number(1.0, 0.0)
     top_k: int = _integer(40, -1)  # <= 0: the whole vocabulary
@@ -47,14 +48,14 @@ class SamplingParams:
     top_n_sigma: float = _number(-1.0)
     xtc_probability: float = _number(0.0, 0.0, 1.0)
     xtc_threshold: float = _number(0.1, 0.0, 1.0)
-    repeat_last_n: int = _integer(64, 0)
-    repeat_penalty: float = _number(1.0, 0.0)
+    repeat_last_n: int = _integer(64, 0, _MAX_HISTORY)
+    repeat_penalty: float = _number(1.0, 1 / _LARGE)
     frequency_penalty: float = _number(0.0)
     presence_penalty: float = _number(0.0)
     dry_multiplier: float = _number(0.0, 0.0)
-    dry_base: float = _number(1.75, 0.0)
+    dry_base: float = _number(1.75, 1.0)  # below 1 DRY does nothing
     dry_allowed_length: int = _integer(2, 0)
-    dry_penalty_last_n: int = _integer(64, 0)
+    dry_penalty_last_n: int = _integer(64, 0, _MAX_HISTORY)
     dry_sequence_breakers: Sequence[str] | None = None
     mirostat: int = _integer(0, 0, 2)
     mirostat_tau: float = _number(5.0, 0.0)
@@ -98,16 +99,19 @@ class SamplingParams:
 SAMPLING_FIELDS = frozenset(spec.name for spec in fields(SamplingParams))
 
 
-def _check_number(param: str, value: object, type: type, low: float, high: float) -> None:
+def _check_number(param: str, value: object, type: type, low: float, high: float, least_positive: float = 0.0) -> None:
     """`type` int accepts integers only, float both; booleans and NaN are never numbers."""
     kinds = int if type is int else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds):
         must = "an integer" if type is int else "a number"
-    # Comparisons, unlike math.isfinite(), take integers too large for a double.
-    elif low <= value <= high and abs(value) <= sys.float_info.max:
+    elif low <= value <= high and not 0 < value < least_positive:
         return
-    elif math.isinf(low):
-        must = "finite"
+    elif 0 < value < least_positive:
+        must = f"0 or at least {least_positive:g}"
+    elif value != value or (low, high) == (-_LARGE, _LARGE):
+        must = f"between {low:g} and {high:g}"
+    elif value < low:
+        must = f"at least {low:g}" if high >= _LARGE else f"between {low:g} and {high:g}"
     else:
-        must = f"at least {low:g}" if high >= _INT32_MAX else f"between {low:g} and {high:g}"
+        must = f"at most {high:g}" if high >= _LARGE else f"between {low:g} and {high:g}"
     raise RequestError(f"{param} must be {must}, got {value!r:.80}", param=param)

@@ -21,7 +21,14 @@ from dflash_local import __version__
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.sampling import SamplingParams
-from dflash_local.server.asks import MAX_CHOICES, Ask, parse_ask, parse_chat, parse_prompts, read_json
+from dflash_local.server.request_fields import (
+    MAX_CHOICES,
+    RequestFields,
+    parse_fields,
+    parse_chat,
+    parse_prompts,
+    read_json,
+)
 from dflash_local.server.errors import JSON, UNAUTHORIZED, HTTPError, error_response
 from dflash_local.server.replies import ChatReply, NativeReply, Reply, TextReply
 from dflash_local.server.service import Loader, Service, Settings
@@ -100,10 +107,10 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
     async def respond(
-        request: Request, ask: Ask, reply: Reply, generations: list[Generation], n_prompts: int
+        request: Request, fields: RequestFields, reply: Reply, generations: list[Generation], n_prompts: int
     ) -> Response:
-        if ask.stream:
-            return EventStream(reply, generations, n_prompts, include_usage=ask.include_usage)
+        if fields.stream:
+            return EventStream(reply, generations, n_prompts, include_usage=fields.include_usage)
         async with cancelled_on_disconnect(request.receive, generations):
             completions = [await generation.completed() for generation in generations]
         return JSON(reply.whole(completions, n_prompts))
@@ -111,31 +118,35 @@ def _add_generation(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request) -> Response:
         engine = service.engine
         body = await read_json(request, settings.max_body)
-        ask, chat = parse_ask(body, settings.defaults, chat=True), parse_chat(body, settings.defaults)
+        fields, chat = parse_fields(body, settings.defaults, chat=True), parse_chat(body, settings.defaults)
 
         def start() -> tuple[list[Generation], Reply]:
             prompt = engine.apply_chat(chat)
-            generations = _submit_all(ask, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **ask.options))
-            return generations, ChatReply(ask.model or settings.alias, [engine.answer(prompt) for _ in generations])
+            generations = _submit_all(
+                fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **fields.options)
+            )
+            return generations, ChatReply(fields.model or settings.alias, [engine.answer(prompt) for _ in generations])
 
         # Templates, grammars and long prompts take their time: not on the loop's.
         generations, reply = await asyncio.to_thread(start)
-        return await respond(request, ask, reply, generations, 1)
+        return await respond(request, fields, reply, generations, 1)
 
     def completions(reply_type: type[Reply]) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
             engine = service.engine
             body = await read_json(request, settings.max_body)
-            ask, prompts = parse_ask(body, settings.defaults), parse_prompts(body)
+            fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body)
 
             def start() -> list[Generation]:
                 tokens = [engine.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
                 return _submit_all(
-                    ask, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **ask.options)
+                    fields,
+                    len(tokens),
+                    lambda index, sampling: engine.submit(tokens[index], sampling, **fields.options),
                 )
 
             generations = await asyncio.to_thread(start)
-            return await respond(request, ask, reply_type(ask.model or settings.alias), generations, len(prompts))
+            return await respond(request, fields, reply_type(fields.model or settings.alias), generations, len(prompts))
 
         return handler
 
@@ -146,15 +157,18 @@ def _add_generation(app: FastAPI, service: Service) -> None:
         app.add_api_route(path, completions(NativeReply), methods=["POST"])
 
 
-def _submit_all(ask: Ask, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]) -> list[Generation]:
+def _submit_all(
+    fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
+) -> list[Generation]:
     """All choices of all prompts, or none. Each choice has a seed of its own."""
-    if ask.n * n_prompts > MAX_CHOICES:
+    if fields.n * n_prompts > MAX_CHOICES:
         raise RequestError(
-            f"n times the number of prompts must be at most {MAX_CHOICES}, got {ask.n * n_prompts}", param="n"
+            f"n times the number of prompts must be at most {MAX_CHOICES}, got {fields.n * n_prompts}", param="n"
         )
-    seed = ask.sampling.seed
+    seed = fields.sampling.seed
     samplings = [
-        ask.sampling if seed in (None, -1) else replace(ask.sampling, seed=seed + choice) for choice in range(ask.n)
+        fields.sampling if seed in (None, -1) else replace(fields.sampling, seed=seed + choice)
+        for choice in range(fields.n)
     ]
     generations: list[Generation] = []
     try:

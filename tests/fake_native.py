@@ -156,7 +156,7 @@ class FakeNative(NativeEngine):
         assert not any(self._slots[slot].running for slot in slots), "a running slot is offered"
 
         def common(slot: int) -> int:
-            n = len(os.path.commonprefix([self._slots[slot].tokens, request.tokens]))
+            n = len(os.path.commonprefix([self._slots[slot].tokens, request.tokens]))  # noqa: RUF071
             return n if n > 0.1 * len(request.tokens) else 0
 
         return max(slots, key=common)

@@ -20,7 +20,7 @@ constexpr double  LARGE           = 1e6;       // keeps every product of paramet
 constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
 constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
 constexpr size_t  MAX_TRIGGER     = 1024;      // bytes; std::regex recurses over its pattern
-constexpr float   MIN_TEMPERATURE = 1e-30f;    // logits divided by less overflow
+constexpr double  MIN_TEMPERATURE = 1e-30;     // logits divided by less overflow
 
 // ---- parameters ----
 
@@ -30,6 +30,7 @@ struct number_field {
     float common_params_sampling::* real;      // one of these two
     int32_t common_params_sampling::* whole;   //
     double                            low, high;
+    double                            least_positive = 0;   // what is above 0 must be at least this
 };
 
 using llama_params = common_params_sampling;
@@ -37,7 +38,7 @@ using llama_params = common_params_sampling;
 // Within what llama.cpp takes (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py says the same; a test
 // compares them.
 constexpr number_field NUMBERS[] = {
-    { "temperature", &llama_params::temp, nullptr, 0, LARGE },
+    { "temperature", &llama_params::temp, nullptr, 0, LARGE, MIN_TEMPERATURE },
     { "dynatemp_range", &llama_params::dynatemp_range, nullptr, 0, LARGE },
     { "dynatemp_exponent", &llama_params::dynatemp_exponent, nullptr, 0, LARGE },
     { "top_k", nullptr, &llama_params::top_k, -1, INT32_MAX },
@@ -93,12 +94,12 @@ void read_numbers(field_reader & in, common_params_sampling & p) {
     for (const number_field & field : NUMBERS) {
         if (field.real) {
             in.read(field.name, p.*field.real, field.low, field.high);
+            if (p.*field.real > 0 && p.*field.real < float(field.least_positive)) {
+                throw field_error(in.name(field.name), "is too small: use 0");
+            }
         } else {
             in.read(field.name, p.*field.whole, int64_t(field.low), int64_t(field.high));
         }
-    }
-    if (p.temp > 0 && p.temp < MIN_TEMPERATURE) {
-        throw field_error("temperature", "is too small: use 0 for greedy decoding");
     }
 }
 
@@ -396,6 +397,9 @@ std::string sampling_fields() {
             entry["default"] = defaults.*field.real;
             entry["low"]     = field.low;
             entry["high"]    = field.high;
+            if (field.least_positive > 0) {
+                entry["least_positive"] = field.least_positive;
+            }
         } else {
             entry["type"]    = "integer";
             entry["default"] = defaults.*field.whole;

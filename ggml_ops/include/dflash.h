@@ -193,7 +193,8 @@ typedef struct dflash_request {
 DFLASH_API void dflash_request_default(dflash_request * request);
 
 // JSON: every field of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default", "low",
-// "high"}]; the bounds, both allowed, belong to numbers and integers only. Release with dflash_free().
+// "high"}]. The bounds, both allowed, belong to numbers and integers only; some have "least_positive", the least value
+// above 0. Release with dflash_free().
 DFLASH_API char * dflash_sampling_fields(void);
 
 // Make a request ready to run: check all of it, compile its grammar, build its sampler. A large grammar takes tens of

@@ -3,16 +3,20 @@ llama.cpp."""
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from dflash_local import native
 from dflash_local.errors import RequestError
 from dflash_local.native import Drafting, NativeEngine
+from dflash_local.sampling import SamplingParams
 
 Fields = dict[str, Any]
 
@@ -208,6 +212,55 @@ def test_endless_grammars_are_refused_at_once(engine: NativeEngine, grammar: str
     with pytest.raises(RequestError, match="grammar"):
         check(engine, json.dumps({"grammar": grammar}))
     assert time.monotonic() - begun < 1
+
+
+# ---- one list of fields ----
+
+FIELDS = {field.name: field for field in dataclasses.fields(SamplingParams)}
+NUMBERS = [name for name, field in FIELDS.items() if field.metadata]
+
+
+@pytest.fixture(scope="module")
+def table() -> dict[str, Fields]:
+    """dflash_sampling_fields() by name."""
+    fields = {field.pop("name"): field for field in native.sampling_fields()}
+    assert len(fields) == len(native.sampling_fields())
+    return fields
+
+
+def test_the_library_has_the_same_fields(engine: NativeEngine, table: dict[str, Fields]) -> None:
+    assert table.keys() == FIELDS.keys()
+    check(engine, json.dumps(dict.fromkeys(table)))  # null: it knows the name
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_library_has_the_same_type_and_default(table: dict[str, Fields], name: str) -> None:
+    hint = get_type_hints(SamplingParams)[name]
+    types = {int: "integer", int | None: "integer", float: "number", bool: "boolean", str | None: "string"}
+    assert table[name]["type"] == types.get(hint, "json")
+    default = FIELDS[name].default
+    assert table[name]["default"] == (ctypes.c_float(default).value if hint is float else default)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_library_has_the_same_bounds(table: dict[str, Fields], name: str) -> None:
+    ours = {key: FIELDS[name].metadata.get(key, 0) for key in ("low", "high", "least_positive")}
+    assert {key: table[name].get(key, 0) for key in ours} == ours
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_bounds_hold_on_both_sides(engine: NativeEngine, table: dict[str, Fields], name: str) -> None:
+    low, high = table[name]["low"], table[name]["high"]
+    for value in (low, high):
+        SamplingParams(**{name: value})
+        check(engine, json.dumps({name: value}))
+    step = 1 if table[name]["type"] == "integer" else 1e-6
+    for value in (low - step, high + step):
+        with pytest.raises(RequestError) as ours:
+            SamplingParams(**{name: value})
+        with pytest.raises(RequestError) as theirs:
+            check(engine, json.dumps({name: value}))
+        assert ours.value.param == theirs.value.param == name
 
 
 # ---- what the fields do ----

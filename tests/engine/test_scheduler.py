@@ -221,6 +221,100 @@ def test_the_slot_with_the_longest_common_prefix_is_chosen() -> None:
     assert [entry["slot"] for entry in native.submitted] == [0, 1, 2, 1, 0, 2]
 
 
+# ---- prepared requests ----
+
+
+def all_freed(native: FakeNative) -> bool:
+    """Whether every prepared request ran or was freed."""
+    return not any(prepared.alive for prepared in native.prepared)
+
+
+def test_a_request_is_prepared_once_and_on_the_callers_thread() -> None:
+    native, threads = FakeNative(), []
+    native.on_prepare = lambda: threads.append(threading.current_thread())
+    with Engine.over(native) as engine:
+        engine.generate("hi")
+        list(engine.stream("hi"))
+        engine.chat([{"role": "user", "content": "hi"}])
+    assert threads == [threading.current_thread()] * 3
+    assert len(native.submitted) == 3
+    assert all_freed(native)
+
+
+def test_cancelled_while_waiting_frees_the_prepared_request() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    with Engine.over(native) as engine:
+        first, second = engine.submit([1]), engine.submit([1])
+        wait_until(lambda: engine.n_running == 1)
+        assert [prepared.alive for prepared in native.prepared] == [False, True]
+        second.cancel()
+        gate.release(10)
+        second.result(5)
+        assert all_freed(native)
+        assert first.result(5).text == "hello"
+
+
+def test_a_full_queue_frees_the_prepared_request() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    with Engine.over(native, max_queue=0) as engine:
+        engine.submit([1])
+        wait_until(lambda: engine.n_running == 1)
+        with pytest.raises(QueueFullError):
+            engine.submit([1])
+        assert len(native.prepared) == 2
+        assert all_freed(native)
+
+
+def test_a_slot_that_refuses_frees_the_prepared_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    native = FakeNative()
+
+    def refuse(slot: int, request: object) -> None:
+        raise ComputeError("no")
+
+    with Engine.over(native) as engine:
+        monkeypatch.setattr(native, "submit", refuse)
+        with pytest.raises(ComputeError, match="no"):
+            engine.generate("hi")
+        assert len(native.prepared) == 1
+        assert all_freed(native)
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["death", "close"])
+def test_the_end_of_the_engine_frees_prepared_requests(dies: bool) -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(gate=gate)
+    engine = Engine.over(native)
+    generations = [engine.submit([1]) for _ in range(4)]
+    wait_until(lambda: engine.n_running == 1)
+    assert sum(prepared.alive for prepared in native.prepared) == 3
+    if dies:
+        native.fail_next_step = "the device is gone"
+        gate.release()
+    else:
+        engine.close()
+    for generation in generations:
+        with pytest.raises(EngineDeadError):
+            generation.result(5)
+    assert all_freed(native)
+    with pytest.raises(EngineDeadError):
+        engine.generate([1])
+    assert all_freed(native)
+    engine.close()
+
+
+def test_prepared_before_the_end_and_submitted_after_it() -> None:
+    """The engine ends between the two halves of `submit`."""
+    native = FakeNative()
+    engine = Engine.over(native)
+    native.on_prepare = engine.close
+    with pytest.raises(EngineDeadError):
+        engine.submit([1])
+    assert len(native.prepared) == 1
+    assert all_freed(native)
+
+
 def test_a_failed_pass_fails_its_request_only() -> None:
     native = FakeNative()
     with Engine.over(native) as engine:

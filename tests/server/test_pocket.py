@@ -203,6 +203,7 @@ def test_ctrl_c(pocket: dict[str, Path], loaded: bool) -> None:
         (["-m", "x.gguf", "--chat-template-kwargs", "{"], "not valid JSON"),
         (["-m", "x.gguf", "--api-key-file", "nowhere"], "cannot read the API keys"),
         (["-m", "x.gguf", "--temp", "-1"], "temperature must be at least 0"),
+        (["-m", "x.gguf", "--dry-base", "0.5"], "dry_base must be at least 1, got 0.5"),
         (["-m", "x.gguf", "--port", "99999"], "cannot listen"),
     ],
 )

@@ -1,4 +1,4 @@
-"""From a request body to a checked Ask: every refusal that needs no model happens here, and names the parameter."""
+"""From a request body to checked RequestFields: every refusal that needs no model happens here, and names the parameter."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _no_constant(name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a client wants, but for the prompt."""
+class RequestFields:
+    """What a client asks for, but for the prompt: already checked."""
 
     model: str | None
     stream: bool
@@ -83,7 +83,7 @@ class Defaults:
     chat: Mapping[str, Any] = field(default_factory=dict)  # CHAT_FIELDS
 
 
-def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False) -> Ask:
+def parse_fields(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False) -> RequestFields:
     """Check everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has
     them."""
     for name, why in UNSUPPORTED.items():
@@ -103,14 +103,14 @@ def parse_ask(body: Mapping[str, Any], defaults: Defaults, *, chat: bool = False
             max_tokens = given
             if given < -1:
                 raise RequestError(f"{name} must be at least -1, got {given}", param=name)
-    fields = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
-    return Ask(
+    known = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
+    return RequestFields(
         model=_take(body, "model", str, None),
         stream=_take(body, "stream", bool, False),
         include_usage=_take(_take(body, "stream_options", dict, {}), "include_usage", bool, False),
         n=n,
         sampling=replace(
-            defaults.sampling, **{name: body[name] for name in fields & body.keys() if body[name] is not None}
+            defaults.sampling, **{name: body[name] for name in known & body.keys() if body[name] is not None}
         ),
         options={
             "max_tokens": max_tokens,

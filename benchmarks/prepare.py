@@ -1,0 +1,176 @@
+"""Does a request with a large grammar delay another slot's steps?
+
+Usage: python benchmarks/prepare.py [--label after] [--arrivals 20]
+
+One slot of the pocket pair streams without end while requests for the other slot arrive, one after the other: a chat
+with 200 tools, a large JSON schema, a large GBNF grammar. Each asks for one token and finds its prompt in the slot's
+cache, so that its grammar is all the work it brings. For each arrival the longest interval between two chunks of the
+stream is kept, from the call to its result. `nothing` is the same with pauses in place of requests.
+
+Only the public Engine API is used, so the file runs on older states of the code too: --label names the state, and a run
+replaces the figures of its own label alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parent.parent)
+)  # as a script, this file's siblings are found as the package `benchmarks`
+
+from benchmarks import record
+from benchmarks.record import say
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.engine import Engine
+
+PAUSE = 0.2  # seconds between arrivals
+N_CTX_SLOT = 32768  # 200 tools are 23,000 tokens of the pocket pair's vocabulary
+TYPES = ("string", "integer", "number", "boolean")
+
+
+def tools(n: int) -> list[dict[str, Any]]:
+    """Functions with four parameters each."""
+    properties = {
+        "path": {"type": "string"},
+        "count": {"type": "integer"},
+        "mode": {"enum": ["a", "b", "c"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["path"]}
+    return [
+        {"type": "function", "function": {"name": f"tool_{i}", "description": f"Does {i}.", "parameters": parameters}}
+        for i in range(n)
+    ]
+
+
+def schema(n: int) -> dict[str, Any]:
+    """An object of n objects with twenty fields each."""
+
+    def of(properties: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "object", "properties": properties, "required": list(properties)}
+
+    return of({f"section_{i}": of({f"field_{j}": {"type": TYPES[j % 4]} for j in range(20)}) for i in range(n)})
+
+
+def gbnf(n: int) -> str:
+    """A grammar of n alternatives."""
+    names = [f"line-{i}" for i in range(n)]
+    rules = [f'{name} ::= "{name} " [a-z]+ " = " [0-9]{{1,8}} ("," [0-9]{{1,8}})*' for name in names]
+    return "\n".join([f"root ::= {' | '.join(names)}", *rules])
+
+
+def cases(engine: Engine) -> dict[str, Callable[[], object]]:
+    """What arrives, by name."""
+    messages, functions = [{"role": "user", "content": "Hello"}], tools(200)
+    sections, lines = schema(200), gbnf(3000)
+    return {
+        "nothing": lambda: time.sleep(PAUSE),
+        "200 tools": lambda: engine.chat(messages, tools=functions, max_tokens=1),
+        "JSON schema, 4000 fields": lambda: engine.generate("Hello", json_schema=sections, max_tokens=1),
+        "GBNF, 3000 rules": lambda: engine.generate("Hello", grammar=lines, max_tokens=1),
+    }
+
+
+class Stream(threading.Thread):
+    """A client that reads one answer after the other and notes when each chunk came."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(daemon=True)
+        self.times: list[list[float]] = []  # one list per answer
+        self._engine, self._stopped = engine, threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            self.times.append([])
+            for _ in self._engine.stream("Write a story.", max_tokens=4000, ignore_eos=True, temperature=0.8):
+                self.times[-1].append(time.perf_counter())
+                if self._stopped.is_set():
+                    break
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+    def intervals(self, start: float, end: float) -> Iterator[float]:
+        """Milliseconds between neighbouring chunks of one answer that touch [start, end]."""
+        for times in self.times:
+            for before, after in pairwise(times):
+                if after >= start and before <= end:
+                    yield 1e3 * (after - before)
+
+
+def measure(engine: Engine, arrive: Callable[[], object], n: int) -> dict[str, Any]:
+    """Intervals of the stream while n requests arrive, in milliseconds."""
+    stream = Stream(engine)
+    stream.start()
+    time.sleep(PAUSE)
+    arrive()  # its prompt is read: the ones that count find it in the cache
+    windows = []
+    for _ in range(n):
+        time.sleep(PAUSE)
+        start = time.perf_counter()
+        arrive()
+        windows.append((start, time.perf_counter()))
+    time.sleep(PAUSE)
+    stream.stop()
+    every = list(stream.intervals(windows[0][0], windows[-1][1]))
+    longest = [max(stream.intervals(*window)) for window in windows]
+    return {
+        "median": round(statistics.median(every), 2),
+        "longest_median": round(statistics.median(longest), 1),
+        "longest_max": round(max(longest), 1),
+        "request_median": round(1e3 * statistics.median(end - start for start, end in windows), 1),
+        "chunks": len(every),
+    }
+
+
+def report(found: dict[str, Any]) -> str:
+    """The table, a row per case and label."""
+    labels = [key for key, value in found.items() if isinstance(value, dict) and "cases" in value]
+    rows = []
+    for name in found[labels[-1]]["cases"]:
+        for label in labels:
+            case = found[label]["cases"].get(name)
+            if case:
+                figures = (case[key] for key in ("median", "longest_median", "longest_max", "request_median"))
+                rows.append([name, label, *(f"{ms:.1f}" for ms in figures)])
+    head = ["arriving", "code", "median interval", "longest, median", "longest, worst", "request"]
+    return record.table(head, rows)
+
+
+def main() -> None:
+    """Measure, then write the figures beside those of other labels."""
+    ap = record.parser(__doc__, "prepare", n_predict=1, repeats=1)
+    ap.set_defaults(threads=1)
+    ap.add_argument("--label", default="after", metavar="NAME", help="the state of the code that is measured")
+    ap.add_argument("--arrivals", type=int, default=20, metavar="N", help="requests of each kind")
+    args = ap.parse_args()
+    files = bundled_pair("dflash")
+    options: dict[str, Any] = {"n_slots": 2, "n_ctx": 2 * N_CTX_SLOT, "n_threads": args.threads, "cost_cache": False}
+    with Engine(files.target, files.drafter, **options) as engine:
+        measured = {}
+        for name, arrive in cases(engine).items():
+            measured[name] = measure(engine, arrive, args.arrivals)
+            say(f"{args.label}, {name}: {measured[name]}")
+    found = record.load(args.out)
+    found[args.label] = {"cases": measured}
+    found |= record.environment(ap, args)
+    text = (
+        "# What a large request costs the others\n\n"
+        "Milliseconds between two chunks of a streaming answer while requests arrive in the other slot: over all "
+        f"chunks, and the longest one of each of {args.arrivals} arrivals. `request`: from the call to the result.\n\n"
+        f"{report(found)}\n\n{record.footer(found)}\n"
+    )
+    record.save(args.out, found, text)
+
+
+if __name__ == "__main__":
+    main()
