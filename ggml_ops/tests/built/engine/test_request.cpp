@@ -1,0 +1,194 @@
+// A request's way through the C API: prepared on any thread, a slot chosen, submitted or freed, and nothing of it left.
+//
+//   test_request MODEL.gguf
+//
+// Built with the address sanitizer, which finds what is freed twice or never.
+
+#include "check.h"
+#include "dflash.h"
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using tokens = std::vector<int32_t>;
+
+dflash_engine * load(const char * model, uint32_t n_slots) {
+    dflash_engine_params params;
+    dflash_engine_params_default(&params);
+    params.model     = model;
+    params.n_slots   = n_slots;
+    params.n_ctx     = 512 * n_slots;
+    params.n_threads = 1;
+    params.warmup    = false;
+    return dflash_engine_create(&params, nullptr, nullptr, nullptr);
+}
+
+dflash_prepared * prepare(const dflash_engine * engine, const tokens & prompt, const char * sampling, int * status) {
+    dflash_request request;
+    dflash_request_default(&request);
+    request.tokens             = prompt.data();
+    request.n_tokens           = (int32_t) prompt.size();
+    request.n_predict          = 4;
+    request.sampling           = sampling;
+    dflash_prepared * prepared = nullptr;
+    *status                    = dflash_request_prepare(engine, &request, &prepared);
+    return prepared;
+}
+
+dflash_prepared * prepare(const dflash_engine * engine, const tokens & prompt, const char * sampling = "") {
+    int               status   = 0;
+    dflash_prepared * prepared = prepare(engine, prompt, sampling, &status);
+    CHECK(status == DFLASH_OK && prepared);
+    return prepared;
+}
+
+void run(dflash_engine * engine) {
+    std::vector<dflash_update> updates(64);
+    while (dflash_step(engine, updates.data(), (int32_t) updates.size()) > 0) {}
+}
+
+tokens counted(int32_t from, int32_t n) {
+    tokens t(n);
+    std::iota(t.begin(), t.end(), from);
+    return t;
+}
+
+int32_t choose(const dflash_engine * engine, const tokens & prompt, const tokens & slots) {
+    dflash_prepared * prepared = prepare(engine, prompt);
+    const int32_t     slot     = dflash_slot_choose(engine, prepared, slots.data(), (int32_t) slots.size());
+    dflash_prepared_free(prepared);
+    return slot;
+}
+
+void test_refusals(const dflash_engine * engine) {
+    for (const char * sampling :
+        { "{", "{\"top_p\": 2}", "{\"grammar\": \"root ::= x\"}",
+            "{\"grammar\": \"root ::= \\\"a\\\"\", \"grammar_type\": \"tool_calls\", \"generation_prompt\": \"b\"}" }) {
+        int status = 0;
+        CHECK(!prepare(engine, { 1, 2 }, sampling, &status));
+        CHECK(status == DFLASH_ERROR_ARG);
+        CHECK(std::strlen(dflash_last_error()) > 0);
+    }
+    int status = 0;
+    CHECK(!prepare(engine, {}, "", &status) && status == DFLASH_ERROR_ARG);
+    CHECK(!prepare(engine, { -1 }, "", &status) && status == DFLASH_ERROR_ARG);
+    dflash_prepared_free(nullptr);
+}
+
+void test_choice(dflash_engine * engine) {
+    for (int32_t slot = 0; slot < 3; ++slot) {
+        CHECK(dflash_submit(engine, slot, prepare(engine, counted(100 * (slot + 1), 50))) == DFLASH_OK);
+    }
+    run(engine);
+    const tokens all = { 2, 0, 1 };
+    for (int32_t slot = 0; slot < 3; ++slot) {
+        tokens prompt = counted(100 * (slot + 1), 50);
+        CHECK(choose(engine, prompt, all) == slot);
+        prompt.resize(20);   // all of it is there
+        CHECK(choose(engine, prompt, all) == slot);
+    }
+    CHECK(choose(engine, counted(500, 50), all) == 2);   // nothing in common: the first
+    tokens little = counted(200, 5), more = counted(200, 6);
+    for (tokens * prompt : { &little, &more }) {
+        const tokens rest = counted(600, 50 - (int32_t) prompt->size());
+        prompt->insert(prompt->end(), rest.begin(), rest.end());
+    }
+    CHECK(choose(engine, little, all) == 2);   // a tenth is not enough
+    CHECK(choose(engine, more, all) == 1);
+    CHECK(choose(engine, counted(200, 50), { 2, 0 }) == 2);   // only of those that are offered
+    CHECK(choose(engine, { 1 }, { 7 }) == DFLASH_ERROR_ARG);
+    CHECK(choose(engine, { 1 }, {}) == DFLASH_ERROR_ARG);
+}
+
+void test_ownership(dflash_engine * engine, dflash_engine * other) {
+    CHECK(dflash_submit(engine, 0, nullptr) == DFLASH_ERROR_ARG);
+    CHECK(dflash_submit(engine, 0, prepare(engine, { 1, 2, 3 })) == DFLASH_OK);
+    dflash_prepared * refused = prepare(engine, { 1, 2, 3 });
+    const tokens      busy    = { 0 };
+    CHECK(dflash_slot_choose(engine, refused, busy.data(), 1) == DFLASH_ERROR_BUSY);
+    CHECK(dflash_submit(engine, 0, refused) == DFLASH_ERROR_BUSY);
+    CHECK(dflash_submit(engine, 9, refused) == DFLASH_ERROR_ARG);
+    CHECK(dflash_submit(other, 0, refused) == DFLASH_ERROR_ARG);
+    CHECK(dflash_submit(engine, 1, refused) == DFLASH_OK);   // still whole
+    CHECK(dflash_cancel(engine, 0) == DFLASH_OK);
+    run(engine);
+    dflash_slot_stats stats;
+    CHECK(dflash_slot_stats_get(engine, 1, &stats) == DFLASH_OK && stats.n_prompt == 3);
+}
+
+// Other threads prepare and free while this one steps; what they prepare then runs.
+void test_threads(dflash_engine * engine) {
+    const char * kinds[] = {
+        "{\"grammar\": \"root ::= [a-z ]+\", \"seed\": 1}",
+        "{\"json_schema\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}",
+        "{\"grammar\": \"root ::= \\\"a\\\"\", \"grammar_lazy\": true, \"grammar_triggers\": "
+        "[{\"type\": \"pattern\", \"value\": \"x+\"}], \"preserved_tokens\": [\"<|im_end|>\"]}",
+        "{\"dry_multiplier\": 1, \"repeat_penalty\": 1.1, \"logit_bias\": {\" the\": 1}, \"mirostat\": 2}",
+        "{\"reasoning_budget_tokens\": 2, \"thinking_start_tag\": \"<t>\", \"thinking_end_tags\": [\"</t>\"], "
+        "\"generation_prompt\": \"<t>\"}",
+    };
+    std::atomic<bool>                           done{ false };
+    std::vector<std::thread>                    threads;
+    std::vector<std::vector<dflash_prepared *>> last(2);
+    for (auto & mine : last) {
+        threads.emplace_back([&] {
+            while (!done) {
+                for (dflash_prepared * prepared : mine) {
+                    dflash_prepared_free(prepared);
+                }
+                mine.clear();
+                for (const char * sampling : kinds) {
+                    mine.push_back(prepare(engine, counted(10, 30), sampling));
+                }
+            }
+        });
+    }
+    for (int i = 0; i < 20; ++i) {
+        CHECK(dflash_submit(engine, i % 3, prepare(engine, counted(20 + i, 40), kinds[i % 5])) == DFLASH_OK);
+        run(engine);
+    }
+    done = true;
+    for (std::thread & thread : threads) {
+        thread.join();
+    }
+    for (auto & mine : last) {
+        for (dflash_prepared * prepared : mine) {
+            CHECK(dflash_submit(engine, 0, prepared) == DFLASH_OK);
+            run(engine);
+        }
+    }
+}
+
+}   // namespace
+
+int main(int argc, char ** argv) {
+    if (argc < 2) {
+        std::printf("usage: test_request MODEL.gguf\n");
+        return 2;
+    }
+    dflash_log_set(nullptr, 3, nullptr);
+    dflash_engine * engine = load(argv[1], 3);
+    dflash_engine * other  = load(argv[1], 1);
+    if (!engine || !other) {
+        std::printf("%s\n", dflash_last_error());
+        return 1;
+    }
+    test_refusals(engine);
+    test_choice(engine);
+    test_ownership(engine, other);
+    test_threads(engine);
+
+    // One runs, one waits when the engine ends.
+    CHECK(dflash_submit(engine, 0, prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}")) == DFLASH_OK);
+    dflash_prepared * waiting = prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}");
+    dflash_engine_destroy(engine);
+    dflash_engine_destroy(other);
+    dflash_prepared_free(waiting);
+    return TEST_RESULT;
+}
