@@ -13,8 +13,10 @@ import logging
 import os
 import re
 import sys
+import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint32, c_void_p
 from enum import IntEnum
 from functools import cache
@@ -22,7 +24,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLibraryError, PairError, RequestError
+from dflash_local.errors import (
+    ComputeError,
+    DFlashError,
+    EngineDeadError,
+    ModelError,
+    NativeLibraryError,
+    PairError,
+    RequestError,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -511,6 +521,7 @@ class NativeEngine:
     def __init__(self, params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> None:
         self._lib = load()
         self._handle: int | None = None
+        self._calls, self._n_calls = threading.Condition(), 0  # of other threads, which the engine's end waits for
         native = EngineParams()
         self._lib.dflash_engine_params_default(byref(native))
         for name, value in params.items():
@@ -524,10 +535,27 @@ class NativeEngine:
         self._updates = (Update * self._n_slots)()
 
     def destroy(self) -> None:
-        """Free everything. No other method may run now or later."""
-        handle, self._handle = self._handle, None
+        """Free everything. What runs on other threads (`prepare`, `tokenize`, `chat_apply`) comes to its end first."""
+        with self._calls:
+            handle, self._handle = self._handle, None
+            self._calls.wait_for(lambda: not self._n_calls)
         if handle:
             self._lib.dflash_engine_destroy(handle)
+
+    @contextmanager
+    def _alive(self) -> Iterator[int]:
+        """The engine's handle for a call on any thread; it stays valid until the call is over."""
+        with self._calls:
+            if self._handle is None:
+                raise EngineDeadError("the engine was closed")
+            handle = self._handle
+            self._n_calls += 1
+        try:
+            yield handle
+        finally:
+            with self._calls:
+                self._n_calls -= 1
+                self._calls.notify_all()
 
     def info(self) -> dict[str, Any]:
         """dflash_engine_info()."""
@@ -560,9 +588,10 @@ class NativeEngine:
         request.sampling = _utf8(sampling, "sampling")
         request.budget, request.draft, request.accept, request.draft_n_max = drafting
         request.cache_prompt = cache_prompt
-        handle = c_void_p()
-        _check(self._lib, self._lib.dflash_request_prepare(self._handle, byref(request), byref(handle)))
-        return PreparedRequest(self._lib, handle)
+        prepared = c_void_p()
+        with self._alive() as handle:
+            _check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
+        return PreparedRequest(self._lib, prepared)
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
         """Which of these idle slots holds most of the prompt's beginning; the first, if none holds much of it."""
@@ -625,10 +654,9 @@ class NativeEngine:
         capacity = len(data) + 8
         while True:
             tokens = (c_int32 * capacity)()
-            count = self._lib.dflash_tokenize(
-                self._handle, data, len(data), add_special, parse_special, tokens, capacity
-            )
-            _check(self._lib, count)
+            with self._alive() as handle:
+                count = self._lib.dflash_tokenize(handle, data, len(data), add_special, parse_special, tokens, capacity)
+                _check(self._lib, count)
             if count <= capacity:
                 return tokens[:count]
             capacity = count
@@ -649,7 +677,9 @@ class NativeEngine:
     def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
         """Render a conversation: {"prompt", "stops", "sampling", "parser"}; `body` is JSON with OpenAI's fields."""
         source = None if template is None else _utf8(template, "chat_template")
-        return _take_json(self._lib, self._lib.dflash_chat_apply(self._handle, source, _utf8(body, "messages")))
+        data = _utf8(body, "messages")
+        with self._alive() as handle:
+            return _take_json(self._lib, self._lib.dflash_chat_apply(handle, source, data))
 
     def chat_new(self, parser: str) -> NativeChat:
         """An incremental parser of one answer; `parser` is the "parser" of `chat_apply` as JSON."""

@@ -21,16 +21,16 @@ from dflash_local import __version__
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.sampling import SamplingParams
+from dflash_local.server.errors import JSON, UNAUTHORIZED, HTTPError, error_response
+from dflash_local.server.replies import ChatReply, NativeReply, Reply, TextReply
 from dflash_local.server.request_fields import (
     MAX_CHOICES,
     RequestFields,
-    parse_fields,
     parse_chat,
+    parse_fields,
     parse_prompts,
     read_json,
 )
-from dflash_local.server.errors import JSON, UNAUTHORIZED, HTTPError, error_response
-from dflash_local.server.replies import ChatReply, NativeReply, Reply, TextReply
 from dflash_local.server.service import Loader, Service, Settings
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 

@@ -1,4 +1,4 @@
-// A request's sampler: its JSON fields, one sample per walked node, and the distribution behind it.
+// A request's sampler: one sample per walked node, and the distribution behind it.
 
 #pragma once
 
@@ -9,17 +9,10 @@
 
 #include "common/sampling.h"
 
-#include <string>
+#include <functional>
 #include <vector>
 
 namespace dflash {
-
-// dflash_request.sampling as llama.cpp's parameters; "" and "null" give its defaults, no seed or -1 a random one.
-// Throws std::invalid_argument, "field 'x': ...", on everything that llama.cpp would ignore, misread or abort on.
-common_params_sampling parse_sampling(const llama_model * model, const std::string & text);
-
-// Those fields, with types, defaults and bounds: dflash_sampling_fields().
-std::string sampling_fields();
 
 // Samples as common_sampler_sample() does, token for token and random number for random number, but reads only what can
 // win: a copy of the vocabulary per node costs more than a step's other work on a CPU. The chain itself is llama.cpp's.

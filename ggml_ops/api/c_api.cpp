@@ -2,6 +2,7 @@
 
 #include "dflash.h"
 
+#include "accept/sampling_params.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "files/gguf_check.h"

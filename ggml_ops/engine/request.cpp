@@ -2,6 +2,7 @@
 
 #include "engine/request.h"
 
+#include "accept/sampling_params.h"
 #include "base/json_fields.h"
 #include "engine/engine.h"
 

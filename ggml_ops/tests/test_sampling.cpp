@@ -7,6 +7,7 @@
 // The model lends its vocabulary and one output row, which random logits replace.
 
 #include "accept/sampling.h"
+#include "accept/sampling_params.h"
 
 #include <cmath>
 #include <cstdio>

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from dflash_local import native
 from dflash_local.engine import Engine, SamplingParams
-from dflash_local.errors import ContextLengthError, DFlashError, ModelError, PairError, RequestError
+from dflash_local.errors import ContextLengthError, DFlashError, EngineDeadError, ModelError, PairError, RequestError
 
 PROMPT = "<|im_start|>user\nWhat is 48 plus 24?<|im_end|>\n<|im_start|>assistant\n"
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "What is 48 plus 24?"}]
@@ -40,6 +41,23 @@ TOOLS = [
 def engine(pocket: dict[str, Path]) -> Iterator[Engine]:
     with Engine(pocket["target"], pocket["dflash"], n_ctx=4096, n_slots=4, n_threads=1, warmup=False) as engine:
         yield engine
+
+
+def test_close_waits_for_a_request_that_is_being_prepared(pocket: dict[str, Path]) -> None:
+    """Its grammar takes a while; the engine that it reads must not be freed meanwhile."""
+    names = [f"line-{i}" for i in range(3000)]
+    grammar = "\n".join([f"root ::= {' | '.join(names)}", *(f'{name} ::= "{name} " [0-9]{{1,8}}' for name in names)])
+    for wait in (0.0, 0.02, 0.1):
+        engine = Engine(pocket["target"], n_ctx=256, n_threads=1, warmup=False)
+        with ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(engine.generate, "Hello", grammar=grammar, max_tokens=9) for _ in range(4)]
+            time.sleep(wait)
+            engine.close()
+        for answer in answers:
+            if error := answer.exception(10):
+                assert isinstance(error, EngineDeadError)
+            else:
+                assert answer.result().text.startswith("line-")
 
 
 def test_generate_and_timings(engine: Engine) -> None:

@@ -11,6 +11,7 @@ from tests.engine.native_program import compile_program
 
 SOURCES = (
     "accept/sampling",
+    "accept/sampling_params",
     "accept/token_constraints",
     "files/gbnf",
     "base/json_fields",

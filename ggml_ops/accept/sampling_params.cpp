@@ -1,0 +1,422 @@
+#include "accept/sampling_params.h"
+
+#include "base/json_fields.h"
+#include "files/gbnf.h"
+
+#include "common/json-schema-to-grammar.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <regex>
+
+namespace dflash {
+
+namespace {
+
+constexpr double  LARGE           = 1e6;       // keeps every product of parameters finite
+constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
+constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
+constexpr size_t  MAX_TRIGGER     = 1024;      // bytes; std::regex recurses over its pattern
+constexpr double  MIN_TEMPERATURE = 1e-30;     // logits divided by less overflow
+
+// ---- numbers ----
+
+using llama_params                   = common_params_sampling;
+template <class T> using llama_param = T llama_params::*;
+
+// A number: where llama.cpp keeps it, and what it may be. Both bounds are allowed.
+struct number_field {
+    const char *         name;
+    llama_param<float>   real;    // of these two,
+    llama_param<int32_t> whole;   // one is null
+    double               low, high;
+    double               least_positive = 0;   // what is above 0 must be at least this
+};
+
+// Within what llama.cpp takes (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py says the same; a test
+// compares them.
+constexpr number_field NUMBERS[] = {
+    { "temperature", &llama_params::temp, nullptr, 0, LARGE, MIN_TEMPERATURE },
+    { "dynatemp_range", &llama_params::dynatemp_range, nullptr, 0, LARGE },
+    { "dynatemp_exponent", &llama_params::dynatemp_exponent, nullptr, 0, LARGE },
+    { "top_k", nullptr, &llama_params::top_k, -1, INT32_MAX },
+    { "top_p", &llama_params::top_p, nullptr, 0, 1 },
+    { "min_p", &llama_params::min_p, nullptr, 0, 1 },
+    { "typical_p", &llama_params::typ_p, nullptr, 0, 1 },
+    { "top_n_sigma", &llama_params::top_n_sigma, nullptr, -LARGE, LARGE },
+    { "xtc_probability", &llama_params::xtc_probability, nullptr, 0, 1 },
+    { "xtc_threshold", &llama_params::xtc_threshold, nullptr, 0, 1 },
+    { "min_keep", nullptr, &llama_params::min_keep, 0, INT32_MAX },
+    { "mirostat", nullptr, &llama_params::mirostat, 0, 2 },
+    { "mirostat_tau", &llama_params::mirostat_tau, nullptr, 0, LARGE },
+    { "mirostat_eta", &llama_params::mirostat_eta, nullptr, 0, LARGE },
+    { "adaptive_target", &llama_params::adaptive_target, nullptr, -1, 1 },
+    { "adaptive_decay", &llama_params::adaptive_decay, nullptr, 0, 0.99 },
+    { "repeat_last_n", nullptr, &llama_params::penalty_last_n, 0, MAX_HISTORY },
+    { "repeat_penalty", &llama_params::penalty_repeat, nullptr, 1 / LARGE, LARGE },   // its reciprocal must be finite
+    { "frequency_penalty", &llama_params::penalty_freq, nullptr, -LARGE, LARGE },
+    { "presence_penalty", &llama_params::penalty_present, nullptr, -LARGE, LARGE },
+    { "dry_multiplier", &llama_params::dry_multiplier, nullptr, 0, LARGE },
+    { "dry_base", &llama_params::dry_base, nullptr, 1, LARGE },   // below 1 DRY does nothing
+    { "dry_allowed_length", nullptr, &llama_params::dry_allowed_length, 0, INT32_MAX },
+    { "dry_penalty_last_n", nullptr, &llama_params::dry_penalty_last_n, 0, MAX_HISTORY },
+    { "reasoning_budget_tokens", nullptr, &llama_params::reasoning_budget_tokens, -1, INT32_MAX },
+};
+
+constexpr int64_t MIN_SEED = -1, MAX_SEED = UINT32_MAX;   // -1: random
+
+// The fields that are no numbers, in the order in which they are read.
+constexpr struct {
+    const char *name, *type;
+} OTHERS[] = {
+    { "dry_sequence_breakers", "json" },
+    { "samplers", "json" },
+    { "logit_bias", "json" },
+    { "ignore_eos", "boolean" },
+    { "preserved_tokens", "json" },
+    { "grammar", "string" },
+    { "json_schema", "json" },
+    { "grammar_type", "string" },
+    { "grammar_lazy", "boolean" },
+    { "grammar_triggers", "json" },
+    { "generation_prompt", "string" },
+    { "thinking_start_tag", "string" },
+    { "thinking_end_tags", "json" },
+};
+
+void read_numbers(field_reader & in, common_params_sampling & p) {
+    if (const json * value = in.take("seed")) {
+        const int64_t seed = as_integer(*value, in.name("seed"), MIN_SEED, MAX_SEED);
+        p.seed             = seed < 0 ? LLAMA_DEFAULT_SEED : uint32_t(seed);
+    }
+    for (const number_field & field : NUMBERS) {
+        if (field.real) {
+            in.read(field.name, p.*field.real, field.low, field.high);
+            if (p.*field.real > 0 && p.*field.real < float(field.least_positive)) {
+                throw field_error(in.name(field.name), "is too small: use 0");
+            }
+        } else {
+            in.read(field.name, p.*field.whole, int64_t(field.low), int64_t(field.high));
+        }
+    }
+}
+
+void read_breakers(field_reader & in, common_params_sampling & p) {
+    if (const json * value = in.take("dry_sequence_breakers")) {
+        const std::string name = in.name("dry_sequence_breakers");
+        if (as_array(*value, name).size() > MAX_BREAKERS) {
+            throw field_error(name, "has more than " + std::to_string(MAX_BREAKERS) + " entries");
+        }
+        p.dry_sequence_breakers.clear();
+        for (size_t i = 0; i < value->size(); ++i) {
+            p.dry_sequence_breakers.push_back(as_string(value->at(i), member(name, i)));
+            if (p.dry_sequence_breakers.back().empty()) {
+                throw field_error(member(name, i), "is empty");
+            }
+        }
+    }
+}
+
+void add_sampler(const std::vector<common_sampler_type> & found, const std::string & word, const std::string & field,
+    common_params_sampling & p) {
+    if (found.empty()) {
+        throw field_error(field, "'" + word +
+                                     "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+                                     "min_p, xtc, temperature and adaptive_p");
+    }
+    if (found[0] == COMMON_SAMPLER_TYPE_INFILL) {
+        throw field_error(field, "the infill sampler is not offered: it compares all pairs of candidates and aborts "
+                                 "without an end-of-text token");
+    }
+    if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
+        throw field_error(field, "'" + word + "' is listed twice");
+    }
+    p.samplers.push_back(found[0]);
+}
+
+// Names in order, or llama-server's string of their initials.
+void read_samplers(field_reader & in, common_params_sampling & p) {
+    const json * value = in.take("samplers");
+    if (!value) {
+        return;
+    }
+    const std::string name = in.name("samplers");
+    p.samplers.clear();
+    if (value->is_string()) {
+        for (const char initial : value->get<std::string>()) {
+            const std::string word(1, initial);
+            add_sampler(common_sampler_types_from_chars(word), word, name, p);
+        }
+        return;
+    }
+    for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+        const std::string word = as_string(value->at(i), member(name, i));
+        add_sampler(common_sampler_types_from_names({ word }), word, member(name, i), p);
+    }
+}
+
+// ---- tokens ----
+
+llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & field) {
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab);
+    if (id < 0 || id >= n_vocab) {
+        throw field_error(field,
+            "token " + std::to_string(id) + " is outside the vocabulary (0.." + std::to_string(n_vocab - 1) + ")");
+    }
+    return llama_token(id);
+}
+
+// [[token, bias], ...] or {"token": bias, ...}; a token is an id or a text, a bias a number or false (never).
+void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
+    const auto bias_of = [](const json & value, const std::string & field) {
+        return value.is_boolean() && !value.get<bool>() ? -INFINITY : float(as_number(value, field, -LARGE, LARGE));
+    };
+    const auto add_text = [&](const std::string & text, float bias) {
+        for (const llama_token token : common_tokenize(vocab, text, false)) {
+            p.logit_bias.push_back({ token, bias });
+        }
+    };
+    const std::string name = in.name("logit_bias");
+    if (const json * value = in.take("logit_bias")) {
+        if (value->is_object()) {
+            for (const auto & entry : value->items()) {
+                char *        end   = nullptr;
+                const int64_t id    = std::strtoll(entry.key().c_str(), &end, 10);
+                const auto    field = member(name, entry.key());
+                const float   bias  = bias_of(entry.value(), field);
+                if (!entry.key().empty() && *end == '\0') {
+                    p.logit_bias.push_back({ as_token(vocab, id, field), bias });
+                } else {
+                    add_text(entry.key(), bias);
+                }
+            }
+        } else {
+            for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+                const json & pair = as_array(value->at(i), member(name, i));
+                if (pair.size() != 2) {
+                    throw field_error(member(name, i), "must be [token, bias]");
+                }
+                const float bias = bias_of(pair.at(1), member(member(name, i), 1));
+                if (pair.at(0).is_string()) {
+                    add_text(pair.at(0).get<std::string>(), bias);
+                } else {
+                    const auto field = member(member(name, i), size_t(0));
+                    p.logit_bias.push_back(
+                        { as_token(vocab, as_integer(pair.at(0), field, INT32_MIN, INT32_MAX), field), bias });
+                }
+            }
+        }
+    }
+    in.read("ignore_eos", p.ignore_eos);
+    if (p.ignore_eos) {
+        for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+            if (llama_vocab_is_eog(vocab, token)) {
+                p.logit_bias.push_back({ token, -INFINITY });
+            }
+        }
+    }
+}
+
+void read_preserved(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
+    if (const json * value = in.take("preserved_tokens")) {
+        const std::string name = in.name("preserved_tokens");
+        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+            const auto ids = common_tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
+            if (ids.size() == 1) {   // others are text that needs no care
+                p.preserved_tokens.insert(ids[0]);
+            }
+        }
+    }
+}
+
+// ---- grammar ----
+
+common_grammar_trigger read_trigger(
+    const json & value, const std::string & field, const llama_vocab * vocab, const common_params_sampling & p) {
+    static const std::map<std::string, common_grammar_trigger_type> types = {
+        { "token", COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN },
+        { "word", COMMON_GRAMMAR_TRIGGER_TYPE_WORD },
+        { "pattern", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN },
+        { "pattern_full", COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL },
+    };
+    field_reader in(value, field);
+    const auto   type = types.find(as_string(in.need("type"), in.name("type")));
+    if (type == types.end()) {
+        throw field_error(in.name("type"), "must be \"token\", \"word\", \"pattern\" or \"pattern_full\"");
+    }
+    common_grammar_trigger trigger = { type->second, "" };
+    if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
+        trigger.token =
+            as_token(vocab, as_integer(in.need("token"), in.name("token"), INT32_MIN, INT32_MAX), in.name("token"));
+        in.read("value", trigger.value);
+    } else {
+        trigger.value = as_string(in.need("value"), in.name("value"));
+        if (trigger.value.size() > MAX_TRIGGER) {
+            throw field_error(in.name("value"), "is longer than " + std::to_string(MAX_TRIGGER) + " bytes");
+        }
+    }
+    in.finish();
+
+    if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
+        const auto ids = common_tokenize(vocab, trigger.value, false, true);
+        if (ids.size() == 1) {
+            if (!p.preserved_tokens.count(ids[0])) {
+                throw field_error(in.name("value"),
+                    "'" + trigger.value + "' is a token of its own, so preserved_tokens must list it too");
+            }
+            trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
+            trigger.token = ids[0];
+        }
+    } else if (trigger.type != COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
+        try {
+            std::regex compiled(trigger.value);
+        } catch (const std::regex_error & e) {
+            throw field_error(in.name("value"), std::string("is not a valid regular expression: ") + e.what());
+        }
+    }
+    return trigger;
+}
+
+common_grammar_type read_grammar_type(field_reader & in) {
+    std::string type = "user";
+    in.read("grammar_type", type);
+    if (type == "user") {
+        return COMMON_GRAMMAR_TYPE_USER;
+    }
+    if (type == "output_format") {
+        return COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT;
+    }
+    if (type == "tool_calls") {
+        return COMMON_GRAMMAR_TYPE_TOOL_CALLS;
+    }
+    throw field_error(in.name("grammar_type"), "must be \"user\", \"output_format\" or \"tool_calls\"");
+}
+
+void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
+    const json *              grammar = in.take("grammar");
+    const json *              schema  = in.take("json_schema");
+    const common_grammar_type type    = read_grammar_type(in);
+    if (grammar && schema) {
+        throw field_error(in.name("json_schema"), "cannot be combined with grammar: send one of them");
+    }
+    std::string text, source = in.name("grammar");
+    if (grammar) {
+        text = as_string(*grammar, source);
+        if (text.empty()) {
+            throw field_error(source, "is empty: leave it out for free text");
+        }
+        p.grammar = { type, text };
+    } else if (schema) {
+        source      = in.name("json_schema");
+        json wanted = *schema;
+        if (as_object(*schema, source).empty()) {
+            wanted["type"] = "object";   // any object
+        }
+        try {
+            text = json_schema_to_grammar(wanted);
+        } catch (const std::exception & e) {
+            throw field_error(source, e.what());
+        }
+        p.grammar = { COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT, text };
+    }
+    if (!p.grammar.empty()) {
+        try {
+            check_gbnf(text);
+        } catch (const std::invalid_argument & e) {
+            throw field_error(source, std::string(schema ? "gives a bad grammar: " : "") + e.what());
+        }
+    }
+
+    in.read("grammar_lazy", p.grammar_lazy);
+    if (const json * value = in.take("grammar_triggers")) {
+        const std::string name = in.name("grammar_triggers");
+        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+            p.grammar_triggers.push_back(read_trigger(value->at(i), member(name, i), vocab, p));
+        }
+    }
+    if (p.grammar_lazy && (p.grammar.empty() || p.grammar_triggers.empty())) {
+        throw field_error(in.name("grammar_lazy"), "needs a grammar and at least one entry in grammar_triggers");
+    }
+    in.read("generation_prompt", p.generation_prompt);
+}
+
+// Without tags a budget does nothing: the model does not reason.
+void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
+    std::string start;
+    in.read("thinking_start_tag", start);
+    p.reasoning_budget_start = common_tokenize(vocab, start, false, true);
+    if (const json * value = in.take("thinking_end_tags")) {
+        const std::string name = in.name("thinking_end_tags");
+        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+            const auto tag = common_tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
+            if (tag.empty()) {
+                throw field_error(member(name, i), "is empty");
+            }
+            p.reasoning_budget_end.push_back(tag);
+        }
+        if (!p.reasoning_budget_end.empty()) {
+            p.reasoning_budget_forced = p.reasoning_budget_end.front();
+        }
+    }
+}
+
+}   // namespace
+
+common_params_sampling parse_sampling(const llama_model * model, const std::string & text) {
+    const llama_vocab *    vocab = llama_model_get_vocab(model);
+    common_params_sampling p;
+    p.no_perf         = true;
+    const json object = text.empty() ? json() : parse_json(text, "sampling");
+    if (object.is_null()) {
+        return p;
+    }
+    as_object(object, "sampling");
+    field_reader in(object, "");
+    read_numbers(in, p);
+    read_breakers(in, p);
+    read_samplers(in, p);
+    read_bias(in, vocab, p);
+    read_preserved(in, vocab, p);
+    read_grammar(in, vocab, p);
+    read_reasoning(in, vocab, p);
+    in.finish();
+    return p;
+}
+
+std::string sampling_fields() {
+    const common_params_sampling defaults;
+    json                         fields = json::array();
+    fields.push_back({ { "name", "seed" }, { "type", "integer" }, { "default", nullptr }, { "low", MIN_SEED },
+        { "high", MAX_SEED } });
+    for (const number_field & field : NUMBERS) {
+        json entry = { { "name", field.name } };
+        if (field.real) {
+            entry["type"]    = "number";
+            entry["default"] = defaults.*field.real;
+            entry["low"]     = field.low;
+            entry["high"]    = field.high;
+            if (field.least_positive > 0) {
+                entry["least_positive"] = field.least_positive;
+            }
+        } else {
+            entry["type"]    = "integer";
+            entry["default"] = defaults.*field.whole;
+            entry["low"]     = int64_t(field.low);
+            entry["high"]    = int64_t(field.high);
+        }
+        fields.push_back(entry);
+    }
+    for (const auto & field : OTHERS) {
+        json entry       = { { "name", field.name }, { "type", field.type } };
+        entry["default"] = nullptr;
+        if (std::string(field.type) == "boolean") {
+            entry["default"] = false;
+        }
+        fields.push_back(entry);
+    }
+    return fields.dump();
+}
+
+}   // namespace dflash
