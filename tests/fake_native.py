@@ -50,12 +50,14 @@ class _Slot:
     stats: SlotStats = field(default_factory=SlotStats)
 
 
-class _FakePrepared(PreparedRequest):
+class FakePrepared(PreparedRequest):
     """`alive` until it runs or is freed."""
 
-    def __init__(self, tokens: list[int], n_predict: int, sampling: str, drafting: Drafting) -> None:
-        self.tokens, self.n_predict = tokens, n_predict
-        self.sampling, self.drafting = sampling, drafting
+    def __init__(
+        self, tokens: list[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+    ) -> None:
+        self.tokens, self.n_predict, self.sampling = tokens, n_predict, sampling
+        self.drafting, self.cache_prompt = drafting, cache_prompt
         self.alive = True
 
     def free(self) -> None:
@@ -87,7 +89,7 @@ class FakeNative(NativeEngine):
         self._step_seconds, self._gate = step_seconds, gate
         self._slots = [_Slot() for _ in range(n_slots)]
         self.submitted: list[dict[str, Any]] = []
-        self.prepared: list[_FakePrepared] = []
+        self.prepared: list[FakePrepared] = []
         self.on_prepare: Callable[[], None] | None = None
         self.cancelled: list[int] = []
         self.fail_next_step: str | None = None
@@ -140,19 +142,19 @@ class FakeNative(NativeEngine):
 
     def prepare(
         self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> _FakePrepared:
+    ) -> FakePrepared:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
         if drafting.accept == AcceptRule.BLOCK:
             raise RequestError("field 'accept': block needs a DFlash 2 drafter, and there is none", param="accept")
         if self.on_prepare:
             self.on_prepare()
-        prepared = _FakePrepared(list(tokens), n_predict, sampling, drafting)
+        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt)
         self.prepared.append(prepared)
         return prepared
 
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
-        assert isinstance(request, _FakePrepared)
+        assert isinstance(request, FakePrepared)
         assert not any(self._slots[slot].running for slot in slots), "a running slot is offered"
 
         def common(slot: int) -> int:
@@ -162,7 +164,7 @@ class FakeNative(NativeEngine):
         return max(slots, key=common)
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
-        assert isinstance(request, _FakePrepared)
+        assert isinstance(request, FakePrepared)
         assert request.alive, "submit of a request that was freed or ran already"
         state = self._slots[slot]
         assert not state.running, "submit on a running slot"

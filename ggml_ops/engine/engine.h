@@ -130,7 +130,7 @@ class engine {
     std::unique_ptr<dflash_prepared> prepare(const dflash_request & request) const;
     // The first of the idle `candidates` that holds most of the prompt's beginning.
     int32_t choose_slot(const prepared_request & request, const int32_t * candidates, int32_t n) const;
-    // Moves from the request, but not if it throws.
+    // Takes the parts of the request over; one that is refused stays whole.
     void submit(int32_t slot, prepared_request & request);
     void cancel(int32_t slot);
     void clear(int32_t slot);

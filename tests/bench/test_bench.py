@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from dflash_local import native
 from dflash_local.cli.bench import DRAFTED, PLAIN, Report, Run, Summary, choices_md, measure, read_prompts
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting
+from dflash_local.native import PreparedRequest
 from dflash_local.sampling import SamplingParams
 from dflash_local.stats import EngineStats
-from tests.fake_native import EOG, FakeNative
+from tests.fake_native import EOG, FakeNative, FakePrepared
 
 ANSWER = b"the same words"
 
@@ -31,12 +30,11 @@ class DraftingNative(FakeNative):
         info["target"]["description"] = "fake Q4_0"
         return info | {"drafter": {"kind": "dflash"}}
 
-    def submit(
-        self, slot: int, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
-    ) -> None:
-        assert not cache_prompt
-        super().submit(slot, tokens, n_predict, sampling, drafting, cache_prompt)
-        width = 1 if drafting.budget == 1 else 5
+    def submit(self, slot: int, request: PreparedRequest) -> None:
+        assert isinstance(request, FakePrepared)
+        assert not request.cache_prompt
+        super().submit(slot, request)
+        width = 1 if request.drafting.budget == 1 else 5
         passes = [list(ANSWER[:1])] + [list(ANSWER[at : at + width]) for at in range(1, len(ANSWER), width)]
         self._slots[slot].passes = [*passes[:-1], [*passes[-1], EOG]]
 

@@ -238,7 +238,7 @@ def test_the_library_has_the_same_type_and_default(table: dict[str, Fields], nam
     hint = get_type_hints(SamplingParams)[name]
     types = {int: "integer", int | None: "integer", float: "number", bool: "boolean", str | None: "string"}
     assert table[name]["type"] == types.get(hint, "json")
-    default = FIELDS[name].default
+    default: Any = FIELDS[name].default
     assert table[name]["default"] == (ctypes.c_float(default).value if hint is float else default)
 
 
