@@ -266,7 +266,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
             throw status_error(DFLASH_ERROR_ARG,
                 "accept is block, which needs a DFlash 2 drafter: only its lattice has joint probabilities");
         }
-        for (const int32_t layer : drafter_->weights().target_layers) {
+        for (const int32_t layer : drafter_->model().target_layers) {
             llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
         }
     }
@@ -533,7 +533,7 @@ std::string engine::info() const {
         d["kind"]                      = drafter_->lattice() ? "dflash2" : "dflash";
         d["block_size"]                = drafter_->block_size();
         d["top_k"]                     = drafter_->top_k();
-        d["target_layers"]             = drafter_->weights().target_layers;
+        d["target_layers"]             = drafter_->model().target_layers;
         d["mask_token"]                = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
         d["draft_ctx"]                 = drafter_->n_ctx();
         d["no_draft"]                  = no_draft_;
