@@ -29,7 +29,7 @@ TAPPED_ARCHS = frozenset({
 # Of those, the ones that also give out the output of the last layer.
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
 # Recurrent architectures whose state cannot go back to before a refused draft: `llm_arch_supports_rs_rollback`.
-NO_ROLLBACK = frozenset({"minimax-01", "qwen3next"})
+NO_ROLLBACK = frozenset({"minimax-01"})
 # Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between
 # converters.
 FEW_TOKENS = 128
