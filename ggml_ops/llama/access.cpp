@@ -18,7 +18,7 @@ namespace dflash {
 namespace {
 
 // Architectures whose graphs fill t_layer_inp (src/models/*.cpp of the pinned llama.cpp), their own or one that they
-// share (`using graph` in models.h). tests/engine/test_tapped_targets.py compares both with that source.
+// share (`using graph` in models.h). tests/test_taps.py compares both with that source.
 constexpr std::array TAPPED = {
     LLM_ARCH_BAILINGMOE3,
     LLM_ARCH_DEEPSEEK4,
