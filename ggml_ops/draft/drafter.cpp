@@ -257,10 +257,10 @@ draft_graph & drafter::prepare(const graph_shape & shape) {
 
 void drafter::build(draft_graph & graph) const {
     layer_builder builder(graph, model_, *kv_, params_.flash_attn);
-    ggml_tensor * context = builder.context();
-    ggml_tensor * block   = builder.block();
+    ggml_tensor * taps  = builder.tap_rows();
+    ggml_tensor * block = builder.block_rows();
     for (size_t il = 0; il < model_.layers.size(); ++il) {
-        block = builder.layer(il, context, block);
+        block = builder.layer(il, taps, block);
     }
     if (!block) {
         return;

@@ -32,7 +32,7 @@ void layer_builder::add_masks() {
 
 // ---- rows ----
 
-ggml_tensor * layer_builder::context() {
+ggml_tensor * layer_builder::tap_rows() {
     if (shape_.n_inject == 0) {
         return nullptr;
     }
@@ -40,7 +40,7 @@ ggml_tensor * layer_builder::context() {
     return norm(ggml_mul_mat(ctx_, model_.fc, graph_.taps), model_.enc_norm);
 }
 
-ggml_tensor * layer_builder::block() {
+ggml_tensor * layer_builder::block_rows() {
     if (shape_.n_block() == 0) {
         return nullptr;
     }
@@ -64,18 +64,18 @@ ggml_tensor * layer_builder::logits(ggml_tensor * hidden) {
 
 // ---- one layer ----
 
-ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * context, ggml_tensor * block) {
+ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * block) {
     const drafter_layer & layer = model_.layers[il];
     if (!block) {
-        store_kv(il, context);
+        store_kv(il, taps);
         return nullptr;
     }
 
     ggml_tensor * rows    = norm(block, layer.attn_norm);
     ggml_tensor * weights = conv_weights(layer.attn_conv_proj, rows);
     rows                  = convolve(rows, weights, layer.attn_conv_base, BEFORE);
-    // K and V of context and block rows together: the weights are read once
-    store_kv(il, context ? ggml_concat(ctx_, context, rows, 1) : rows);
+    // K and V of tap and block rows together: the weights are read once
+    store_kv(il, taps ? ggml_concat(ctx_, taps, rows, 1) : rows);
     rows = attention(il, rows);
     rows = convolve(rows, weights, layer.attn_conv_base, AFTER);
     if (layer.attn_post_norm) {

@@ -1,9 +1,9 @@
 // A drafter's layers as nodes of a graph: injection, attention, feed-forward. Model: upstream's src/models/dflash.cpp;
 // arithmetic: package `dflash` (DFlashDraftModel, DFlash2DraftModel).
 //
-// A pass has two kinds of rows. Context rows are taps that went through `fc`: each layer keeps their K and V, nothing
-// else. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts: they attend to the context and
-// to their own block.
+// A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject): each layer stores their K and V, and
+// nothing else is done with them. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts: they
+// attend to all that is stored of their slot and to their own block.
 
 #pragma once
 
@@ -17,12 +17,12 @@ class layer_builder {
   public:
     layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn);
 
-    // Taps -> context rows [n_embd, n_inject]; null if the shape injects nothing.
-    ggml_tensor * context();
+    // Taps -> tap rows [n_embd, n_inject]; null if the shape injects nothing.
+    ggml_tensor * tap_rows();
     // Tokens -> block rows [n_embd, n_block]; null if the shape denoises nothing.
-    ggml_tensor * block();
+    ggml_tensor * block_rows();
     // One layer. Takes block rows and returns the next layer's; null stays null. Call for all layers in order.
-    ggml_tensor * layer(size_t il, ggml_tensor * context, ggml_tensor * block);
+    ggml_tensor * layer(size_t il, ggml_tensor * taps, ggml_tensor * block);
     // The last layer's block rows -> normalized hidden states [n_embd, n_block].
     ggml_tensor * hidden(ggml_tensor * block);
     // Hidden states -> logits [n_vocab_draft, n_block].
