@@ -1,8 +1,8 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
-// A new kind of drafter joins here: what it has more, in llama/drafter_model (or its refusal there goes); other layers
-// in draft/layers, another way to propose tokens as one more class in draft/selector; the header check in
-// files/gguf_check and, where a checkpoint is converted, convert/config.py and names.py. Nothing else knows kinds.
+// A new kind of drafter joins in llama/drafter_model (its keys and tensors), draft/layers (what its layers do more) or
+// draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are sound) and, where its
+// checkpoints are converted, convert/config.py and convert/names.py. llama.cpp's src/models/dflash.cpp must load it.
 
 #pragma once
 
