@@ -20,16 +20,18 @@ from dflash_local.errors import ModelError, PairError
 from dflash_local.native import MAX_NODES
 
 # Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
-# src/models/*.cpp.
+# src/models/*.cpp. This list and the two below repeat what the library knows, because pairing must not load it;
+# tests/test_taps.py compares them with the library and with the pinned source.
 TAPPED_ARCHS = frozenset({
-    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2", "minimax-01",
-    "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
-    "qwen4exp",
+    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2",
+    "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35",
+    "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp",
 })  # fmt: skip
 # Of those, the ones that also give out the output of the last layer.
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
-# Recurrent architectures whose state cannot go back to before a refused draft: `llm_arch_supports_rs_rollback`.
-NO_ROLLBACK = frozenset({"minimax-01", "qwen3next"})
+# Of those, the recurrent ones whose state cannot go back to before a refused draft: neither llama.cpp
+# (`llm_arch_supports_rs_rollback`) nor our tapes (docs/hybrid.md) roll it back.
+NO_ROLLBACK = frozenset({"minimax-01"})
 # Tokens that may be spelled differently before two vocabularies count as two: padding and added tokens differ between
 # converters.
 FEW_TOKENS = 128

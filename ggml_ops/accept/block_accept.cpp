@@ -42,7 +42,8 @@ tree drawn_chain::to_tree() const {
 
 namespace {
 
-// The draft's row as the request's sampler would bend it, in llama.cpp's order; weights that needn't sum to 1.
+// Applies the request's top-k, top-p, min-p and temperature to a row of the draft, in llama.cpp's order. The weights
+// need not sum to 1.
 void bend(const draft_shape & shape, std::vector<double> & weights, std::vector<int32_t> & order) {
     order.resize(weights.size());
     std::iota(order.begin(), order.end(), 0);
@@ -97,10 +98,11 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
 
 namespace {
 
-// One row's q by token. Most of the target's tokens are not in it: a mask of their low bits says so at once.
-class lookup {
+// q of one row, by token. Most of the target's tokens are not in the row: a mask of the low bits of those that are
+// tells most of them apart at once.
+class row_probs {
   public:
-    lookup(const token_prob * row, int32_t n) {
+    row_probs(const token_prob * row, int32_t n) {
         for (int32_t i = 0; i < n; ++i) {
             if (row[i].prob > 0) {
                 found_.push_back(row[i]);
@@ -129,9 +131,9 @@ class lookup {
 
 }   // namespace
 
-// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The
-// longest accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one
-// replaces it: no row of the target is needed twice.
+// `reach` is the paper's p_i: the chance, before anything about token i is decided, that at least i tokens are
+// accepted. The longest accepted prefix wins: each prefix that is accepted on the way comes with its bonus, and a
+// longer one replaces both, so that no row of the target is needed twice.
 block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck) {
     block_result        result;
     std::vector<double> weights;
@@ -153,8 +155,8 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
         }
 
         // What the target gives more than the draft can cover: the residual.
-        const lookup q(chain.row(i), chain.top_k);
-        double       rest = 0, drawn = 0;
+        const row_probs q(chain.row(i), chain.top_k);
+        double          rest = 0, drawn = 0;
         for (const token_prob & t : p) {
             weights.push_back(std::max(reach * t.prob - q.at(t.token), 0.0));
             rest += weights.back();
@@ -166,7 +168,7 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
         if (rest > 0 && (i == 0 || luck.happens(rest / (rest + (1 - reach))))) {
             result = { i, p[luck.pick(weights)].token };
         } else if (i == 0) {
-            result = { 0, p[0].token };   // for rounding's sake: chance 0
+            result = { 0, p[0].token };   // only rounding can lead here
         }
         reach = std::min(1.0, reach * drawn / chain.q(i));
         if (!(reach > 0)) {

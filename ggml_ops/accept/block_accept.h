@@ -43,8 +43,8 @@ struct token_prob {
     double  prob;
 };
 
-// How a request's sampler bends its distribution. A chain may be drawn from any q; one bent alike is accepted more
-// often.
+// What a request's sampler does to a distribution. A chain may be drawn from any q; one that is closer to the target's
+// distribution is accepted more often, so that the same is done to the draft's.
 struct draft_shape {
     double  temperature = 1;   // > 0
     int32_t top_k       = 0;   // 0: all
@@ -65,12 +65,12 @@ struct drawn_chain {
     const token_prob * row(int32_t i) const { return rows.data() + (size_t) i * top_k; }
     double             q(int32_t i) const { return row(i)[candidates[i]].prob; }   // > 0
 
-    // Keeps the first n tokens. n must not have been chosen by looking at the tokens: what is dropped because of what
-    // it is would be missing from the text.
+    // Keeps the first n tokens. n must not depend on the tokens: those that are dropped for what they are would be too
+    // rare in the text.
     void truncate(int32_t n);
 
-    // The rows of the target pass. node.prob is `best`, not q: what could be known of a token before it was drawn, as
-    // for the nodes of grow(..., 1), so that both calibrate alike.
+    // The rows of the target pass. node.prob is `best`, not q: like the probabilities of the nodes of a grown tree, it
+    // was known before the token was drawn, so that one calibration serves both.
     tree to_tree() const;
 };
 

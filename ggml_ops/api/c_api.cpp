@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "files/gguf_check.h"
+#include "llama/access.h"
 #include "base/abort_guard.h"
 #include "base/log.h"
 
@@ -84,6 +85,8 @@ char * dflash_library_info(void) {
             { "devices", devices },
             { "features", features },
             { "gpu_offload", llama_supports_gpu_offload() },
+            { "tapped_architectures", access_tapped_archs().all },
+            { "tapped_to_the_end", access_tapped_archs().to_the_end },
         };
         return info.dump(-1, ' ', false, json::error_handler_t::replace);
     });

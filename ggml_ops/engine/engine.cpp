@@ -485,8 +485,8 @@ void engine::keep_taps(slot & s, int32_t row, int32_t n) {
     if (!drafter_) {
         return;
     }
-    const auto & layers = drafter_->weights().target_layers;
-    const size_t n_embd = drafter_->weights().n_embd, width = drafter_->tap_width();
+    const auto & layers = drafter_->model().target_layers;
+    const size_t n_embd = drafter_->model().n_embd, width = drafter_->tap_width();
     s.taps.data.resize((s.taps.rows + n) * width);
     for (size_t k = 0; k < layers.size(); ++k) {
         const float * src = llama_get_embeddings_layer_inp(ctx_.get(), layers[k]);

@@ -7,6 +7,7 @@
 #include "draft/budget.h"
 #include "dflash.h"
 #include "draft/drafter.h"
+#include "llama/access.h"
 #include "draft/lookup.h"
 #include "accept/sampling.h"
 #include "engine/request.h"

@@ -262,7 +262,7 @@ void engine::load(const dflash_engine_params & p, dflash_progress_callback progr
         dp.type_k     = type_k_draft;
         dp.type_v     = type_v_draft;
         drafter_      = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
-        for (const int32_t layer : drafter_->weights().target_layers) {
+        for (const int32_t layer : drafter_->model().target_layers) {
             llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
         }
     }
@@ -532,7 +532,7 @@ std::string engine::info() const {
         d["kind"]                      = drafter_->lattice() ? "dflash2" : "dflash";
         d["block_size"]                = drafter_->block_size();
         d["top_k"]                     = drafter_->top_k();
-        d["target_layers"]             = drafter_->weights().target_layers;
+        d["target_layers"]             = drafter_->model().target_layers;
         d["mask_token"]                = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
         d["draft_ctx"]                 = drafter_->n_ctx();
         d["no_draft"]                  = no_draft_;

@@ -13,18 +13,18 @@ namespace dflash {
 namespace {
 
 // Limits of the pinned llama.cpp (src/llama-hparams.h) and, where it has none, far beyond any model that exists.
-constexpr int64_t max_layers    = 512;
-constexpr int64_t max_experts   = 1024;
-constexpr int64_t max_embd      = 1 << 20;
-constexpr int64_t max_heads     = 1 << 12;
-constexpr int64_t max_head_size = 1 << 13;
-constexpr int64_t max_ff        = 1 << 24;
-constexpr int64_t max_context   = 1 << 27;
-constexpr int64_t max_window    = 1 << 24;
-constexpr int64_t max_count =
+constexpr int64_t MAX_LAYERS    = 512;
+constexpr int64_t MAX_EXPERTS   = 1024;
+constexpr int64_t MAX_EMBD      = 1 << 20;
+constexpr int64_t MAX_HEADS     = 1 << 12;
+constexpr int64_t MAX_HEAD_SIZE = 1 << 13;
+constexpr int64_t MAX_FF        = 1 << 24;
+constexpr int64_t MAX_CONTEXT   = 1 << 27;
+constexpr int64_t MAX_WINDOW    = 1 << 24;
+constexpr int64_t MAX_COUNT =
     1 << 30;   // any other number of an architecture: keeps products inside 64 bits and casts to int32 positive
-constexpr int64_t max_block = 64;   // DFLASH_MAX_NODES
-constexpr int64_t max_taps  = 64;
+constexpr int64_t MAX_BLOCK = 64;   // DFLASH_MAX_NODES
+constexpr int64_t MAX_TAPS  = 64;
 
 using names = std::initializer_list<const char *>;
 
@@ -47,7 +47,7 @@ std::string tensor_role(const std::string & name) {
 
 class checker {
   public:
-    checker(const std::string & path, gguf_report & report) : file(path), report(report) {}
+    checker(const std::string & path, gguf_report & report) : file_(path), report_(report) {}
 
     void run() {
         check_splits();
@@ -60,21 +60,21 @@ class checker {
         check_recurrent();
         check_tokenizer();
         check_tensors();
-        if (report.is_drafter()) {
+        if (report_.is_drafter()) {
             check_drafter();
         }
     }
 
   private:
-    gguf_file     file;
-    gguf_report & report;
-    int64_t       n_layer     = 0;
-    int64_t       n_embd      = 0;
-    int64_t       n_vocab     = 0;
-    int64_t       head_size_k = 0;
+    gguf_file     file_;
+    gguf_report & report_;
+    int64_t       n_layer_     = 0;
+    int64_t       n_embd_      = 0;
+    int64_t       n_vocab_     = 0;
+    int64_t       head_size_k_ = 0;
 
     [[noreturn]] void fail(const std::string & field, const std::string & what) const {
-        throw gguf_error(file.path + ": " + what, field);
+        throw gguf_error(file_.path + ": " + what, field);
     }
 
     [[noreturn]] void fail_key(const std::string & key, const std::string & what) const {
@@ -85,15 +85,14 @@ class checker {
         fail(name, "tensor '" + gguf_printable(name) + "' " + what);
     }
 
-    std::string own(const std::string & suffix) const { return report.architecture + "." + suffix; }
+    std::string own(const std::string & suffix) const { return report_.architecture + "." + suffix; }
 
-    bool is(names list) const { return one_of(report.architecture, list); }
+    bool is(names list) const { return one_of(report_.architecture, list); }
 
-    // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback
-    // -------------------
+    // ---- typed access: a present key of the wrong type is an error, a missing one yields the fallback ----
 
     const gguf_value * scalar(const std::string & key, gguf_type type, bool required = false) const {
-        const gguf_value * value = file.find(key);
+        const gguf_value * value = file_.find(key);
         if (value == nullptr) {
             if (required) {
                 fail_key(key, "is missing; convert the model again");
@@ -121,19 +120,19 @@ class checker {
     }
 
     int64_t number(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
-        return file.find(key) != nullptr ? number(key, low, high) : fallback;
+        return file_.find(key) != nullptr ? number(key, low, high) : fallback;
     }
 
     // One number for all layers or an array with one per layer (llama_model_loader::get_key_or_arr).
     std::vector<int64_t> per_layer(const std::string & key, int64_t low, int64_t high, int64_t fallback) const {
-        const gguf_value * value = file.find(key);
+        const gguf_value * value = file_.find(key);
         if (value == nullptr || !value->is_array) {
-            return std::vector<int64_t>(static_cast<size_t>(n_layer), number(key, low, high, fallback));
+            return std::vector<int64_t>(static_cast<size_t>(n_layer_), number(key, low, high, fallback));
         }
         const std::vector<int64_t> numbers = integers(key, *value);
-        if (numbers.size() != static_cast<size_t>(n_layer)) {
+        if (numbers.size() != static_cast<size_t>(n_layer_)) {
             fail_key(key, "has " + std::to_string(numbers.size()) + " elements; the model has " +
-                              std::to_string(n_layer) + " layers");
+                              std::to_string(n_layer_) + " layers");
         }
         for (const int64_t n : numbers) {
             in_range(key, n, low, high);
@@ -155,8 +154,7 @@ class checker {
         return numbers;
     }
 
-    // ---- rules
-    // ----------------------------------------------------------------------------------------------------------
+    // ---- rules ----
 
     void check_splits() {
         const gguf_value * count = scalar("split.count", gguf_type::u16);
@@ -166,12 +164,12 @@ class checker {
         const int64_t n = count->integer();
         char          tail[64];
         std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", 1, static_cast<int>(n));
-        if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || !ends_with(file.path, tail)) {
+        if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || !ends_with(file_.path, tail)) {
             fail_key("split.count", "says that the model has " + std::to_string(n) +
                                         " files; give the first one, whose name ends in '" + tail + "'");
         }
         scalar("split.tensors.count", gguf_type::i32, true);
-        const std::string prefix = file.path.substr(0, file.path.size() - std::string(tail).size());
+        const std::string prefix = file_.path.substr(0, file_.path.size() - std::string(tail).size());
         for (int64_t i = 1; i < n; ++i) {
             std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", static_cast<int>(i + 1), static_cast<int>(n));
             const gguf_file    part(prefix + tail);
@@ -179,27 +177,27 @@ class checker {
             if (no == nullptr || no->is_array || no->type != gguf_type::u16 || no->integer() != i) {
                 throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i), "split.no");
             }
-            file.tensors.insert(part.tensors.begin(), part.tensors.end());
+            file_.tensors.insert(part.tensors.begin(), part.tensors.end());
         }
     }
 
     void check_architecture() {
-        report.architecture = scalar("general.architecture", gguf_type::string, true)->text;
+        report_.architecture = scalar("general.architecture", gguf_type::string, true)->text;
         // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another
         // context.
         if (is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
                 "eurobert", "gemma-embedding", "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada",
                 "llada-moe", "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
             fail_key("general.architecture",
-                "is '" + report.architecture +
+                "is '" + report_.architecture +
                     "', which does not generate text token by token; use a decoder-only language model");
         }
     }
 
     // Every number of the architecture: finite, and small enough that no product of two wraps.
     void check_numbers() const {
-        for (const auto & [key, value] : file.values) {
-            if (!starts_with(key, report.architecture + ".") || value.type == gguf_type::string ||
+        for (const auto & [key, value] : file_.values) {
+            if (!starts_with(key, report_.architecture + ".") || value.type == gguf_type::string ||
                 value.bytes.empty()) {
                 continue;
             }
@@ -210,9 +208,9 @@ class checker {
                 if (!value.is_integer() && !std::isfinite(value.real(i)) && key != own("kda.gate_lower_bound")) {
                     fail_key(key, "holds a number that is not finite");
                 }
-                if (value.is_integer() && (value.integer(i) < -1 || value.integer(i) > max_count)) {
+                if (value.is_integer() && (value.integer(i) < -1 || value.integer(i) > MAX_COUNT)) {
                     fail_key(key, "holds " + std::to_string(value.integer(i)) + "; it must be from 0 to " +
-                                      std::to_string(max_count));
+                                      std::to_string(MAX_COUNT));
                 }
             }
         }
@@ -226,33 +224,33 @@ class checker {
     }
 
     void check_shape() {
-        n_layer            = number(own("block_count"), 1, max_layers);
-        n_embd             = number(own("embedding_length"), 1, max_embd);
-        report.n_layer     = static_cast<uint64_t>(n_layer);
-        report.n_embd      = static_cast<uint64_t>(n_embd);
-        report.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, max_context));
+        n_layer_            = number(own("block_count"), 1, MAX_LAYERS);
+        n_embd_             = number(own("embedding_length"), 1, MAX_EMBD);
+        report_.n_layer     = static_cast<uint64_t>(n_layer_);
+        report_.n_embd      = static_cast<uint64_t>(n_embd_);
+        report_.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, MAX_CONTEXT));
 
-        number(own("nextn_predict_layers"), 0, n_layer - 1, 0);
+        number(own("nextn_predict_layers"), 0, n_layer_ - 1, 0);
         // Output rows are copied with this width; only a few other architectures have wider ones.
-        number(own("embedding_length_out"), is_plain_attention() ? n_embd : 0, is_plain_attention() ? n_embd : max_ff,
-            n_embd);
+        number(own("embedding_length_out"), is_plain_attention() ? n_embd_ : 0, is_plain_attention() ? n_embd_ : MAX_FF,
+            n_embd_);
         number(own("pooling_type"), 0, 4, 0);
-        per_layer(own("feed_forward_length"), 0, max_ff, 0);
+        per_layer(own("feed_forward_length"), 0, MAX_FF, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean);
-            causal != nullptr && causal->integer() == 0 && !report.is_drafter()) {
+            causal != nullptr && causal->integer() == 0 && !report_.is_drafter()) {
             fail_key(own("attention.causal"), "is false; a target must attend causally");
         }
         // Divisors in the loaders and graphs.
-        number(own("full_attention_interval"), 1, max_layers, 1);
-        number(own("experts_per_group"), 1, max_experts, 1);
-        number(own("wkv.head_size"), 1, max_embd, 1);
-        number(own("interleave_moe_layer_step"), is({ "llama4" }) ? 0 : 1, max_layers, 1);
+        number(own("full_attention_interval"), 1, MAX_LAYERS, 1);
+        number(own("experts_per_group"), 1, MAX_EXPERTS, 1);
+        number(own("wkv.head_size"), 1, MAX_EMBD, 1);
+        number(own("interleave_moe_layer_step"), is({ "llama4" }) ? 0 : 1, MAX_LAYERS, 1);
     }
 
     void check_attention() {
-        const std::vector<int64_t> heads = per_layer(own("attention.head_count"), 0, max_heads, 0);
-        if (file.find(own("attention.head_count_kv")) != nullptr) {
-            const std::vector<int64_t> heads_kv = per_layer(own("attention.head_count_kv"), 0, max_heads, 0);
+        const std::vector<int64_t> heads = per_layer(own("attention.head_count"), 0, MAX_HEADS, 0);
+        if (file_.find(own("attention.head_count_kv")) != nullptr) {
+            const std::vector<int64_t> heads_kv = per_layer(own("attention.head_count_kv"), 0, MAX_HEADS, 0);
             for (size_t i = 0; i < heads.size(); ++i) {
                 if (heads[i] > 0 && heads_kv[i] > 0 && heads[i] % heads_kv[i] != 0) {
                     fail_key(own("attention.head_count_kv"), "is " + std::to_string(heads_kv[i]) +
@@ -270,21 +268,21 @@ class checker {
             }
             return;
         }
-        head_size_k               = number(own("attention.key_length"), 1, max_head_size, n_embd / heads[0]);
-        const int64_t head_size_v = number(own("attention.value_length"), 1, max_head_size, n_embd / heads[0]);
-        if (head_size_k == 0) {
+        head_size_k_              = number(own("attention.key_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
+        const int64_t head_size_v = number(own("attention.value_length"), 1, MAX_HEAD_SIZE, n_embd_ / heads[0]);
+        if (head_size_k_ == 0) {
             fail_key(own("attention.head_count"),
-                "is " + std::to_string(heads[0]) + ", more than the embedding length " + std::to_string(n_embd));
+                "is " + std::to_string(heads[0]) + ", more than the embedding length " + std::to_string(n_embd_));
         }
-        if (is_plain_attention() && head_size_k != head_size_v) {
+        if (is_plain_attention() && head_size_k_ != head_size_v) {
             fail_key(own("attention.value_length"), "is " + std::to_string(head_size_v) +
                                                         "; it must equal attention.key_length, " +
-                                                        std::to_string(head_size_k));
+                                                        std::to_string(head_size_k_));
         }
         for (const char * suffix : { "attention.key_length_swa", "attention.value_length_swa" }) {
-            number(own(suffix), 1, max_head_size, 1);
+            number(own(suffix), 1, MAX_HEAD_SIZE, 1);
         }
-        number(own("attention.sliding_window"), 0, max_window, 0);
+        number(own("attention.sliding_window"), 0, MAX_WINDOW, 0);
     }
 
     // Architectures whose graphs assert one head size for K and V and heads in every layer.
@@ -299,13 +297,13 @@ class checker {
                 fail_key(own(suffix), "must be greater than 0");
             }
         }
-        number(own("rope.scaling.original_context_length"), 0, max_context, 0);
+        number(own("rope.scaling.original_context_length"), 0, MAX_CONTEXT, 0);
         if (const gguf_value * type = scalar(own("rope.scaling.type"), gguf_type::string);
             type != nullptr && !one_of(type->text, { "none", "linear", "yarn", "longrope" })) {
             fail_key(own("rope.scaling.type"),
                 "is '" + gguf_printable(type->text) + "'; it must be none, linear, yarn or longrope");
         }
-        if (head_size_k == 0) {
+        if (head_size_k_ == 0) {
             return;
         }
         // Those without RoPE (llama_model_rope_type); the kernel of all others never ends on 0 dimensions.
@@ -313,19 +311,20 @@ class checker {
             !is({ "gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba", "rwkv6", "rwkv6qwen2",
                 "rwkv7", "arwkv7", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next" });
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
-            const int64_t n_rot = number(own(suffix), 0, max_head_size, fallback);
+            const int64_t n_rot = number(own(suffix), 0, MAX_HEAD_SIZE, fallback);
             in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
             if (n_rot % 2 != 0) {
                 fail_key(own(suffix), "is " + std::to_string(n_rot) + "; it must be even");
             }
             return n_rot;
         };
-        const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k, head_size_k);
+        const int64_t n_rot = check_dimensions("rope.dimension_count", head_size_k_, head_size_k_);
         check_dimensions(
-            "rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, max_head_size, head_size_k), n_rot);
-        if (n_rot != head_size_k && is({ "qwen2", "qwen2moe", "qwen3", "qwen3moe" })) {
-            fail_key(own("rope.dimension_count"),
-                "is " + std::to_string(n_rot) + "; it must equal attention.key_length, " + std::to_string(head_size_k));
+            "rope.dimension_count_swa", number(own("attention.key_length_swa"), 1, MAX_HEAD_SIZE, head_size_k_), n_rot);
+        if (n_rot != head_size_k_ && is({ "qwen2", "qwen2moe", "qwen3", "qwen3moe" })) {
+            fail_key(own("rope.dimension_count"), "is " + std::to_string(n_rot) +
+                                                      "; it must equal attention.key_length, " +
+                                                      std::to_string(head_size_k_));
         }
         check_sections();
     }
@@ -333,7 +332,7 @@ class checker {
     // The kernel divides by the sum of the sections and asserts that one of the first three is positive.
     void check_sections() const {
         const std::string  key   = own("rope.dimension_sections");
-        const gguf_value * value = file.find(key);
+        const gguf_value * value = file_.find(key);
         if (value == nullptr) {
             return;
         }
@@ -343,23 +342,23 @@ class checker {
         }
         int64_t sum = 0;
         for (const int64_t n : sections) {
-            in_range(key, n, 0, head_size_k);
+            in_range(key, n, 0, head_size_k_);
             sum += n;
         }
-        const bool unused = report.is_drafter() && sum == 0;
-        if (!unused && (sum - sections[3] == 0 || sum > head_size_k)) {
-            fail_key(key, "must sum to at least 1 and at most the head size " + std::to_string(head_size_k));
+        const bool unused = report_.is_drafter() && sum == 0;
+        if (!unused && (sum - sections[3] == 0 || sum > head_size_k_)) {
+            fail_key(key, "must sum to at least 1 and at most the head size " + std::to_string(head_size_k_));
         }
     }
 
     void check_experts() const {
-        const int64_t              n_expert = number(own("expert_count"), 0, max_experts, 0);
-        const std::vector<int64_t> used     = per_layer(own("expert_used_count"), 0, max_experts, 0);
-        const std::vector<int64_t> ff       = per_layer(own("expert_feed_forward_length"), 0, max_ff, 0);
+        const int64_t              n_expert = number(own("expert_count"), 0, MAX_EXPERTS, 0);
+        const std::vector<int64_t> used     = per_layer(own("expert_used_count"), 0, MAX_EXPERTS, 0);
+        const std::vector<int64_t> ff       = per_layer(own("expert_feed_forward_length"), 0, MAX_FF, 0);
         const int64_t              n_used   = *std::max_element(used.begin(), used.end());
-        const int64_t              groups   = number(own("expert_group_count"), 0, max_experts, 0);
-        const int64_t              n_group  = number(own("expert_group_used_count"), 0, max_experts, 0);
-        number(own("expert_shared_count"), 0, max_experts, 0);
+        const int64_t              groups   = number(own("expert_group_count"), 0, MAX_EXPERTS, 0);
+        const int64_t              n_group  = number(own("expert_group_used_count"), 0, MAX_EXPERTS, 0);
+        number(own("expert_shared_count"), 0, MAX_EXPERTS, 0);
         number(own("expert_gating_func"), 0, 4, 0);
 
         if (n_used > n_expert || (n_expert > 0 && n_used == 0)) {
@@ -386,12 +385,12 @@ class checker {
 
     void check_recurrent() const {
         const int64_t group_low = is({ "plamo2" }) ? 0 : 1;   // PLaMo 2 writes 0 and does not use it
-        const int64_t d_state   = number(own("ssm.state_size"), 1, max_embd, 0);
-        const int64_t d_inner   = number(own("ssm.inner_size"), 1, max_embd, 0);
-        const int64_t heads_v   = number(own("ssm.time_step_rank"), 1, max_embd, 0);
-        const int64_t heads_k   = number(own("ssm.group_count"), group_low, max_embd, 0);
+        const int64_t d_state   = number(own("ssm.state_size"), 1, MAX_EMBD, 0);
+        const int64_t d_inner   = number(own("ssm.inner_size"), 1, MAX_EMBD, 0);
+        const int64_t heads_v   = number(own("ssm.time_step_rank"), 1, MAX_EMBD, 0);
+        const int64_t heads_k   = number(own("ssm.group_count"), group_low, MAX_EMBD, 0);
         number(own("ssm.conv_kernel"), 1, 64, 1);
-        number(own("kda.head_dim"), 1, max_head_size, 1);
+        number(own("kda.head_dim"), 1, MAX_HEAD_SIZE, 1);
         number(own("shortconv.l_cache"), 1, 64, 1);
         if (heads_v == 0 || !is({ "qwen3next", "qwen35", "qwen35moe", "qwen4exp" })) {
             return;
@@ -413,13 +412,13 @@ class checker {
             fail_key("tokenizer.ggml.model", "is '" + model + "'; the model must bring its tokenizer");
         }
         const std::string  key    = "tokenizer.ggml.tokens";
-        const gguf_value * tokens = file.find(key);
+        const gguf_value * tokens = file_.find(key);
         if (tokens == nullptr || !tokens->is_array || tokens->type != gguf_type::string || tokens->count == 0 ||
-            tokens->count > static_cast<uint64_t>(max_count)) {
+            tokens->count > static_cast<uint64_t>(MAX_COUNT)) {
             fail_key(key, "must be an array of at least one string");
         }
-        n_vocab        = static_cast<int64_t>(tokens->count);
-        report.n_vocab = tokens->count;
+        n_vocab_        = static_cast<int64_t>(tokens->count);
+        report_.n_vocab = tokens->count;
 
         // llama.cpp asserts that no two tokens have the same text, after naming empty ones by their index
         std::vector<std::pair<uint64_t, uint64_t>> order;
@@ -437,22 +436,21 @@ class checker {
         }
 
         for (const char * list : { "tokenizer.ggml.scores", "tokenizer.ggml.token_type" }) {
-            const gguf_value * value = file.find(list);
+            const gguf_value * value = file_.find(list);
             if (value != nullptr &&
                 (!value->is_array || value->type == gguf_type::string || value->count < tokens->count)) {
-                fail_key(list, "must be an array of " + std::to_string(n_vocab) + " numbers, one per token");
+                fail_key(list, "must be an array of " + std::to_string(n_vocab_) + " numbers, one per token");
             }
         }
-        const gguf_value * merges = file.find("tokenizer.ggml.merges");
+        const gguf_value * merges = file_.find("tokenizer.ggml.merges");
         if (merges != nullptr && (!merges->is_array || merges->type != gguf_type::string ||
-                                     merges->count > static_cast<uint64_t>(max_count))) {
+                                     merges->count > static_cast<uint64_t>(MAX_COUNT))) {
             fail_key("tokenizer.ggml.merges", "must be an array of strings");
         }
-        report.mask_token = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
+        report_.mask_token = number("tokenizer.ggml.mask_token_id", 0, std::numeric_limits<uint32_t>::max(), -1);
     }
 
-    // ---- tensors
-    // --------------------------------------------------------------------------------------------------------
+    // ---- tensors ----
 
     // Weights that ggml multiplies or adds element by element: its kernels take F32 there and abort on anything else.
     static bool is_elementwise(const gguf_tensor & tensor, const std::string & role) {
@@ -472,13 +470,13 @@ class checker {
     }
 
     void check_tensors() {
-        for (const auto & [name, tensor] : file.tensors) {
+        for (const auto & [name, tensor] : file_.tensors) {
             const std::string type = ggml_type_find(tensor.type)->name;
             const std::string role = tensor_role(name);
             if (role == "d2t") {
-                check_indices(tensor, "i64", n_vocab);
+                check_indices(tensor, "i64", n_vocab_);
             } else if (role == "ffn_gate_tid2eid") {
-                check_indices(tensor, "i32", number(own("expert_count"), 0, max_experts, 0));
+                check_indices(tensor, "i32", number(own("expert_count"), 0, MAX_EXPERTS, 0));
             } else if (starts_with(role, "masked_embd_")) {
                 continue;   // no graph uses them
             } else if (is_elementwise(tensor, role) && type != "f32") {
@@ -497,7 +495,7 @@ class checker {
         }
         gguf_value table;
         table.type  = type == "i64" ? gguf_type::i64 : gguf_type::i32;
-        table.bytes = file.read(tensor);
+        table.bytes = file_.read(tensor);
         for (uint64_t i = 0; i < table.bytes.size() / ggml_type_find(tensor.type)->bytes; ++i) {
             if (table.integer(i) < 0 || table.integer(i) >= n) {
                 fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) +
@@ -506,21 +504,20 @@ class checker {
         }
     }
 
-    // ---- DFlash drafters (src/models/dflash.cpp)
-    // --------------------------------------------------------------------------
+    // ---- DFlash drafters (src/models/dflash.cpp) ----
 
     void check_drafter() {
-        report.has_embeddings = file.find_tensor("token_embd.weight") != nullptr;
-        report.has_output     = file.find_tensor("output.weight") != nullptr;
-        if (file.find_tensor("markov_w1.weight") != nullptr ||
-            number(own("hyper_connection.count"), 0, max_count, 0) > 0) {
+        report_.has_embeddings = file_.find_tensor("token_embd.weight") != nullptr;
+        report_.has_output     = file_.find_tensor("output.weight") != nullptr;
+        if (file_.find_tensor("markov_w1.weight") != nullptr ||
+            number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
             fail(own("hyper_connection.count"), "is a DSpark drafter; dflash-local runs DFlash and DFlash 2 drafters");
         }
         check_taps();
-        report.block_size = static_cast<uint64_t>(number(own("block_size"), 2, max_block, 0));
-        if (report.mask_token < 0 || report.mask_token >= n_vocab) {
+        report_.block_size = static_cast<uint64_t>(number(own("block_size"), 2, MAX_BLOCK, 0));
+        if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
             fail_key("tokenizer.ggml.mask_token_id",
-                "must name one of the " + std::to_string(n_vocab) + " tokens; convert the drafter again");
+                "must name one of the " + std::to_string(n_vocab_) + " tokens; convert the drafter again");
         }
         if (const gguf_value * act = scalar(own("hidden_activation"), gguf_type::string);
             act != nullptr && !one_of(act->text, { "silu", "gelu", "gelu_pytorch_tanh" })) {
@@ -528,25 +525,25 @@ class checker {
                 "is '" + gguf_printable(act->text) + "'; it must be silu, gelu or gelu_pytorch_tanh");
         }
         for (const char * suffix : { "attention.head_count", "attention.head_count_kv" }) {
-            const std::vector<int64_t> heads = per_layer(own(suffix), 1, max_heads, 1);
+            const std::vector<int64_t> heads = per_layer(own(suffix), 1, MAX_HEADS, 1);
             if (std::any_of(heads.begin(), heads.end(), [&](int64_t n) { return n != heads[0]; })) {
                 fail_key(own(suffix), "must be the same in every layer of a drafter");
             }
         }
-        if (number(own("attention.sliding_window"), 0, max_window, 0) > 0) {
+        if (number(own("attention.sliding_window"), 0, MAX_WINDOW, 0) > 0) {
             const std::string          key     = own("attention.sliding_window_pattern");
-            const gguf_value *         value   = file.find(key);
+            const gguf_value *         value   = file_.find(key);
             const std::vector<int64_t> pattern = value != nullptr ? integers(key, *value) : std::vector<int64_t>();
-            if (pattern.size() != static_cast<size_t>(n_layer) ||
-                std::count(pattern.begin(), pattern.end(), 0) == n_layer) {
-                fail_key(key, "must have one flag for each of the " + std::to_string(n_layer) +
+            if (pattern.size() != static_cast<size_t>(n_layer_) ||
+                std::count(pattern.begin(), pattern.end(), 0) == n_layer_) {
+                fail_key(key, "must have one flag for each of the " + std::to_string(n_layer_) +
                                   " layers, and at least one set, because there is a sliding window");
             }
         }
         // A reduced vocabulary comes with an output matrix of one row per entry; otherwise rows are scattered that do
         // not exist.
-        if (const gguf_tensor * d2t = file.find_tensor("d2t"); d2t != nullptr) {
-            const gguf_tensor * output = file.find_tensor("output.weight");
+        if (const gguf_tensor * d2t = file_.find_tensor("d2t"); d2t != nullptr) {
+            const gguf_tensor * output = file_.find_tensor("output.weight");
             if (!d2t->is_vector() || output == nullptr || output->ne[1] != d2t->ne[0]) {
                 fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
             }
@@ -556,25 +553,25 @@ class checker {
 
     void check_taps() {
         const std::string  key   = own("target_layers");
-        const gguf_value * value = file.find(key);
+        const gguf_value * value = file_.find(key);
         if (value == nullptr) {
             fail_key(key, "is missing; convert the drafter again");
         }
-        report.target_layers = integers(key, *value);
-        in_range(key, static_cast<int64_t>(report.target_layers.size()), 1, max_taps);
-        for (const int64_t layer : report.target_layers) {
-            in_range(key, layer, 0, max_layers);
+        report_.target_layers = integers(key, *value);
+        in_range(key, static_cast<int64_t>(report_.target_layers.size()), 1, MAX_TAPS);
+        for (const int64_t layer : report_.target_layers) {
+            in_range(key, layer, 0, MAX_LAYERS);
         }
     }
 
     // DFlash 2: the four keys and the selector tensors come together.
     void check_selector() {
-        const bool    has_tensors = file.find_tensor("selector_hidden.weight") != nullptr;
+        const bool    has_tensors = file_.find_tensor("selector_hidden.weight") != nullptr;
         const int64_t low         = has_tensors ? 1 : 0;
-        const int64_t kernel      = number(own("conv_kernel_size"), low, max_block, 0);
-        const int64_t group       = number(own("conv_group_size"), low, n_embd, 0);
-        const int64_t rank        = number(own("selector_rank"), low, max_embd, 0);
-        const int64_t top_k       = number(own("selector_top_k"), low, n_vocab, 0);
+        const int64_t kernel      = number(own("conv_kernel_size"), low, MAX_BLOCK, 0);
+        const int64_t group       = number(own("conv_group_size"), low, n_embd_, 0);
+        const int64_t rank        = number(own("selector_rank"), low, MAX_EMBD, 0);
+        const int64_t top_k       = number(own("selector_top_k"), low, n_vocab_, 0);
         const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
         if (has_keys != has_tensors || (!has_keys && kernel + group + rank + top_k > 0)) {
             fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, "
@@ -583,19 +580,19 @@ class checker {
         if (!has_tensors) {
             return;
         }
-        if (report.block_size == 0) {
+        if (report_.block_size == 0) {
             fail_key(own("block_size"), "is missing; a DFlash 2 drafter needs it");
         }
-        if (n_embd % group != 0) {
+        if (n_embd_ % group != 0) {
             fail_key(own("conv_group_size"),
-                "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd));
+                "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd_));
         }
-        if (top_k * (top_k + 1) > n_embd) {
+        if (top_k * (top_k + 1) > n_embd_) {
             fail_key(own("selector_top_k"), "is " + std::to_string(top_k) +
                                                 "; k * (k + 1) must not exceed the embedding length " +
-                                                std::to_string(n_embd));
+                                                std::to_string(n_embd_));
         }
-        report.selector_top_k = static_cast<uint64_t>(top_k);
+        report_.selector_top_k = static_cast<uint64_t>(top_k);
     }
 };
 

@@ -9,13 +9,13 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t max_key_length    = 65535;   // docs/gguf.md
-constexpr uint64_t max_string_length = 1ull << 28;
-constexpr uint64_t max_tensor_name   = 63;   // GGML_MAX_NAME - 1
-constexpr uint64_t max_alignment     = 1ull << 20;
-constexpr uint64_t min_alignment     = 32;   // TENSOR_ALIGNMENT of ggml-backend: a mapped buffer must start on it
+constexpr uint64_t MAX_KEY_LENGTH    = 65535;   // docs/gguf.md
+constexpr uint64_t MAX_STRING_LENGTH = 1ull << 28;
+constexpr uint64_t MAX_TENSOR_NAME   = 63;   // GGML_MAX_NAME - 1
+constexpr uint64_t MAX_ALIGNMENT     = 1ull << 20;
+constexpr uint64_t MIN_ALIGNMENT     = 32;   // TENSOR_ALIGNMENT of ggml-backend: a mapped buffer must start on it
 
-constexpr ggml_type_info ggml_types[] = {
+constexpr ggml_type_info GGML_TYPES[] = {
     { "f32", 1, 4 },
     { "f16", 1, 2 },
     { "q4_0", 32, 18 },
@@ -61,9 +61,9 @@ constexpr ggml_type_info ggml_types[] = {
     { "q2_0", 64, 18 },
 };
 
-constexpr const char * type_names[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64",
+constexpr const char * TYPE_NAMES[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64",
     "i64", "f64" };
-constexpr uint32_t     type_sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
+constexpr uint32_t     TYPE_SIZES[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
 template <typename T> T load(const uint8_t * bytes) {
     T value;
@@ -71,35 +71,35 @@ template <typename T> T load(const uint8_t * bytes) {
     return value;
 }
 
-// Reads forward through the header. `left` is what the file still holds: nothing is read or allocated beyond it.
+// Reads forward through the header. left_ is what the file still holds: nothing is read or allocated beyond it.
 class header_reader {
   public:
     header_reader(std::ifstream & stream, const std::string & path, uint64_t size) :
-        stream(stream), path(path), left(size) {}
+        stream_(stream), path_(path), left_(size) {}
 
     uint64_t    position = 0;
     std::string where    = "the header";   // what is being read, for messages
 
     [[noreturn]] void fail(const std::string & what, const std::string & field = "") const {
-        throw gguf_error(path + ": " + what, field);
+        throw gguf_error(path_ + ": " + what, field);
     }
 
     void read(void * out, uint64_t n) {
         require(n);
         // the buffer itself: istream::read() costs a sentry per call, and a vocabulary is half a million calls
-        if (stream.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) !=
+        if (stream_.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) !=
             static_cast<std::streamsize>(n)) {
             fail("cannot be read past byte " + std::to_string(position));
         }
         position += n;
-        left -= n;
+        left_ -= n;
     }
 
     void skip(uint64_t n) {
         require(n);
-        stream.rdbuf()->pubseekoff(static_cast<std::streamoff>(n), std::ios::cur, std::ios::in);
+        stream_.rdbuf()->pubseekoff(static_cast<std::streamoff>(n), std::ios::cur, std::ios::in);
         position += n;
-        left -= n;
+        left_ -= n;
     }
 
     template <typename T> T number() {
@@ -127,16 +127,16 @@ class header_reader {
 
     // Fails unless the file holds `n` more items of at least `bytes` bytes.
     void require(uint64_t n, uint64_t bytes = 1) const {
-        if (n > left / bytes) {
-            fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left) +
+        if (n > left_ / bytes) {
+            fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left_) +
                  " that are left; download or convert the file again");
         }
     }
 
   private:
-    std::ifstream &     stream;
-    const std::string & path;
-    uint64_t            left;
+    std::ifstream &     stream_;
+    const std::string & path_;
+    uint64_t            left_;
 };
 
 gguf_type read_type(header_reader & in, const std::string & key) {
@@ -161,18 +161,18 @@ gguf_value read_value(header_reader & in, const std::string & key) {
     if (value.type == gguf_type::string) {
         in.require(value.count, sizeof(uint64_t));
         if (!value.is_array) {
-            value.text = in.string(max_string_length, "the text");
+            value.text = in.string(MAX_STRING_LENGTH, "the text");
             return value;
         }
         value.hashes.reserve(static_cast<size_t>(value.count));
         std::string text;
         for (uint64_t i = 0; i < value.count; ++i) {
-            in.string(text, max_string_length, "an element");
+            in.string(text, MAX_STRING_LENGTH, "an element");
             value.hashes.push_back(gguf_hash(text.c_str()));
         }
         return value;
     }
-    const uint64_t item = type_sizes[static_cast<uint32_t>(value.type)];
+    const uint64_t item = TYPE_SIZES[static_cast<uint32_t>(value.type)];
     in.require(value.count, item);
     if (value.is_array && value.count > gguf_value::max_numbers) {
         in.skip(value.count * item);
@@ -192,7 +192,7 @@ void check_name(const header_reader & in, const std::string & name, const char *
 gguf_tensor read_tensor(header_reader & in, uint64_t index) {
     gguf_tensor tensor;
     in.where    = "the name of tensor " + std::to_string(index);
-    tensor.name = in.string(max_tensor_name, "the text");
+    tensor.name = in.string(MAX_TENSOR_NAME, "the text");
     check_name(in, tensor.name, "the tensor name");
     const std::string who = "tensor '" + gguf_printable(tensor.name) + "'";
     in.where              = who;
@@ -233,13 +233,13 @@ uint64_t pad(uint64_t n, uint64_t alignment) { return (n + alignment - 1) / alig
 uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
     const gguf_value * value = file.find("general.alignment");
     if (value == nullptr) {
-        return min_alignment;
+        return MIN_ALIGNMENT;
     }
     const bool     typed     = !value->is_array && value->type == gguf_type::u32;
     const uint64_t alignment = typed ? static_cast<uint64_t>(value->integer()) : 0;
-    if (alignment < min_alignment || alignment > max_alignment || (alignment & (alignment - 1)) != 0) {
-        in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(min_alignment) + " to " +
-                    std::to_string(max_alignment),
+    if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0) {
+        in.fail("key 'general.alignment' must be a u32 power of two from " + std::to_string(MIN_ALIGNMENT) + " to " +
+                    std::to_string(MAX_ALIGNMENT),
             "general.alignment");
     }
     return alignment;
@@ -247,10 +247,10 @@ uint64_t read_alignment(const header_reader & in, const gguf_file & file) {
 
 }   // namespace
 
-const char * gguf_type_name(gguf_type type) { return type_names[static_cast<uint32_t>(type)]; }
+const char * gguf_type_name(gguf_type type) { return TYPE_NAMES[static_cast<uint32_t>(type)]; }
 
 const ggml_type_info * ggml_type_find(uint32_t type) {
-    return type < std::size(ggml_types) && ggml_types[type].name != nullptr ? &ggml_types[type] : nullptr;
+    return type < std::size(GGML_TYPES) && GGML_TYPES[type].name != nullptr ? &GGML_TYPES[type] : nullptr;
 }
 
 bool gguf_value::is_integer() const {
@@ -258,7 +258,7 @@ bool gguf_value::is_integer() const {
 }
 
 int64_t gguf_value::integer(uint64_t i) const {
-    const uint8_t * p = bytes.data() + i * type_sizes[static_cast<uint32_t>(type)];
+    const uint8_t * p = bytes.data() + i * TYPE_SIZES[static_cast<uint32_t>(type)];
     switch (type) {
         case gguf_type::u8:
         case gguf_type::boolean: return load<uint8_t>(p);
@@ -288,12 +288,12 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
         throw gguf_error(path + ": no such file; give the path of a .gguf file", "");
     }
     size = std::filesystem::file_size(file_path, ec);
-    stream.open(file_path, std::ios::binary);
-    if (ec || !stream) {
+    stream_.open(file_path, std::ios::binary);
+    if (ec || !stream_) {
         throw gguf_error(path + ": cannot be opened; check its permissions", "");
     }
 
-    header_reader in(stream, path, size);
+    header_reader in(stream_, path, size);
     char          magic[4];
     in.read(magic, sizeof(magic));
     if (std::memcmp(magic, "GGUF", 4) != 0) {
@@ -315,7 +315,7 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
 
     for (uint64_t i = 0; i < n_values; ++i) {
         in.where        = "key " + std::to_string(i);
-        std::string key = in.string(max_key_length, "the name");
+        std::string key = in.string(MAX_KEY_LENGTH, "the name");
         check_name(in, key, "the key");
         in.where         = "key '" + gguf_printable(key) + "'";
         gguf_value value = read_value(in, key);
@@ -366,10 +366,10 @@ const gguf_tensor * gguf_file::find_tensor(const std::string & name) const {
 
 std::vector<uint8_t> gguf_file::read(const gguf_tensor & tensor) {
     std::vector<uint8_t> bytes(static_cast<size_t>(tensor.n_bytes));
-    stream.clear();
-    stream.seekg(static_cast<std::streamoff>(tensor.offset));
-    stream.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!stream) {
+    stream_.clear();
+    stream_.seekg(static_cast<std::streamoff>(tensor.offset));
+    stream_.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!stream_) {
         throw gguf_error(path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read", tensor.name);
     }
     return bytes;

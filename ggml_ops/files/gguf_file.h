@@ -1,9 +1,9 @@
 // gguf_file.h - a strict reader of GGUF headers.
 //
-// Reads everything up to the tensor data and nothing that the file's own size does not pay for: every length is
-// compared with the bytes that are left before anything is allocated. Pure standard library, so that it can be tested
-// and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its later
-// stages would abort.
+// Reads everything up to the tensor data. Every length is compared with the bytes that the file still has before
+// anything is allocated, so that a small file cannot ask for much memory. Standard library only, so that it can be
+// tested and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its
+// later stages would abort.
 
 #pragma once
 
@@ -76,7 +76,7 @@ struct gguf_file {
     std::vector<uint8_t> read(const gguf_tensor & tensor);
 
   private:
-    std::ifstream stream;
+    std::ifstream stream_;
 };
 
 // FNV-1a of the bytes up to the first zero; equal texts have equal hashes

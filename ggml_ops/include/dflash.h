@@ -53,8 +53,10 @@ typedef enum dflash_status {
 // ---- library ------------------------------------------------------------------------------------------------------
 
 DFLASH_API uint32_t dflash_abi_version(void);
-// JSON: {"abi", "version", "llama", "backends": [...], "devices":
-// [{"name","description","type","memory_total","memory_free"}], "cpu_features": {...}}. Release with dflash_free().
+// JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
+// "features": {backend: {...}}, "gpu_offload", "tapped_architectures": [...], "tapped_to_the_end": [...]}:
+// architectures that a drafter can read, and those of them that also give out the last layer's output. Release with
+// dflash_free().
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);

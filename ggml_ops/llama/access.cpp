@@ -10,35 +10,48 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdlib>
-#include <stdexcept>
 #include <typeinfo>
 
 namespace dflash {
 
 namespace {
 
-// What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp).
-void read_rope(const llama_hparams & h, drafter_weights & w) {
-    const bool yarn = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_YARN;
-    w.rope_base     = h.rope_freq_base_train;
-    w.rope_scale    = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_NONE ? 1.0f : h.rope_freq_scale_train;
-    w.ext_factor    = h.yarn_ext_factor >= 0.0f ? h.yarn_ext_factor : yarn ? 1.0f : 0.0f;
-    w.attn_factor   = h.yarn_attn_factor;
-    w.beta_fast     = h.yarn_beta_fast;
-    w.beta_slow     = h.yarn_beta_slow;
-    w.n_ctx_orig    = (int32_t) (h.n_ctx_orig_yarn ? h.n_ctx_orig_yarn : h.n_ctx_train);
-    if (w.ext_factor != 0.0f) {
-        const float factor = 1.0f / w.rope_scale;
-        const auto  mscale = [factor](float m) { return factor <= 1.0f ? 1.0f : 0.1f * m * std::log(factor) + 1.0f; };
-        w.attn_factor      = h.rope_yarn_log_mul != 0.0f ? mscale(1.0f) / mscale(h.rope_yarn_log_mul) : mscale(1.0f);
-        w.attn_factor /= 1.0f + 0.1f * std::log(factor);   // ggml's rope multiplies by this again
-    }
-    w.attn_factor *= h.rope_attn_factor;
-}
+// Architectures whose graphs fill t_layer_inp (src/models/*.cpp of the pinned llama.cpp), their own or one that they
+// share (`using graph` in models.h). tests/test_taps.py compares both with that source.
+constexpr std::array TAPPED = {
+    LLM_ARCH_BAILINGMOE3,
+    LLM_ARCH_DEEPSEEK4,
+    LLM_ARCH_GEMMA4,
+    LLM_ARCH_HUNYUAN_DENSE,
+    LLM_ARCH_HUNYUAN_VL,
+    LLM_ARCH_LFM2,
+    LLM_ARCH_LFM2MOE,
+    LLM_ARCH_LLAMA,
+    LLM_ARCH_MIMO2,
+    LLM_ARCH_MINIMAX_01,
+    LLM_ARCH_MINIMAX_M2,
+    LLM_ARCH_MUSE_GLIMMER,
+    LLM_ARCH_NANBEIGE,
+    LLM_ARCH_NEMOTRON_H,
+    LLM_ARCH_NEMOTRON_H_MOE,
+    LLM_ARCH_OPENAI_MOE,
+    LLM_ARCH_QWEN3,
+    LLM_ARCH_QWEN3MOE,
+    LLM_ARCH_QWEN35,
+    LLM_ARCH_QWEN35MOE,
+    LLM_ARCH_QWEN3NEXT,
+    LLM_ARCH_QWEN4EXP,
+};
+// Of those, the ones that fill t_layer_inp[n_layer], too: what leaves the last layer.
+constexpr std::array TAPPED_TO_THE_END = {
+    LLM_ARCH_DEEPSEEK4,
+    LLM_ARCH_MIMO2,
+    LLM_ARCH_NEMOTRON_H,
+    LLM_ARCH_NEMOTRON_H_MOE,
+};
 
-// The KV caches of a memory, none of one that derives data from cells (kinds of these classes too).
+// The KV caches of a memory; none of one that derives data from cells, as some subclasses of these do.
 std::vector<llama_kv_cache *> kv_caches(const llama_context * ctx) {
     llama_memory_i * mem = llama_get_memory(ctx);
     if (!mem) {
@@ -58,99 +71,6 @@ std::vector<llama_kv_cache *> kv_caches(const llama_context * ctx) {
 }
 
 }   // namespace
-
-drafter_weights access_drafter(const llama_model * model) {
-    if (model->arch != LLM_ARCH_DFLASH) {
-        throw std::runtime_error("general.architecture is '" + model->arch_name() +
-                                 "', a drafter must be 'dflash': convert it with `dflash-local convert`");
-    }
-    const llama_hparams & h = model->hparams;
-    if (h.dsv4_hc_mult > 0 || model->dspark_markov_w1) {
-        throw std::runtime_error("the drafter is a DSpark model; dflash-local drafts with DFlash and DFlash 2");
-    }
-
-    drafter_weights w = {};
-    w.fc              = model->fc;
-    w.enc_norm        = model->output_norm_enc;
-    w.out_norm        = model->output_norm;
-    w.tok_embd        = model->tok_embd;
-    w.output          = model->output;
-    w.d2t             = model->d2t;
-    w.selector_prev   = model->dflash_selector_prev;
-    w.selector_next   = model->dflash_selector_next;
-    w.selector_hidden = model->dflash_selector_hidden;
-    w.target_layers   = model->target_layer_ids;
-
-    w.n_embd          = (int32_t) h.n_embd;
-    w.n_head          = (int32_t) h.n_head();
-    w.n_head_kv       = (int32_t) h.n_head_kv();
-    w.head_dim        = (int32_t) h.n_embd_head_k();
-    w.n_vocab         = (int32_t) model->vocab.n_tokens();
-    w.block_size      = h.dflash_block_size ? (int32_t) h.dflash_block_size : 16;   // upstream's default
-    w.conv_kernel     = (int32_t) h.dflash_conv_kernel_size;
-    w.conv_group      = (int32_t) h.dflash_conv_group_size;
-    w.selector_rank   = (int32_t) h.dflash_selector_rank;
-    w.selector_top_k  = w.selector_hidden ? (int32_t) h.dflash_selector_top_k : 0;
-    w.n_swa           = h.swa_type == LLAMA_SWA_TYPE_STANDARD ? (int32_t) h.n_swa : 0;
-    w.gelu            = h.llm_ffn_op == LLM_FFN_GELU;
-    w.rms_eps         = h.f_norm_rms_eps;
-    w.embedding_scale = h.f_embedding_scale;
-    w.attention_scale = h.f_attention_scale != 0.0f ? h.f_attention_scale : 1.0f / std::sqrt((float) w.head_dim);
-    w.value_scale     = h.f_attn_value_scale;
-    w.logit_scale     = h.f_logit_scale;
-    w.logit_softcap   = h.f_final_logit_softcapping;
-    w.rope_type       = llama_model_rope_type(model);
-    w.n_rot           = (int32_t) h.n_rot();
-    std::copy(h.rope_sections.begin(), h.rope_sections.end(), w.rope_sections);
-    read_rope(h, w);
-    const auto causal = model->gguf_kv.find("dflash.attention.causal");
-    // Where the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention
-    // of package `dflash`).
-    w.causal     = causal != model->gguf_kv.end() && causal->second == "true";
-    w.causal_swa = causal == model->gguf_kv.end() || w.causal;
-
-    if (w.head_dim != (int32_t) h.n_embd_head_v()) {
-        throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
-    }
-    if (w.selector_top_k > 0 && w.d2t) {
-        throw std::runtime_error(
-            "the drafter has both a selector and a reduced vocabulary (d2t), which no DFlash 2 has");
-    }
-    for (size_t i = 0; i < (size_t) h.n_layer(); ++i) {
-        const llama_layer & l = model->layers[i];
-        if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model->fc_s ||
-            model->output_s) {
-            throw std::runtime_error("the drafter's weights are NVFP4; convert it with --outtype q8_0 or f16");
-        }
-        if ((int32_t) h.n_head(i) != w.n_head || (int32_t) h.n_head_kv(i) != w.n_head_kv) {
-            throw std::runtime_error("dflash.attention.head_count differs between layers, which DFlash does not have");
-        }
-        w.layers.push_back({
-            l.attn_norm,
-            l.wq,
-            l.wk,
-            l.wv,
-            l.wo,
-            l.attn_q_norm,
-            l.attn_k_norm,
-            l.attn_sinks,
-            l.attn_post_norm,
-            l.ffn_norm,
-            l.ffn_gate,
-            l.ffn_up,
-            l.ffn_down,
-            l.ffn_post_norm,
-            l.out_scale,
-            l.dflash_attn_conv_base,
-            l.dflash_attn_conv_proj,
-            l.dflash_ffn_conv_base,
-            l.dflash_ffn_conv_proj,
-            w.n_swa > 0 && h.is_swa(i),
-        });
-    }
-    w.rope_freqs = model->layers.empty() ? nullptr : model->layers[0].rope_freqs;
-    return w;
-}
 
 target_heads access_heads(const llama_model * model) {
     return { model->tok_embd, model->output, model->output_s != nullptr };
@@ -181,32 +101,22 @@ state_bytes access_state_bytes(const llama_context * ctx) {
 std::string access_arch(const llama_model * model) { return model->arch_name(); }
 
 bool access_has_tap(const llama_model * model, int32_t layer) {
-    // Read off src/models/*.cpp of the pinned llama.cpp: who fills t_layer_inp.
-    static constexpr std::array taps = {
-        LLM_ARCH_BAILINGMOE3,
-        LLM_ARCH_DEEPSEEK4,
-        LLM_ARCH_GEMMA4,
-        LLM_ARCH_HUNYUAN_VL,
-        LLM_ARCH_LFM2,
-        LLM_ARCH_LLAMA,
-        LLM_ARCH_MIMO2,
-        LLM_ARCH_MINIMAX_01,
-        LLM_ARCH_MINIMAX_M2,
-        LLM_ARCH_MUSE_GLIMMER,
-        LLM_ARCH_NANBEIGE,
-        LLM_ARCH_NEMOTRON_H,
-        LLM_ARCH_OPENAI_MOE,
-        LLM_ARCH_QWEN3,
-        LLM_ARCH_QWEN3MOE,
-        LLM_ARCH_QWEN35,
-        LLM_ARCH_QWEN35MOE,
-        LLM_ARCH_QWEN3NEXT,
-        LLM_ARCH_QWEN4EXP,
+    const int32_t n_layer = (int32_t) model->hparams.n_layer();
+    const auto    in      = [&](const auto & archs) {
+        return std::find(archs.begin(), archs.end(), model->arch) != archs.end();
     };
-    static constexpr std::array after_last = { LLM_ARCH_DEEPSEEK4, LLM_ARCH_MIMO2, LLM_ARCH_NEMOTRON_H };
-    const int32_t               n_layer    = (int32_t) model->hparams.n_layer();
-    const auto in = [&](const auto & list) { return std::find(list.begin(), list.end(), model->arch) != list.end(); };
-    return layer >= 0 && (layer < n_layer ? in(taps) : layer == n_layer && in(after_last));
+    return layer >= 0 && (layer < n_layer ? in(TAPPED) : layer == n_layer && in(TAPPED_TO_THE_END));
+}
+
+tapped_archs access_tapped_archs() {
+    const auto names = [](const auto & archs) {
+        std::vector<std::string> all;
+        for (const llm_arch arch : archs) {
+            all.push_back(llm_arch_name(arch));
+        }
+        return all;
+    };
+    return { names(TAPPED), names(TAPPED_TO_THE_END) };
 }
 
 std::vector<cell_table> access_cells(const llama_context * ctx) {
@@ -265,7 +175,7 @@ std::string access_row_variance(const llama_context * ctx) {
     if (caches.empty() || (llama_model_is_hybrid(&model) && !tape_store(model).possible())) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
     }
-    if (!cparams.flash_attn) {   // ops/unfused.h
+    if (!cparams.flash_attn) {   // cpu/attention/attention_unfused.h
         const llama_hparams & hparams = model.hparams;
         for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
             if (hparams.is_mla() || hparams.n_embd_head_k(il) % 16 != 0 || hparams.n_embd_head_v(il) % 16 != 0) {

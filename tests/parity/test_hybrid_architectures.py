@@ -35,7 +35,8 @@ TOLERANCE = 1e-3  # of a row's spread, from its least to its greatest logit
 SEEN = 0.1  # what a mistake must move a row by
 
 SHAPE: dict[str, Any] = {
-    "vocab_size": N_VOCAB, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "vocab_size": N_VOCAB, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32,
     "linear_conv_kernel_dim": 4, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
     "eos_token_id": N_VOCAB - 1, "pad_token_id": None, "bos_token_id": None,
 }  # fmt: skip

@@ -1,0 +1,82 @@
+// The graph of one drafter pass: what it depends on, its inputs and outputs, and the graphs that are kept for later
+// passes of the same shape.
+
+#pragma once
+
+#include "ggml-backend.h"
+#include "ggml-cpp.h"
+#include "ggml.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace dflash {
+
+// What a graph depends on.
+struct graph_shape {
+    int32_t              n_inject = 0;       // rows of taps; inject_bucket() of what there is
+    int32_t              length   = 0;       // rows of a block, 0: inject only
+    bool                 probe    = false;   // hidden states and logits are outputs, too
+    std::vector<int32_t> slots;              // that denoise a block
+    std::vector<int32_t> spans;              // of their attention, in cells
+
+    bool operator==(const graph_shape & other) const {
+        return n_inject == other.n_inject && length == other.length && probe == other.probe && slots == other.slots &&
+               spans == other.spans;
+    }
+    int32_t n_slots() const { return (int32_t) slots.size(); }
+    int32_t n_block() const { return length * n_slots(); }    // block rows of all slots
+    int32_t n_rows() const { return n_inject + n_block(); }   // rows whose K/V are computed: taps, then blocks
+};
+
+// Rows of taps come in a few counts, so that graphs can be used again.
+int32_t inject_bucket(int32_t n_inject);
+
+struct draft_graph {
+    graph_shape            shape;
+    ggml_context_ptr       ctx;
+    ggml_backend_sched_ptr sched;
+    ggml_cgraph *          gf = nullptr;
+
+    // Inputs; null where the shape or the model has no use for them. Positions have 4 axes with M-RoPE, else 1.
+    ggml_tensor *              taps    = nullptr;   // F32 [n_taps * n_embd, n_inject]
+    ggml_tensor *              tokens  = nullptr;   // I32 [n_block]
+    ggml_tensor *              anchors = nullptr;   // I32 [n_slots]
+    ggml_tensor *              pos_kv  = nullptr;   // I32 [n_rows * axes]
+    ggml_tensor *              pos_q   = nullptr;   // I32 [n_block * axes]
+    ggml_tensor *              cells   = nullptr;   // I64 [n_rows]: where K/V go
+    std::vector<ggml_tensor *> masks, masks_swa;    // per slot [span, length]: full and sliding-window attention
+
+    // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's.
+    ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
+    ggml_tensor * scores = nullptr;   // F32
+    ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
+    ggml_tensor * logits = nullptr;   // probe: F32 [n_vocab_draft, n_block]
+
+    explicit draft_graph(const graph_shape & shape);
+
+    ggml_tensor * input(ggml_tensor * tensor);    // marks it; its data is set before each pass
+    ggml_tensor * output(ggml_tensor * tensor);   // marks it and adds it to the graph
+    void          add(ggml_tensor * tensor) { ggml_build_forward_expand(gf, tensor); }
+};
+
+// The graphs built last, each with its compute buffers.
+class graph_cache {
+  public:
+    // The backends must outlive the cache; the CPU's is the last.
+    explicit graph_cache(std::vector<ggml_backend_t> backends) : backends_(std::move(backends)) {}
+
+    // The kept graph of this shape, or null.
+    draft_graph * find(const graph_shape & shape);
+    // Keeps a new graph and gives it memory. Throws std::runtime_error where memory is short.
+    draft_graph & add(std::unique_ptr<draft_graph> graph);
+
+  private:
+    static constexpr size_t CAPACITY = 4;
+
+    std::vector<ggml_backend_t>               backends_;
+    std::vector<std::unique_ptr<draft_graph>> graphs_;   // most recently used first
+};
+
+}   // namespace dflash

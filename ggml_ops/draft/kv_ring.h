@@ -1,0 +1,68 @@
+// The drafter's K/V: for each slot a ring of the newest positions, so that a bounded drafter never needs memory for the
+// target's whole context.
+//
+// A slot has n_cells cells per layer. Scratch comes first: block_size cells for the block that is denoised, one for
+// padding rows. The ring follows: position p lies in its cell p % n_ctx.
+
+#pragma once
+
+#include "llama/drafter_model.h"
+
+#include "ggml-cpp.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+class kv_ring {
+  public:
+    // Each layer's cells lie on the device of its weights. type_k and type_v: F16 or F32. Throws std::runtime_error
+    // where memory is short.
+    kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v);
+
+    ggml_tensor * k(size_t layer) const { return k_[layer]; }   // [n_head_kv * head_dim, n_cells * n_slots]
+    ggml_tensor * v(size_t layer) const { return v_[layer]; }
+    int32_t       n_ctx() const { return n_ctx_; }
+    size_t        memory_bytes() const;
+
+    // Positions [begin, end) of a slot are stored.
+    int32_t end(int32_t slot) const { return ranges_[slot].end; }
+    // Forgets positions >= pos; with a gap ahead (pos > end) all are forgotten and the ring starts again at pos.
+    void rewind(int32_t slot, int32_t pos);
+    // Forgets all positions; the next one will be pos.
+    void restart(int32_t slot, int32_t pos) { ranges_[slot] = { pos, pos }; }
+    // The cells of positions end .. pos - 1 will be written; the oldest positions leave for them.
+    void extend(int32_t slot, int32_t pos);
+
+    // Cells, counted over all slots: rows of k() and v().
+    int64_t first_cell(int32_t slot) const { return (int64_t) slot * n_cells_; }
+    int64_t block_cell(int32_t slot, int32_t i) const { return first_cell(slot) + i; }
+    int64_t padding_cell(int32_t slot) const { return first_cell(slot) + block_size_; }
+    int64_t cell(int32_t slot, int32_t pos) const { return first_cell(slot) + n_scratch_ + pos % n_ctx_; }
+
+    // How many of a slot's cells a block must be shown when n_past positions come before it: a multiple of SPAN_STEP.
+    int32_t span(int32_t n_past) const;
+    // Fills mask [length, span] for the block that starts at the slot's end: 0 where a row sees a cell, else -INFINITY.
+    // A row sees positions less than `window` away (INT32_MAX: all), and with `causal` no later row of its block.
+    void fill_mask(
+        std::vector<float> & mask, int32_t slot, int32_t span, int32_t length, int32_t window, bool causal) const;
+
+  private:
+    static constexpr int32_t SPAN_STEP = 256;   // so that graphs can be used again
+
+    struct range {
+        int32_t begin = 0, end = 0;
+    };
+
+    int32_t            n_ctx_, block_size_;
+    int32_t            n_scratch_;   // scratch cells of a slot
+    int32_t            n_cells_;     // cells of a slot
+    std::vector<range> ranges_;      // per slot
+
+    std::vector<ggml_context_ptr>        contexts_;
+    std::vector<ggml_backend_buffer_ptr> buffers_;
+    std::vector<ggml_tensor *>           k_, v_;   // per layer
+};
+
+}   // namespace dflash

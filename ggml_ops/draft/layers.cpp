@@ -1,0 +1,222 @@
+#include "draft/layers.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+layer_builder::layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn) :
+    graph_(graph), shape_(graph.shape), model_(model), kv_(kv), flash_attn_(flash_attn), ctx_(graph.ctx.get()) {
+    const int64_t axes = model.is_mrope() ? 4 : 1;
+    graph_.pos_kv      = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I32, shape_.n_rows() * axes));
+    graph_.cells       = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I64, shape_.n_rows()));
+    if (shape_.n_block() > 0) {
+        graph_.tokens = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I32, shape_.n_block()));
+        graph_.pos_q  = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I32, shape_.n_block() * axes));
+        add_masks();
+    }
+}
+
+// An input that no layer reads would get no memory: masks of one kind are there if a layer of that kind is.
+void layer_builder::add_masks() {
+    const auto is_swa   = [](const drafter_layer & layer) { return layer.swa; };
+    const bool any_swa  = std::any_of(model_.layers.begin(), model_.layers.end(), is_swa);
+    const bool all_swa  = std::all_of(model_.layers.begin(), model_.layers.end(), is_swa);
+    const auto new_mask = [&](int32_t span) {
+        return graph_.input(ggml_new_tensor_2d(ctx_, flash_attn_ ? GGML_TYPE_F16 : GGML_TYPE_F32, span, shape_.length));
+    };
+    for (const int32_t span : shape_.spans) {
+        graph_.masks.push_back(all_swa ? nullptr : new_mask(span));
+        graph_.masks_swa.push_back(any_swa ? new_mask(span) : nullptr);
+    }
+}
+
+// ---- rows ----
+
+ggml_tensor * layer_builder::tap_rows() {
+    if (shape_.n_inject == 0) {
+        return nullptr;
+    }
+    graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+    return norm(ggml_mul_mat(ctx_, model_.fc, graph_.taps), model_.enc_norm);
+}
+
+ggml_tensor * layer_builder::block_rows() {
+    if (shape_.n_block() == 0) {
+        return nullptr;
+    }
+    ggml_tensor * rows = ggml_get_rows(ctx_, model_.tok_embd, graph_.tokens);
+    return model_.embedding_scale != 0.0f ? ggml_scale(ctx_, rows, model_.embedding_scale) : rows;
+}
+
+ggml_tensor * layer_builder::hidden(ggml_tensor * block) { return norm(block, model_.out_norm); }
+
+ggml_tensor * layer_builder::logits(ggml_tensor * hidden) {
+    ggml_tensor * logits = ggml_mul_mat(ctx_, model_.output, hidden);
+    if (model_.logit_scale != 0.0f) {
+        logits = ggml_scale(ctx_, logits, model_.logit_scale);
+    }
+    if (model_.logit_softcap > 0.0f) {
+        logits = ggml_tanh(ctx_, ggml_scale(ctx_, logits, 1.0f / model_.logit_softcap));
+        logits = ggml_scale(ctx_, logits, model_.logit_softcap);
+    }
+    return logits;
+}
+
+// ---- one layer ----
+
+ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * block) {
+    const drafter_layer & layer = model_.layers[il];
+    if (!block) {
+        store_kv(il, taps);
+        return nullptr;
+    }
+
+    ggml_tensor * rows    = norm(block, layer.attn_norm);
+    ggml_tensor * weights = conv_weights(layer.attn_conv_proj, rows);
+    rows                  = convolve(rows, weights, layer.attn_conv_base, BEFORE);
+    // K and V of tap and block rows together: the weights are read once
+    store_kv(il, taps ? ggml_concat(ctx_, taps, rows, 1) : rows);
+    rows = attention(il, rows);
+    rows = convolve(rows, weights, layer.attn_conv_base, AFTER);
+    if (layer.attn_post_norm) {
+        rows = norm(rows, layer.attn_post_norm);
+    }
+    block = ggml_add(ctx_, block, rows);
+
+    rows    = norm(block, layer.ffn_norm);
+    weights = conv_weights(layer.ffn_conv_proj, rows);
+    rows    = convolve(rows, weights, layer.ffn_conv_base, BEFORE);
+    rows    = feed_forward(layer, rows);
+    rows    = convolve(rows, weights, layer.ffn_conv_base, AFTER);
+    if (layer.ffn_post_norm) {
+        rows = norm(rows, layer.ffn_post_norm);
+    }
+    block = ggml_add(ctx_, block, rows);
+    return layer.out_scale ? ggml_mul(ctx_, block, layer.out_scale) : block;
+}
+
+// Writes K and V of all rows into their cells.
+void layer_builder::store_kv(size_t il, ggml_tensor * rows) {
+    const drafter_layer & layer    = model_.layers[il];
+    const int64_t         head_dim = model_.head_dim, n_head_kv = model_.n_head_kv, n_rows = shape_.n_rows();
+
+    ggml_tensor * k = ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wk, rows), head_dim, n_head_kv, n_rows);
+    ggml_tensor * v = layer.wv ? ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wv, rows), head_dim, n_head_kv, n_rows)
+                               : ggml_rms_norm(ctx_, k, model_.rms_eps);
+    k               = rope(norm(k, layer.k_norm), graph_.pos_kv);
+    for (const auto & [cache, heads] : { std::pair(kv_.k(il), k), std::pair(kv_.v(il), v) }) {
+        graph_.add(
+            ggml_set_rows(ctx_, cache, ggml_reshape_2d(ctx_, heads, head_dim * n_head_kv, n_rows), graph_.cells));
+    }
+}
+
+// Block rows -> what attention adds to them. Each slot sees its own cells.
+ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
+    const drafter_layer & layer    = model_.layers[il];
+    const int64_t         head_dim = model_.head_dim, n_head = model_.n_head;
+
+    ggml_tensor * q = ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wq, rows), head_dim, n_head, shape_.n_block());
+    q               = rope(norm(q, layer.q_norm), graph_.pos_q);
+
+    ggml_tensor * out = nullptr;
+    for (int32_t i = 0; i < shape_.n_slots(); ++i) {
+        ggml_tensor * q_slot = ggml_view_3d(
+            ctx_, q, head_dim, n_head, shape_.length, q->nb[1], q->nb[2], (size_t) i * shape_.length * q->nb[2]);
+        ggml_tensor * out_slot = attend(il, i, ggml_permute(ctx_, q_slot, 0, 2, 1, 3));
+        out                    = out ? ggml_concat(ctx_, out, out_slot, 1) : out_slot;
+    }
+    out = ggml_mul_mat(ctx_, layer.wo, out);
+    return model_.value_scale != 0.0f ? ggml_scale(ctx_, out, model_.value_scale) : out;
+}
+
+// q [head_dim, length, n_head] of slot i of the shape -> [head_dim * n_head, length].
+ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
+    const drafter_layer & layer = model_.layers[il];
+    const int64_t         width = (int64_t) model_.head_dim * model_.n_head;
+
+    const auto cells = [&](ggml_tensor * cache) {   // the slot's part: [head_dim, span, n_head_kv]
+        ggml_tensor * view = ggml_view_3d(ctx_, cache, model_.head_dim, model_.n_head_kv, shape_.spans[i],
+            ggml_row_size(cache->type, model_.head_dim), cache->nb[1],
+            (size_t) kv_.first_cell(shape_.slots[i]) * cache->nb[1]);
+        return ggml_permute(ctx_, view, 0, 2, 1, 3);
+    };
+    ggml_tensor * k    = cells(kv_.k(il));
+    ggml_tensor * v    = cells(kv_.v(il));
+    ggml_tensor * mask = layer.swa ? graph_.masks_swa[i] : graph_.masks[i];
+    if (flash_attn_) {
+        ggml_tensor * out = ggml_flash_attn_ext(ctx_, q, k, v, mask, model_.attention_scale, 0.0f, 0.0f);
+        ggml_flash_attn_ext_add_sinks(out, layer.attn_sinks);
+        ggml_prec_set_acc(out, GGML_PREC_F32);
+        return ggml_reshape_2d(ctx_, out, width, shape_.length);
+    }
+    ggml_tensor * scores = ggml_mul_mat(ctx_, k, q);
+    ggml_prec_set_acc(scores, GGML_PREC_F32);
+    scores = ggml_soft_max_ext(ctx_, scores, mask, model_.attention_scale, 0.0f);
+    ggml_soft_max_add_sinks(scores, layer.attn_sinks);
+    ggml_tensor * out = ggml_mul_mat(ctx_, ggml_cont(ctx_, ggml_transpose(ctx_, v)), scores);
+    return ggml_cont_2d(ctx_, ggml_permute(ctx_, out, 0, 2, 1, 3), width, shape_.length);
+}
+
+ggml_tensor * layer_builder::feed_forward(const drafter_layer & layer, ggml_tensor * rows) {
+    ggml_tensor * gate = ggml_mul_mat(ctx_, layer.ffn_gate, rows);
+    ggml_tensor * up   = ggml_mul_mat(ctx_, layer.ffn_up, rows);
+    ggml_tensor * act  = model_.gelu ? ggml_geglu_split(ctx_, gate, up) : ggml_swiglu_split(ctx_, gate, up);
+    return ggml_mul_mat(ctx_, layer.ffn_down, act);
+}
+
+// ---- parts ----
+
+ggml_tensor * layer_builder::norm(ggml_tensor * rows, ggml_tensor * weight) {
+    return ggml_mul(ctx_, ggml_rms_norm(ctx_, rows, model_.rms_eps), weight);
+}
+
+ggml_tensor * layer_builder::rope(ggml_tensor * heads, ggml_tensor * pos) {
+    const drafter_model & m = model_;
+    if (m.is_mrope()) {
+        int sections[4];
+        std::copy(m.rope_sections, m.rope_sections + 4, sections);
+        return ggml_rope_multi(ctx_, heads, pos, nullptr, m.n_rot, sections, m.rope_type, m.n_ctx_orig, m.rope_base,
+            m.rope_scale, m.ext_factor, m.attn_factor, m.beta_fast, m.beta_slow);
+    }
+    return ggml_rope_ext(ctx_, heads, pos, m.rope_freqs, m.n_rot, m.rope_type, m.n_ctx_orig, m.rope_base, m.rope_scale,
+        m.ext_factor, m.attn_factor, m.beta_fast, m.beta_slow);
+}
+
+// DFlash 2: each row's own weights of the two convolutions around a sub-layer, [2 * kernel * groups, n_block]; null
+// for a sub-layer without them.
+ggml_tensor * layer_builder::conv_weights(ggml_tensor * proj, ggml_tensor * rows) {
+    return proj ? ggml_mul_mat(ctx_, proj, rows) : nullptr;
+}
+
+// GroupedDynamicCausalConv of package `dflash`: out[t] = sum_d (base[d] + weights[t, d]) * rows[t - d] inside each
+// block. base: [n_embd, kernel, 2]. Without weights the rows stay as they are.
+ggml_tensor * layer_builder::convolve(ggml_tensor * rows, ggml_tensor * weights, ggml_tensor * base, side at) {
+    if (!weights) {
+        return rows;
+    }
+    const int64_t n_embd = model_.n_embd, n_rows = rows->ne[1], length = shape_.length, n_blocks = n_rows / length;
+    const int64_t group = model_.conv_group, n_groups = n_embd / group, kernel = model_.conv_kernel;
+
+    ggml_tensor * in  = ggml_is_contiguous(rows) ? rows : ggml_cont(ctx_, rows);
+    in                = ggml_reshape_3d(ctx_, in, n_embd, length, n_blocks);
+    ggml_tensor * out = nullptr;
+    for (int64_t delay = 0; delay < std::min(kernel, length); ++delay) {
+        ggml_tensor * delayed = in;
+        if (delay > 0) {   // rows move down inside each block, zeros come in
+            delayed = ggml_view_3d(ctx_, in, n_embd, length - delay, n_blocks, in->nb[1], in->nb[2], 0);
+            delayed = ggml_pad_ext(ctx_, delayed, 0, 0, (int) delay, 0, 0, 0, 0, 0);
+        }
+        delayed = ggml_reshape_3d(ctx_, delayed, group, n_groups, n_rows);
+        // elements of a row of weights: [side][kernel][groups]
+        ggml_tensor * dynamic = ggml_view_3d(ctx_, weights, 1, n_groups, n_rows, weights->nb[0], weights->nb[1],
+            (size_t) ((at * kernel + delay) * n_groups) * weights->nb[0]);
+        ggml_tensor * fixed   = ggml_view_3d(ctx_, base, group, n_groups, 1, group * base->nb[0], base->nb[1],
+              (size_t) at * base->nb[2] + (size_t) delay * base->nb[1]);
+        ggml_tensor * term =
+            ggml_add(ctx_, ggml_mul(ctx_, delayed, fixed), ggml_mul(ctx_, delayed, ggml_cont(ctx_, dynamic)));
+        out = out ? ggml_add(ctx_, out, term) : term;
+    }
+    return ggml_reshape_2d(ctx_, out, n_embd, n_rows);
+}
+
+}   // namespace dflash

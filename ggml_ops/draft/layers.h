@@ -1,0 +1,52 @@
+// A drafter's layers as nodes of a graph: injection, attention, feed-forward. Model: upstream's src/models/dflash.cpp;
+// arithmetic: package `dflash` (DFlashDraftModel, DFlash2DraftModel).
+//
+// A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject): each layer stores their K and V, and
+// nothing else is done with them. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts: they
+// attend to all that is stored of their slot and to their own block.
+
+#pragma once
+
+#include "draft/graph.h"
+#include "draft/kv_ring.h"
+#include "llama/drafter_model.h"
+
+namespace dflash {
+
+class layer_builder {
+  public:
+    layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn);
+
+    // Taps -> tap rows [n_embd, n_inject]; null if the shape injects nothing.
+    ggml_tensor * tap_rows();
+    // Tokens -> block rows [n_embd, n_block]; null if the shape denoises nothing.
+    ggml_tensor * block_rows();
+    // One layer. Takes block rows and returns the next layer's; null stays null. Call for all layers in order.
+    ggml_tensor * layer(size_t il, ggml_tensor * taps, ggml_tensor * block);
+    // The last layer's block rows -> normalized hidden states [n_embd, n_block].
+    ggml_tensor * hidden(ggml_tensor * block);
+    // Hidden states -> logits [n_vocab_draft, n_block].
+    ggml_tensor * logits(ggml_tensor * hidden);
+
+  private:
+    enum side { BEFORE, AFTER };   // of the sub-layer that a convolution surrounds
+
+    void          add_masks();
+    void          store_kv(size_t il, ggml_tensor * rows);
+    ggml_tensor * attention(size_t il, ggml_tensor * rows);
+    ggml_tensor * attend(size_t il, int32_t i, ggml_tensor * q);
+    ggml_tensor * feed_forward(const drafter_layer & layer, ggml_tensor * rows);
+    ggml_tensor * norm(ggml_tensor * rows, ggml_tensor * weight);
+    ggml_tensor * rope(ggml_tensor * heads, ggml_tensor * pos);
+    ggml_tensor * conv_weights(ggml_tensor * proj, ggml_tensor * rows);
+    ggml_tensor * convolve(ggml_tensor * rows, ggml_tensor * weights, ggml_tensor * base, side at);
+
+    draft_graph &         graph_;
+    const graph_shape &   shape_;
+    const drafter_model & model_;
+    const kv_ring &       kv_;
+    const bool            flash_attn_;
+    ggml_context *        ctx_;
+};
+
+}   // namespace dflash

@@ -1,0 +1,141 @@
+#include "draft/selector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t MARGINALS = 8;   // candidates per position that are kept of a DFlash drafter
+
+// Block rows without those of the anchors, which predict nothing: [n, n_block] -> [n, n_out].
+ggml_tensor * drop_anchors(const draft_graph & graph, ggml_tensor * rows) {
+    const int64_t  length = graph.shape.length, n_slots = graph.shape.n_slots();
+    ggml_context * ctx = graph.ctx.get();
+    ggml_tensor *  view =
+        ggml_view_3d(ctx, rows, rows->ne[0], length - 1, n_slots, rows->nb[1], rows->nb[1] * length, rows->nb[1]);
+    return ggml_reshape_2d(ctx, n_slots == 1 ? view : ggml_cont(ctx, view), rows->ne[0], (length - 1) * n_slots);
+}
+
+// rows [n, n_out] at ids [top_k, n_out] -> [top_k, n_out].
+ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
+    ggml_tensor * elements = ggml_reshape_3d(ctx, rows, 1, rows->ne[0], rows->ne[1]);
+    return ggml_reshape_2d(ctx, ggml_get_rows(ctx, elements, ids), ids->ne[0], ids->ne[1]);
+}
+
+// DFlash: each position's likeliest tokens, whatever is chosen before.
+class marginals_selector : public selector {
+  public:
+    explicit marginals_selector(const drafter_model & model) :
+        selector(std::min<int32_t>(MARGINALS, (int32_t) model.output->ne[1])) {}
+
+    bool    lattice() const override { return false; }
+    int32_t n_scores() const override { return top_k(); }
+
+    void build(draft_graph & graph, ggml_tensor *, ggml_tensor * logits) const override {
+        ggml_context * ctx = graph.ctx.get();
+        logits             = drop_anchors(graph, logits);
+        graph.ids          = graph.output(ggml_top_k(ctx, logits, top_k()));
+        graph.scores       = graph.output(pick(ctx, ggml_soft_max(ctx, logits), graph.ids));
+    }
+
+    // ggml_top_k promises no order.
+    void finish(draft & drafted, draft_probe * probe) const override {
+        std::vector<std::pair<float, int32_t>> order(top_k());
+        for (int32_t i = 0; i < drafted.positions(); ++i) {
+            int32_t * ids   = drafted.ids.data() + (size_t) i * top_k();
+            float *   probs = drafted.probs.data() + (size_t) i * top_k();
+            for (int32_t rank = 0; rank < top_k(); ++rank) {
+                order[rank] = { -probs[rank], ids[rank] };
+            }
+            std::sort(order.begin(), order.end());
+            for (int32_t rank = 0; rank < top_k(); ++rank) {
+                probs[rank] = -order[rank].first;
+                ids[rank]   = order[rank].second;
+            }
+        }
+        if (probe) {
+            probe->ids    = drafted.ids;
+            probe->scores = drafted.probs;
+            for (float & score : probe->scores) {
+                score = std::log(score);
+            }
+        }
+    }
+};
+
+// DFlash 2, CandidateSelector of package `dflash`: logit[next] + <next, prev * gate>, for every pair of candidates of
+// neighbouring positions. Before the first position stands the anchor.
+class lattice_selector : public selector {
+  public:
+    explicit lattice_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
+        if (top_k() > model.output->ne[1]) {
+            throw std::runtime_error("dflash.selector_top_k exceeds the vocabulary");
+        }
+    }
+
+    bool    lattice() const override { return true; }
+    int32_t n_scores() const override { return top_k() * top_k(); }
+
+    void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override {
+        const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.length - 1, n_out = n_pos * n_slots;
+        const int64_t  k = top_k(), rank = model_.selector_rank;
+        ggml_context * ctx = graph.ctx.get();
+
+        hidden            = drop_anchors(graph, hidden);
+        logits            = drop_anchors(graph, logits);
+        ggml_tensor * ids = graph.ids = graph.output(ggml_top_k(ctx, logits, (int) k));
+
+        graph.anchors      = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
+        ggml_tensor * gate = ggml_mul_mat(ctx, model_.selector_hidden, hidden);
+        gate               = ggml_reshape_4d(ctx, gate, rank, 1, n_pos, n_slots);
+        ggml_tensor * next = ggml_get_rows(ctx, model_.selector_next, ggml_reshape_1d(ctx, ids, k * n_out));
+        next               = ggml_reshape_4d(ctx, next, rank, k, n_pos, n_slots);
+        ggml_tensor * prev = ggml_get_rows(ctx, model_.selector_prev, graph.anchors);
+        prev               = ggml_repeat_4d(ctx, ggml_reshape_4d(ctx, prev, rank, 1, 1, n_slots), rank, k, 1, n_slots);
+        if (n_pos > 1) {
+            ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
+            before               = ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots);
+            before               = ggml_get_rows(ctx, model_.selector_prev, before);
+            prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
+        }
+        ggml_tensor * pairs = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
+        ggml_tensor * unary = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
+        graph.scores        = graph.output(ggml_add(ctx, pairs, unary));
+    }
+
+    // Pair scores -> probabilities of the candidates after each candidate before.
+    void finish(draft & drafted, draft_probe * probe) const override {
+        if (probe) {
+            probe->ids    = drafted.ids;
+            probe->scores = drafted.probs;
+        }
+        for (float *row = drafted.probs.data(), *end = row + drafted.probs.size(); row < end; row += top_k()) {
+            const float best = *std::max_element(row, row + top_k());
+            float       sum  = 0;
+            for (int32_t i = 0; i < top_k(); ++i) {
+                sum += row[i] = std::exp(row[i] - best);
+            }
+            for (int32_t i = 0; i < top_k(); ++i) {
+                row[i] /= sum;
+            }
+        }
+    }
+
+  private:
+    const drafter_model & model_;
+};
+
+}   // namespace
+
+std::unique_ptr<selector> make_selector(const drafter_model & model) {
+    if (model.selector_top_k > 0) {
+        return std::make_unique<lattice_selector>(model);
+    }
+    return std::make_unique<marginals_selector>(model);
+}
+
+}   // namespace dflash

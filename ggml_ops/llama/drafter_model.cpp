@@ -1,0 +1,145 @@
+#include "llama/drafter_model.h"
+
+#include "llama-model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace dflash {
+
+namespace {
+
+// What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp).
+void read_rope(const llama_model & model, drafter_model & m) {
+    const llama_hparams & h    = model.hparams;
+    const bool            yarn = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_YARN;
+    m.rope_type                = llama_model_rope_type(&model);
+    m.n_rot                    = (int32_t) h.n_rot();
+    std::copy(h.rope_sections.begin(), h.rope_sections.end(), m.rope_sections);
+    m.rope_freqs  = model.layers.empty() ? nullptr : model.layers[0].rope_freqs;
+    m.rope_base   = h.rope_freq_base_train;
+    m.rope_scale  = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_NONE ? 1.0f : h.rope_freq_scale_train;
+    m.ext_factor  = h.yarn_ext_factor >= 0.0f ? h.yarn_ext_factor : yarn ? 1.0f : 0.0f;
+    m.attn_factor = h.yarn_attn_factor;
+    m.beta_fast   = h.yarn_beta_fast;
+    m.beta_slow   = h.yarn_beta_slow;
+    m.n_ctx_orig  = (int32_t) (h.n_ctx_orig_yarn ? h.n_ctx_orig_yarn : h.n_ctx_train);
+    if (m.ext_factor != 0.0f) {
+        const float factor = 1.0f / m.rope_scale;
+        const auto  mscale = [factor](
+                                float mul) { return factor <= 1.0f ? 1.0f : 0.1f * mul * std::log(factor) + 1.0f; };
+        m.attn_factor = h.rope_yarn_log_mul != 0.0f ? mscale(1.0f) / mscale(h.rope_yarn_log_mul) : mscale(1.0f);
+        m.attn_factor /= 1.0f + 0.1f * std::log(factor);   // ggml's rope multiplies by this again
+    }
+    m.attn_factor *= h.rope_attn_factor;
+}
+
+void read_hparams(const llama_model & model, drafter_model & m) {
+    const llama_hparams & h = model.hparams;
+
+    m.n_embd          = (int32_t) h.n_embd;
+    m.n_head          = (int32_t) h.n_head();
+    m.n_head_kv       = (int32_t) h.n_head_kv();
+    m.head_dim        = (int32_t) h.n_embd_head_k();
+    m.n_vocab         = (int32_t) model.vocab.n_tokens();
+    m.block_size      = h.dflash_block_size ? (int32_t) h.dflash_block_size : 16;   // upstream's default
+    m.conv_kernel     = (int32_t) h.dflash_conv_kernel_size;
+    m.conv_group      = (int32_t) h.dflash_conv_group_size;
+    m.selector_rank   = (int32_t) h.dflash_selector_rank;
+    m.selector_top_k  = model.dflash_selector_hidden ? (int32_t) h.dflash_selector_top_k : 0;
+    m.n_swa           = h.swa_type == LLAMA_SWA_TYPE_STANDARD ? (int32_t) h.n_swa : 0;
+    m.gelu            = h.llm_ffn_op == LLM_FFN_GELU;
+    m.rms_eps         = h.f_norm_rms_eps;
+    m.embedding_scale = h.f_embedding_scale;
+    m.attention_scale = h.f_attention_scale != 0.0f ? h.f_attention_scale : 1.0f / std::sqrt((float) m.head_dim);
+    m.value_scale     = h.f_attn_value_scale;
+    m.logit_scale     = h.f_logit_scale;
+    m.logit_softcap   = h.f_final_logit_softcapping;
+    // Where the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention
+    // of package `dflash`).
+    const auto causal = model.gguf_kv.find("dflash.attention.causal");
+    const bool stated = causal != model.gguf_kv.end();
+    m.causal          = stated && causal->second == "true";
+    m.causal_swa      = !stated || m.causal;
+}
+
+void read_tensors(const llama_model & model, drafter_model & m) {
+    m.fc              = model.fc;
+    m.enc_norm        = model.output_norm_enc;
+    m.out_norm        = model.output_norm;
+    m.tok_embd        = model.tok_embd;
+    m.output          = model.output;
+    m.d2t             = model.d2t;
+    m.selector_prev   = model.dflash_selector_prev;
+    m.selector_next   = model.dflash_selector_next;
+    m.selector_hidden = model.dflash_selector_hidden;
+    m.target_layers   = model.target_layer_ids;
+    for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
+        const llama_layer & from = model.layers[il];
+        drafter_layer       to   = {};
+        to.attn_norm             = from.attn_norm;
+        to.wq                    = from.wq;
+        to.wk                    = from.wk;
+        to.wv                    = from.wv;
+        to.wo                    = from.wo;
+        to.q_norm                = from.attn_q_norm;
+        to.k_norm                = from.attn_k_norm;
+        to.attn_sinks            = from.attn_sinks;
+        to.attn_post_norm        = from.attn_post_norm;
+        to.ffn_norm              = from.ffn_norm;
+        to.ffn_gate              = from.ffn_gate;
+        to.ffn_up                = from.ffn_up;
+        to.ffn_down              = from.ffn_down;
+        to.ffn_post_norm         = from.ffn_post_norm;
+        to.out_scale             = from.out_scale;
+        to.attn_conv_base        = from.dflash_attn_conv_base;
+        to.attn_conv_proj        = from.dflash_attn_conv_proj;
+        to.ffn_conv_base         = from.dflash_ffn_conv_base;
+        to.ffn_conv_proj         = from.dflash_ffn_conv_proj;
+        to.swa                   = m.n_swa > 0 && model.hparams.is_swa(il);
+        m.layers.push_back(to);
+    }
+}
+
+// Throws for what llama.cpp loads and the drafter's graph would get wrong.
+void refuse_unsupported(const llama_model & model, const drafter_model & m) {
+    const llama_hparams & h = model.hparams;
+    if (m.head_dim != (int32_t) h.n_embd_head_v()) {
+        throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
+    }
+    if (m.selector_top_k > 0 && m.d2t) {
+        throw std::runtime_error(
+            "the drafter has both a selector and a reduced vocabulary (d2t), which no DFlash 2 has");
+    }
+    for (uint32_t il = 0; il < h.n_layer(); ++il) {
+        const llama_layer & l = model.layers[il];
+        if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model.fc_s ||
+            model.output_s) {
+            throw std::runtime_error("the drafter's weights are NVFP4; convert it with --outtype q8_0 or f16");
+        }
+        if ((int32_t) h.n_head(il) != m.n_head || (int32_t) h.n_head_kv(il) != m.n_head_kv) {
+            throw std::runtime_error("dflash.attention.head_count differs between layers, which DFlash does not have");
+        }
+    }
+}
+
+}   // namespace
+
+drafter_model access_drafter(const llama_model * model) {
+    if (model->arch != LLM_ARCH_DFLASH) {
+        throw std::runtime_error("general.architecture is '" + model->arch_name() +
+                                 "', a drafter must be 'dflash': convert it with `dflash-local convert`");
+    }
+    if (model->hparams.dsv4_hc_mult > 0 || model->dspark_markov_w1) {
+        throw std::runtime_error("the drafter is a DSpark model; dflash-local drafts with DFlash and DFlash 2");
+    }
+    drafter_model m = {};
+    read_hparams(*model, m);
+    read_rope(*model, m);
+    read_tensors(*model, m);
+    refuse_unsupported(*model, m);
+    return m;
+}
+
+}   // namespace dflash

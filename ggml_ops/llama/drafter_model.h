@@ -1,0 +1,76 @@
+// A drafter as its graph needs it: hyper-parameters and tensors of a loaded `dflash` model, by the names of the GGUF
+// dialect (upstream: src/models/dflash.cpp). Compiled into libllama, see access.h.
+
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+// Tensors of one layer, in ggml order (ne0 first). Absent tensors are null.
+struct drafter_layer {
+    ggml_tensor * attn_norm;        // [n_embd]
+    ggml_tensor * wq;               // [n_embd, n_head * head_dim]
+    ggml_tensor * wk;               // [n_embd, n_head_kv * head_dim]
+    ggml_tensor * wv;               // as wk; null: V is the normalized K projection
+    ggml_tensor * wo;               // [n_head * head_dim, n_embd]
+    ggml_tensor * q_norm;           // [head_dim]
+    ggml_tensor * k_norm;           // [head_dim]
+    ggml_tensor * attn_sinks;       // [n_head]
+    ggml_tensor * attn_post_norm;   // [n_embd]
+    ggml_tensor * ffn_norm;         // [n_embd]
+    ggml_tensor * ffn_gate;         // [n_embd, n_ff]
+    ggml_tensor * ffn_up;           // [n_embd, n_ff]
+    ggml_tensor * ffn_down;         // [n_ff, n_embd]
+    ggml_tensor * ffn_post_norm;    // [n_embd]
+    ggml_tensor * out_scale;        // [1]
+    ggml_tensor * attn_conv_base;   // DFlash 2: [n_embd, kernel, 2]
+    ggml_tensor * attn_conv_proj;   // DFlash 2: [n_embd, 2 * kernel * groups]
+    ggml_tensor * ffn_conv_base;    // as those of attention
+    ggml_tensor * ffn_conv_proj;
+    bool          swa;   // sliding-window attention
+};
+
+struct drafter_model {
+    // hyper-parameters; a scale of 0 means that there is none
+    int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
+    int32_t block_size;    // tokens of the longest block, the anchor counted
+    int32_t conv_kernel;   // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
+    int32_t conv_group;
+    int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
+    int32_t n_swa;                           // window in positions, 0: none
+    bool    causal, causal_swa;              // attention inside the block, of full and of sliding-window layers
+    bool    gelu;                            // else SiLU
+    float   rms_eps, embedding_scale, attention_scale, value_scale, logit_scale, logit_softcap;
+
+    // rotation, as ggml_rope_ext() takes it
+    int32_t rope_type, n_rot, n_ctx_orig;
+    int     rope_sections[4];   // M-RoPE
+    float   rope_base, rope_scale, ext_factor, attn_factor, beta_fast, beta_slow;
+
+    // tensors
+    ggml_tensor * fc;                // [n_taps * n_embd, n_embd]
+    ggml_tensor * enc_norm;          // [n_embd], after fc
+    ggml_tensor * out_norm;          // [n_embd]
+    ggml_tensor * tok_embd;          // [n_embd, n_vocab] or null: the target's
+    ggml_tensor * output;            // [n_embd, n_vocab_draft] or null: the target's
+    ggml_tensor * d2t;               // I64 [n_vocab_draft]: target token of each draft token; null: the same
+    ggml_tensor * selector_prev;     // DFlash 2: [rank, n_vocab]
+    ggml_tensor * selector_next;     // DFlash 2: [rank, n_vocab]
+    ggml_tensor * selector_hidden;   // DFlash 2: [n_embd, rank]
+    ggml_tensor * rope_freqs;        // [head_dim / 2] or null
+
+    std::vector<drafter_layer> layers;
+    std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target
+
+    int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
+    bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
+};
+
+// Throws std::runtime_error naming what the model has that the engine does not support.
+LLAMA_API drafter_model access_drafter(const llama_model * model);
+
+}   // namespace dflash
