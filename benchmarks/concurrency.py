@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadResult

@@ -25,9 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
 from benchmarks.verify_cost import Commas

@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
 from benchmarks.kernels import OURS, STOCK

@@ -34,9 +34,8 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
@@ -197,26 +196,27 @@ def markdown(found: Mapping[str, Any]) -> str:
             "",
             record.table(["", "", *map(str, widths)], body),
             "",
-            f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ of int8 "
-            f"({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
+            f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ "
+            f"of int8 ({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
             "",
         ]
         if turns := found.get("turns", {}).get(threads):
             lines += [
-                f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same cores, "
-                f"{turns['disturbed']} stayed disturbed.",
+                f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same "
+                f"cores, {turns['disturbed']} stayed disturbed.",
                 "",
             ]
     for kind, model in models.items():
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
-        matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])}), {macs / 1e6:.0f} · 10⁶ multiply-adds per row"
+        matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])})"
+        work = f"{macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
         attention = (
             f" Attention over {found['context']} cells, which the roofline leaves out, {share}."
             if found["context"]
             else ""
         )
-        lines.append(f"{kind.upper()}: {matrices}.{attention}")
+        lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
     return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
 
 

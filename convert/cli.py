@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
     taps = ", ".join(map(str, done.config.taps))
     print(f"{done.path}: {kind} drafter, {done.n_tensors} tensors, {done.n_bytes / 1e6:.1f} MB as {args.outtype}")
     print(
-        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers {taps}"
+        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers "
+        f"{taps}"
     )
     return 0
 

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation", "SamplingParams",
-    "Score", "Step", "Timings", "TreeRows",
+    "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
+    "SamplingParams", "Score", "Step", "Timings", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
@@ -163,7 +163,8 @@ class Engine:
                 f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn"
             )
         for name, value, low in (
-            ("n_ctx", n_ctx, 0), ("n_slots", n_slots, 1), ("n_batch", n_batch, 1), ("n_ubatch", n_ubatch, 1), ("draft_ctx", draft_ctx, 0),
+            ("n_ctx", n_ctx, 0), ("n_slots", n_slots, 1), ("n_batch", n_batch, 1), ("n_ubatch", n_ubatch, 1),
+            ("draft_ctx", draft_ctx, 0),
         ):  # fmt: skip
             if not low <= value <= _INT32_MAX:  # unsigned in C: -1 would become four thousand million
                 raise RequestError(f"{name} must be at least {low}, got {value}", param=name)

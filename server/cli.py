@@ -44,7 +44,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="OpenAI-compatible HTTP server",
-        description="Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page at /.",
+        description="Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page "
+        "at /.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

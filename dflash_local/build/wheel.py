@@ -170,9 +170,8 @@ def _set_version(tree: Path, upstream: Upstream, recipe: Recipe) -> str:
 def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
     defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(work / 'ggml_ops' / 'inject.cmake').as_posix()}"]
     defines += [flag for flag in recipe.flags if flag.startswith("-")]
-    path = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    )  # cmake and ninja from this environment
+    # CMake and ninja from this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     env = os.environ | {
         "CMAKE_ARGS": shlex.join(defines),
         "PATH": path,
@@ -257,8 +256,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "build",
         help="compile and install the patched llama.cpp (once, minutes)",
-        description="Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it with libdflash inside "
-        "and installs the wheel into this Python environment. Does nothing if that build is installed already.",
+        description="Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
+        "with libdflash inside and installs the wheel into this Python environment. Does nothing if that build is "
+        "installed already.",
         epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
     )
     backends = ("auto", *BACKENDS)

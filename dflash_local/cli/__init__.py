@@ -38,7 +38,8 @@ def parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser
     """The parser with the given subcommands."""
     root = argparse.ArgumentParser(
         prog="dflash-local",
-        description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative decoding.",
+        description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "
+        "decoding.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

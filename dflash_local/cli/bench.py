@@ -163,7 +163,8 @@ class Report:
         e = self.environment
         rows += [
             "",
-            f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; {e['machine']};",
+            f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; "
+            f"{e['machine']};",
         ]
         rows += [f"dflash-local {e['dflash_local']}, llama.cpp {e['llama']}, {e['backends']};"]
         rows += [f"medians of {e['repeats']} x {self.n_prompts} answers each way."]
@@ -189,7 +190,8 @@ def choices_md(stats: EngineStats) -> Iterator[str]:
     facts = [f"compute graphs reused: {model} {share:.1%}" for model, share in stats.reuse().items()]
     if stats.lookup:
         facts.append(
-            f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens accepted"
+            f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens "
+            "accepted"
         )
     if stats.cost_source:
         facts.append(f"pass times at the start: {stats.cost_source}")
@@ -216,9 +218,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "bench",
         help="measure what the drafter brings on your prompts",
-        description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, acceptance length (AL: "
-        "tokens after the first over target passes after the prompt's), acceptance by position, time to first token, and what the budget "
-        "controller chose: nodes, block lengths, reasons, reuse of graphs, time per phase.",
+        description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
+        "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
+        "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
+        "time per phase.",
     )
     parser.add_argument(
         "-p",

@@ -33,7 +33,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "chat",
         help="chat in the terminal",
-        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target).",
+        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
+        "target).",
         epilog="commands inside the chat:\n" + HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

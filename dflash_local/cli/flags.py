@@ -122,18 +122,20 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         help="the target model",
     )
     add_flag(
-        model, "-md", "--model-draft", "--spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", dest="drafter", metavar="GGUF",
-        help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
+        model, "-md", "--model-draft", "--spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", dest="drafter",
+        metavar="GGUF", help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
     )  # fmt: skip
 
     drafting = parser.add_argument_group("drafting")
     add_flag(
         drafting, "--budget", type=_budget, default="auto", metavar="auto|N",
-        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing (default: auto)",
+        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing "
+        "(default: auto)",
     )  # fmt: skip
     add_flag(
-        drafting, "--spec-draft-n-max", "--draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", dest="draft_n_max", type=count(),
-        default=0, metavar="N", help="most draft tokens on a path (default: what the drafter's block holds)",
+        drafting, "--spec-draft-n-max", "--draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", dest="draft_n_max",
+        type=count(), default=0, metavar="N",
+        help="most draft tokens on a path (default: what the drafter's block holds)",
     )  # fmt: skip
     add_flag(
         drafting, "--draft", type=_draft, default="tree", metavar="off|chain|tree",
@@ -141,7 +143,8 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     )  # fmt: skip
     add_flag(
         drafting, "--accept", type=one_of("match", "block"), default="match", metavar="match|block",
-        help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 drafters (default: match)",
+        help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 "
+        "drafters (default: match)",
     )  # fmt: skip
     add_flag(
         drafting, "--lookup", type=truth, default=True, metavar="on|off",
@@ -155,44 +158,46 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     context = parser.add_argument_group("context and batching")
     add_flag(
         context, "-c", "--ctx-size", env="LLAMA_ARG_CTX_SIZE", dest="n_ctx", type=count(), default=0, metavar="N",
-        help="context of all slots together, in tokens (default: for each slot what the model was trained with, 16384 at most)",
+        help="context of all slots together, in tokens (default: for each slot what the model was trained with, 16384 "
+        "at most)",
     )  # fmt: skip
     add_flag(
-        context, "-np", "--parallel", env="LLAMA_ARG_N_PARALLEL", dest="n_slots", type=count(-1), default=1, metavar="N",
-        help="slots: requests that run at the same time (default: 1)",
+        context, "-np", "--parallel", env="LLAMA_ARG_N_PARALLEL", dest="n_slots", type=count(-1), default=1,
+        metavar="N", help="slots: requests that run at the same time (default: 1)",
     )  # fmt: skip
     add_flag(
         context, "-b", "--batch-size", env="LLAMA_ARG_BATCH", dest="n_batch", type=count(1), default=2048, metavar="N",
         help="most rows of one target pass (default: 2048)",
     )  # fmt: skip
     add_flag(
-        context, "-ub", "--ubatch-size", env="LLAMA_ARG_UBATCH", dest="n_ubatch", type=count(1), default=512, metavar="N",
-        help="rows computed at once; prompts are read in chunks of this size (default: 512)",
+        context, "-ub", "--ubatch-size", env="LLAMA_ARG_UBATCH", dest="n_ubatch", type=count(1), default=512,
+        metavar="N", help="rows computed at once; prompts are read in chunks of this size (default: 512)",
     )  # fmt: skip
     for kv, name in (("k", "K"), ("v", "V")):
         add_flag(
-            context, f"-ct{kv}", f"--cache-type-{kv}", env=f"LLAMA_ARG_CACHE_TYPE_{name}", default="f16", metavar="TYPE",
-            help=f"KV cache type for {name}: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
+            context, f"-ct{kv}", f"--cache-type-{kv}", env=f"LLAMA_ARG_CACHE_TYPE_{name}", default="f16",
+            metavar="TYPE", help=f"KV cache type for {name}: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
         )  # fmt: skip
         add_flag(
-            context, f"-ct{kv}d", f"--cache-type-{kv}-draft", f"--spec-draft-type-{kv}", env=f"LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_{name}",
-            default="f16", metavar="TYPE", help=f"the same for the drafter's {name}: f16 or f32 (default: f16)",
+            context, f"-ct{kv}d", f"--cache-type-{kv}-draft", f"--spec-draft-type-{kv}",
+            env=f"LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_{name}", default="f16", metavar="TYPE",
+            help=f"the same for the drafter's {name}: f16 or f32 (default: f16)",
         )  # fmt: skip
     add_flag(
         context, "-fa", "--flash-attn", env="LLAMA_ARG_FLASH_ATTN", type=_flash, nargs="?", const="on", default="auto",
         metavar="on|off|auto", help="flash attention (default: auto)",
     )  # fmt: skip
     add_flag(
-        context, "-kvu", "--kv-unified", env="LLAMA_ARG_KV_UNIFIED", dest="kv_unified", action="store_true", default=True,
-        help="one KV cache for all slots (default)",
+        context, "-kvu", "--kv-unified", env="LLAMA_ARG_KV_UNIFIED", dest="kv_unified", action="store_true",
+        default=True, help="one KV cache for all slots (default)",
     )  # fmt: skip
     context.add_argument(
         "-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot"
     )
     context.add_argument(
         "--bit-exact", dest="bit_exact", action="store_true", default=None,
-        help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which takes memory "
-        "(default: bit for bit where that costs nothing, on most CPUs)",
+        help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which takes "
+        "memory (default: bit for bit where that costs nothing, on most CPUs)",
     )  # fmt: skip
     context.add_argument("--no-bit-exact", dest="bit_exact", action="store_false", help="promise no such thing")
     add_flag(
@@ -210,16 +215,17 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         help="CPU threads for prompts (default: those of -t)",
     )  # fmt: skip
     add_flag(
-        machine, "-ngl", "--gpu-layers", "--n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", dest="n_gpu_layers", type=_layers,
-        default=-1, metavar="N", help="target layers on the GPU: a number or 'all' (default: all)",
+        machine, "-ngl", "--gpu-layers", "--n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", dest="n_gpu_layers",
+        type=_layers, default=-1, metavar="N", help="target layers on the GPU: a number or 'all' (default: all)",
     )  # fmt: skip
     add_flag(
-        machine, "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl", env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
-        dest="n_gpu_layers_draft", type=_layers, default=-1, metavar="N", help="drafter layers on the GPU (default: all)",
+        machine, "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl",
+        env="LLAMA_ARG_N_GPU_LAYERS_DRAFT", dest="n_gpu_layers_draft", type=_layers, default=-1, metavar="N",
+        help="drafter layers on the GPU (default: all)",
     )  # fmt: skip
     add_flag(
-        machine, "-sm", "--split-mode", env="LLAMA_ARG_SPLIT_MODE", type=one_of("none", "layer", "row"), metavar="none|layer|row",
-        help="how to split the target over GPUs",
+        machine, "-sm", "--split-mode", env="LLAMA_ARG_SPLIT_MODE", type=one_of("none", "layer", "row"),
+        metavar="none|layer|row", help="how to split the target over GPUs",
     )  # fmt: skip
     add_flag(
         machine,
@@ -240,8 +246,9 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         help="the GPU to use without a split",
     )
     add_flag(
-        machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE", type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
-        default="auto", metavar="MODE", help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
+        machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE",
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"), default="auto", metavar="MODE",
+        help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
     )  # fmt: skip
     machine.add_argument("--mlock", dest="load_mode", action="store_const", const="mmap+mlock", help=argparse.SUPPRESS)
     machine.add_argument("--no-mmap", dest="load_mode", action="store_const", const="none", help=argparse.SUPPRESS)
@@ -281,9 +288,10 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
         RequestError: the chat template file cannot be read.
     """
     names = (
-        "model", "drafter", "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "flash_attn", "cache_type_k",
-        "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max", "budget", "draft", "accept",
-        "lookup", "kv_unified", "bit_exact", "cost_cache", "swa_full", "warmup", "main_gpu", "tensor_split", "split_mode",
+        "model", "drafter", "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "flash_attn",
+        "cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max",
+        "budget", "draft", "accept", "lookup", "kv_unified", "bit_exact", "cost_cache", "swa_full", "warmup",
+        "main_gpu", "tensor_split", "split_mode",
     )  # fmt: skip
     options = {name: getattr(args, name) for name in names}
     options["n_slots"] = max(args.n_slots, 1)

@@ -28,8 +28,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="talk to a small model, no download needed",
-        description="Serves a small model with its drafter at an OpenAI endpoint. The first start blows the bundled pair up to the shape "
-        "of a real model (the same answers at a real model's cost), so that the speed-up can be felt; later ones find it in the cache.",
+        description="Serves a small model with its drafter at an OpenAI endpoint. The first start blows the bundled "
+        "pair up to the shape of a real model (the same answers at a real model's cost), so that the speed-up can be "
+        "felt; later ones find it in the cache.",
     )
     parser.add_argument(
         "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)"
@@ -41,7 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--drafter",
         choices=("dflash", "dflash2", "dflash-small", "hybrid"),
         default="dflash",
-        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter (default: %(default)s)",
+        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter (default: "
+        "%(default)s)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")
@@ -87,7 +89,8 @@ def once(pair: Pair, threads: int | None) -> int:
     print(f"> {QUESTION}\n\n{answer.text}\n")
     print(f"plain    {plain.tokens_per_second:7.1f} tokens/s")
     print(
-        f"drafted  {drafted.tokens_per_second:7.1f} tokens/s, {report.speedup:.1f} times as fast, {drafted.al:.1f} tokens per target pass"
+        f"drafted  {drafted.tokens_per_second:7.1f} tokens/s, {report.speedup:.1f} times as fast, {drafted.al:.1f} "
+        "tokens per target pass"
     )
     print("the same answer both ways" if report.same else "the answers differ where two tokens were as good as equal")
     return 0

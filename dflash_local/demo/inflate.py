@@ -561,9 +561,8 @@ class _InflatedTarget(_Inflated):
         """All tensors."""
         n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
         embedding = self.source.tensor("token_embd.weight")
-        head = (
-            self.source.tensor("output.weight") if self.source.has("output.weight") else embedding
-        )  # tied: the head gets its own copy
+        # A tied head gets a copy of its own.
+        head = self.source.tensor("output.weight") if self.source.has("output.weight") else embedding
         yield _matrix(
             "token_embd.weight",
             (n_vocab, n_embd),
@@ -594,7 +593,8 @@ class _InflatedTarget(_Inflated):
         if n % n_parts or n_used % n_parts or n_used > n:
             raise self._unfit(
                 "feed_forward_length",
-                f"{self.n_ff} units fill {n_parts} experts of {n_ff}, and {n_used} used ones of {n} are no whole number of those",
+                f"{self.n_ff} units fill {n_parts} experts of {n_ff}, and {n_used} used ones of {n} are no whole "
+                "number of those",
             )
         n_embd = self.shape.n_embd
         router = _matrix(names("ffn_gate_inp")[0], (n // n_parts, n_embd), list, noise=True)
@@ -693,9 +693,8 @@ class _InflatedHybrid(_InflatedTarget):
         for part in ("ssm_alpha.weight", "ssm_beta.weight"):
             yield self.heads(*names(part), self.gates)
         yield self.per_head(*names("ssm_dt.bias"), 1.0)
-        yield self.per_head(
-            *names("ssm_a"), -1.0
-        )  # with the bias of 1: a quarter of the state is left after each token
+        # With the bias of 1, a quarter of the state is left after each token.
+        yield self.per_head(*names("ssm_a"), -1.0)
         yield self.state_norm(*names("ssm_norm.weight"))
         yield self.heads(*names("ssm_out.weight"), self.value, output=True)
 

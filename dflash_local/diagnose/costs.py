@@ -19,8 +19,9 @@ from dflash_local.diagnose.machine import this_machine
 # Arguments of Engine that change the cost of a pass. The length of the context is not among them: rows attend to what
 # is there.
 ARGUMENTS = (
-    "n_slots", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "tensor_split", "split_mode",
-    "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "swa_full", "kv_unified", "draft_ctx",
+    "n_slots", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu",
+    "tensor_split", "split_mode", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft",
+    "cache_type_v_draft", "swa_full", "kv_unified", "draft_ctx",
 )  # fmt: skip
 
 

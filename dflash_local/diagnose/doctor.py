@@ -61,8 +61,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "doctor",
         help="check the build, the devices and a pair; one line of advice per finding",
-        description="Checks the native library, the devices that it really loaded and this machine; with -m and -md also whether the two "
-        "models fit each other and what memory they need. Exits with 1 if anything FAILs.",
+        description="Checks the native library, the devices that it really loaded and this machine; with -m and -md "
+        "also whether the two models fit each other and what memory they need. Exits with 1 if anything FAILs.",
     )
     parser.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
@@ -193,7 +193,8 @@ def _progress(what: str) -> Callable[[float], None]:
 
 
 def _time_table(run: dict[str, Any]) -> Iterator[str]:
-    yield f"{run['type']}, {run['shape']}, {run['device']}: matrix kernel from {run['now']} rows on -> from {run['measured']}"
+    kernel = f"matrix kernel from {run['now']} rows on -> from {run['measured']}"
+    yield f"{run['type']}, {run['shape']}, {run['device']}: {kernel}"
     yield f"{'rows':>6}{'vector ms':>12}{'matrix ms':>12}"
     shown = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 40, 48, 56, 64, run["now"], run["measured"]}
     for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1):
@@ -293,7 +294,10 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
         )
         yield ok("device", f"{device['name']} ({device['type']}): {device['description']}{size}")
     if set(info["backends"]) - {"CPU", "BLAS", "RPC"} and not gpus(info):
-        advice = "check the driver (nvidia-smi, rocminfo, vulkaninfo) and the container's device access; until then everything runs on the CPU"
+        advice = (
+            "check the driver (nvidia-smi, rocminfo, vulkaninfo) and the container's device access; until then "
+            "everything runs on the CPU"
+        )
         yield warn("device", "a GPU backend is loaded, but it found no GPU", advice)
     yield from look_at_cpu_features(info.get("features", {}).get("CPU", {}), cpu_flags())
 
@@ -373,7 +377,8 @@ def look_at_memory(
     need = sum(parts.values())
     on_gpu = bool(gpus(info)) and args.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
-    text = f"about {_human(need)} ({', '.join(f'{name} {_human(size)}' for name, size in parts.items())}); {_human(free)} free"
+    listed = ", ".join(f"{name} {_human(size)}" for name, size in parts.items())
+    text = f"about {_human(need)} ({listed}); {_human(free)} free"
     if not free or need < 0.9 * free:
         yield ok("memory", text)
     elif parts["weights"] + parts.get("drafter", 0) < 0.9 * free:

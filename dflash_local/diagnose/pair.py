@@ -22,9 +22,9 @@ from dflash_local.native import MAX_NODES
 # Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
 # src/models/*.cpp.
 TAPPED_ARCHS = frozenset({
-    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2", "minimax-01",
-    "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
-    "qwen4exp",
+    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2",
+    "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35",
+    "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp",
 })  # fmt: skip
 # Of those, the ones that also give out the output of the last layer.
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})

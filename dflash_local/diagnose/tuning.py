@@ -28,8 +28,8 @@ FORMAT = 1
 MARGIN = 0.03
 # Quantized types that products can have, by ggml's names.
 TYPES = (
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
-    "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs",
+    "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
 )  # fmt: skip
 # One more than the rows of the widest pass that is timed: from there on means never.
 MOST_ROWS = native.MAX_NODES + 1

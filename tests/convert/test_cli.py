@@ -75,7 +75,10 @@ def test_progress_elsewhere_is_a_line_for_each_tenth() -> None:
 
 
 def test_neither_torch_nor_safetensors_is_imported() -> None:
-    code = "import sys, dflash_local.convert.conversion; sys.exit(not {'torch', 'safetensors', 'transformers'}.isdisjoint(sys.modules))"
+    code = (
+        "import sys, dflash_local.convert.conversion\n"
+        "sys.exit(not {'torch', 'safetensors', 'transformers'}.isdisjoint(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -129,7 +129,8 @@ def test_windows_and_causality(
         ({"rope_parameters": None, "rope_theta": 7000.0}, Rope("default", 7000.0, 8)),
         ({"rope_parameters": None, "rope_theta": 7000, "rope_scaling": None}, Rope("default", 7000.0, 8)),
         ({"rope_parameters": {"rope_theta": 7000.0}}, Rope("default", 7000.0, 8)),
-        ({"rope_parameters": {"rope_theta": 7000.0, "type": "mrope", "mrope_section": [2, 1, 1]}}, Rope("default", 7000.0, 8)),
+        ({"rope_parameters": {"rope_theta": 7000.0, "type": "mrope", "mrope_section": [2, 1, 1]}},
+         Rope("default", 7000.0, 8)),
         ({"rope_parameters": {"rope_theta": 7000.0, "partial_rotary_factor": 0.5}}, Rope("default", 7000.0, 4)),
         ({"rope_parameters": {"rope_theta": 7000.0}, "partial_rotary_factor": 0.5}, Rope("default", 7000.0, 4)),
         (
@@ -230,7 +231,8 @@ def test_no_softcap(fitting: Target) -> None:
 
 TWO_ROTATIONS = {"full_attention": {"rope_theta": 1.0}, "sliding_attention": {"rope_theta": 2.0}}
 REQUIRED = [
-    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "rms_norm_eps", "max_position_embeddings",
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "rms_norm_eps",
+    "max_position_embeddings",
 ]  # fmt: skip
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     # changes, field, part of the message
@@ -238,7 +240,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     *[({key: "4"}, key, "'4' is not") for key in REQUIRED],
     *[({key: 0}, key, "0 is not") for key in REQUIRED],
     *[({key: True}, key, "True is not") for key in REQUIRED],
-    ({"architectures": ["Qwen3ForCausalLM"]}, "architectures", "is Qwen3ForCausalLM; this converter takes DFlashDraftModel or"),
+    ({"architectures": ["Qwen3ForCausalLM"]}, "architectures",
+     "is Qwen3ForCausalLM; this converter takes DFlashDraftModel or"),
     ({"architectures": None}, "architectures", "the architecture is not given"),
     ({"architectures": [["DFlashDraftModel"]]}, "architectures", "this converter takes"),
     ({"dflash_config": [1]}, "dflash_config", "must be an object"),
@@ -258,11 +261,14 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"vocab_size": 41}, "vocab_size", "does not fit the target"),
     ({"num_target_layers": 5}, "num_target_layers", "does not fit the target"),
     ({"draft_vocab_size": 41}, "draft_vocab_size", "exceeds the vocabulary"),
-    ({"dflash_config.mask_token_id": None}, "mask_token_id", "config.json lacks dflash_config.mask_token_id and the target lacks"),
-    ({"dflash_config.mask_token_id": 40}, "dflash_config.mask_token_id", "outside the target's vocabulary of 40 tokens"),
+    ({"dflash_config.mask_token_id": None}, "mask_token_id",
+     "config.json lacks dflash_config.mask_token_id and the target lacks"),
+    ({"dflash_config.mask_token_id": 40}, "dflash_config.mask_token_id",
+     "outside the target's vocabulary of 40 tokens"),
     ({"dflash_config.mask_token_id": -1}, "dflash_config.mask_token_id", "outside the target's vocabulary"),
     ({"dflash_config.mask_token_id": "3"}, "dflash_config.mask_token_id", "outside the target's vocabulary"),
-    ({"dflash_config.target_layer_ids": [0, 5]}, "dflash_config.target_layer_ids", "layer 5 is out of range: a target of 6 layers can be"),
+    ({"dflash_config.target_layer_ids": [0, 5]}, "dflash_config.target_layer_ids",
+     "layer 5 is out of range: a target of 6 layers can be"),
     ({"dflash_config.target_layer_ids": [-2]}, "dflash_config.target_layer_ids", "layer -2 is out of range"),
     ({"dflash_config.target_layer_ids": []}, "dflash_config.target_layer_ids", "lists no layer"),
     ({"dflash_config.target_layer_ids": 4}, "dflash_config.target_layer_ids", "not a list of whole numbers"),
@@ -274,14 +280,16 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"is_causal": "no"}, "is_causal", "not true or false"),
     ({"rope_parameters": 3}, "rope_parameters", "must be an object"),
     ({"rope_parameters": {"rope_theta": -1.0}}, "rope_parameters.rope_theta", "not a positive number"),
-    ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type", "'longrope' is not one of default, linear, yarn, llama3"),
+    ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type",
+     "'longrope' is not one of default, linear, yarn, llama3"),
     ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_parameters.rope_type", "is not one of"),
     ({"rope_parameters": {"rope_type": "linear"}}, "factor", "it is missing"),
     ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "rope_parameters.partial_rotary_factor", "3 of 8 dimensions"),
     ({"rope_parameters": {"partial_rotary_factor": 2}}, "rope_parameters.partial_rotary_factor", "16 of 8 dimensions"),
     (llama3(high_freq_factor=0.5), "rope_parameters.high_freq_factor", "must exceed low_freq_factor"),
     (yarn(attention_factor="1"), "rope_parameters.attention_factor", "not a number"),
-    ({"layer_types": SLIDING, "sliding_window": 8, "rope_parameters": TWO_ROTATIONS}, "rope_parameters", "one rotation"),
+    ({"layer_types": SLIDING, "sliding_window": 8, "rope_parameters": TWO_ROTATIONS}, "rope_parameters",
+     "one rotation"),
 ]  # fmt: skip
 
 
