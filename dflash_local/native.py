@@ -21,13 +21,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dflash_local.drafting import MAX_NODES as MAX_NODES
+from dflash_local.drafting import AcceptRule as AcceptRule
+from dflash_local.drafting import Drafting as Drafting
+from dflash_local.drafting import DraftMode as DraftMode
 from dflash_local.errors import ComputeError, DFlashError, ModelError, NativeLibraryError, PairError, RequestError
+from dflash_local.options import NATIVE_FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
 
 ABI_VERSION = 3
-MAX_NODES = 64
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -61,56 +65,10 @@ class SlotState(IntEnum):
     FAILED = 6
 
 
-class DraftMode(IntEnum):
-    """dflash_draft_mode: the shape that drafts may have."""
-
-    OFF = 0
-    CHAIN = 1
-    TREE = 2
-
-
-class AcceptRule(IntEnum):
-    """dflash_accept_rule: sample and match, or block verification (arXiv 2403.10444)."""
-
-    MATCH = 0
-    BLOCK = 1
-
-
 class EngineParams(ctypes.Structure):
-    """dflash_engine_params."""
+    """dflash_engine_params: the fields of EngineOptions that libdflash reads."""
 
-    _fields_ = [
-        ("model", c_char_p),
-        ("drafter", c_char_p),
-        ("n_ctx", c_uint32),
-        ("n_slots", c_uint32),
-        ("n_batch", c_uint32),
-        ("n_ubatch", c_uint32),
-        ("n_threads", c_int32),
-        ("n_threads_batch", c_int32),
-        ("n_gpu_layers", c_int32),
-        ("n_gpu_layers_draft", c_int32),
-        ("main_gpu", c_int32),
-        ("flash_attn", c_int32),
-        ("type_k", c_char_p),
-        ("type_v", c_char_p),
-        ("type_k_draft", c_char_p),
-        ("type_v_draft", c_char_p),
-        ("tensor_split", c_char_p),
-        ("split_mode", c_char_p),
-        ("use_mmap", c_bool),
-        ("use_mlock", c_bool),
-        ("swa_full", c_bool),
-        ("warmup", c_bool),
-        ("draft_ctx", c_uint32),
-        ("draft_n_max", c_int32),
-        ("budget", c_int32),
-        ("draft", c_int32),
-        ("accept", c_int32),
-        ("lookup", c_bool),
-        ("kv_unified", c_bool),
-        ("cost_cache", c_char_p),
-    ]
+    _fields_ = NATIVE_FIELDS
 
 
 class Request(ctypes.Structure):
@@ -197,15 +155,6 @@ class TuneParams(ctypes.Structure):
         ("megabytes", c_int32),
         ("ms", c_int32),
     ]
-
-
-class Drafting(NamedTuple):
-    """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
-
-    budget: int = 0
-    draft: int = -1
-    accept: int = -1
-    n_max: int = 0
 
 
 class StepUpdate(NamedTuple):

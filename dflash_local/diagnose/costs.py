@@ -15,20 +15,13 @@ from typing import Any
 
 from dflash_local.build.upstream import cache_dir
 from dflash_local.diagnose.machine import this_machine
-
-# Arguments of Engine that change the cost of a pass. The length of the context is not among them: rows attend to what
-# is there.
-ARGUMENTS = (
-    "n_slots", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu",
-    "tensor_split", "split_mode", "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft",
-    "cache_type_v_draft", "swa_full", "kv_unified", "draft_ctx",
-)  # fmt: skip
+from dflash_local.options import COST_OPTIONS
 
 
 def cost_file(
     model: str | os.PathLike[str], drafter: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
 ) -> Path:
-    """The file for a pair with these arguments of Engine (at least ARGUMENTS), here and with this build.
+    """The file for a pair with these values of options.COST_OPTIONS, here and with this build.
 
     Raises:
         NativeLibraryError: there is no build.
@@ -48,7 +41,7 @@ def cost_file(
             *([device["name"], device["description"]] for device in library["devices"]),
         ],
         # 0, None and an empty string mean the same: the default.
-        "arguments": {name: arguments[name] or None for name in ARGUMENTS},
+        "arguments": {name: arguments[name] or None for name in COST_OPTIONS},
     }
     name = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:24]
     return folder() / f"{name}.json"

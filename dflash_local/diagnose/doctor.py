@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
         return tune(args)
     machine = this_machine()
     info: dict[str, Any] = {}
-    findings = [*look_at_machine(machine, args.n_threads), *look_at_build(), *look_at_library(info)]
+    findings = [*look_at_machine(machine, args.n_threads or 0), *look_at_build(), *look_at_library(info)]
     if info:
         findings += look_at_tuning(info)
     if args.model:
@@ -163,7 +163,7 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
         mine = []
         for shape in args.shape:
             run = tuning.measure(
-                device, weights, shape, n_threads=max(args.n_threads, 0), progress=_progress(f"{weights} {shape}")
+                device, weights, shape, n_threads=args.n_threads or 0, progress=_progress(f"{weights} {shape}")
             )
             run["measured"] = tuning.crossover([run], run["now"])
             mine.append(run)
@@ -363,7 +363,7 @@ def look_at_memory(
     args: argparse.Namespace, target: Path, drafter: Path | None, machine: Machine, info: dict[str, Any]
 ) -> Iterator[Finding]:
     """What weights and caches take, against what is free where they go. An estimate: compute buffers come on top."""
-    slots = max(args.n_slots, 1)
+    slots = args.n_slots
     parts = {
         "weights": _size(target),
         "context": _cache_bytes(target, slots, args.n_ctx, args.cache_type_k, args.cache_type_v),
