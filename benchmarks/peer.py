@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import make_recipe
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
-from dflash_local.build.wheel import installed_stamp
 from dflash_local.errors import BuildError
 
 PROGRAM = "llama-server"

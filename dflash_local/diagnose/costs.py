@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dflash_local import native
 from dflash_local.build.upstream import cache_dir
-from dflash_local.diagnose.machine import this_machine
-from dflash_local.options import COST_OPTIONS
+from dflash_local.diagnose import tuning
+from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.diagnose.identity import build_identity, file_identity
+from dflash_local.diagnose.machine import this_machine, usable_cores
+from dflash_local.options import COST_OPTIONS, EngineOptions
 
 
 def cost_file(
@@ -26,12 +31,9 @@ def cost_file(
     Raises:
         NativeLibraryError: there is no build.
     """
-    from dflash_local import native
-    from dflash_local.diagnose import tuning
-
     library, machine = native.library_info(), this_machine()
     conditions = {
-        "files": [_identity(Path(path)) for path in (model, drafter) if path is not None],
+        "files": [file_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
         "build": build_identity(),
         "tuned": tuning.read_table()[0],
@@ -45,20 +47,6 @@ def cost_file(
     }
     name = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:24]
     return folder() / f"{name}.json"
-
-
-def build_identity() -> list[Any]:
-    """What tells this build of the native libraries from every other. NativeLibraryError: there is none."""
-    from dflash_local import native
-
-    library = native.library_info()
-    files = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
-    return [library.get("version"), library.get("llama"), *map(_identity, files)]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def folder() -> Path:
@@ -76,10 +64,27 @@ def usable(file: Path) -> str | None:
     return str(file) if os.access(file.parent, os.W_OK | os.X_OK) else None
 
 
-def _identity(path: Path) -> list[Any]:
-    """A file's path, size and time of change. What cannot be read has none: loading will say so."""
+def look_at_costs(options: EngineOptions) -> Finding:
+    """Are the pass times of this pair, with these flags, here from an earlier start? Without a drafter there is nothing
+    to choose."""
+    if not options.cost_cache or not options.warmup:
+        return ok("pass times", "measured at every start" if options.warmup else "not measured (--no-warmup)")
+    file = cost_file(options.model, options.drafter, vars(options))
     try:
-        stat = path.stat()
+        age = time.time() - file.stat().st_mtime
     except OSError:
-        return [str(path)]
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+        if usable(file) is None:
+            return warn(
+                "pass times",
+                f"{file.parent} cannot be written: every start measures anew",
+                "point DFLASH_CACHE elsewhere",
+            )
+        return ok("pass times", f"not measured yet; the first start will keep them in {file}")
+    return ok("pass times", f"kept {_ago(age)} ago in {file}")
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}{'s' * (seconds >= 2 * size)}"
+    return "less than a minute"

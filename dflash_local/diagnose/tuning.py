@@ -13,14 +13,15 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
-from dflash_local.diagnose import costs
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.diagnose.identity import build_identity
+from dflash_local.diagnose.machine import this_machine, usable_cores
 from dflash_local.errors import RequestError
 
 FORMAT = 1
@@ -141,7 +142,7 @@ def tuned_file() -> Path:
     """
     conditions = [
         this_machine().cpu,
-        costs.usable_cores(),
+        usable_cores(),
         [[device["name"], device["description"]] for device in _devices()],
     ]
     name = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:24]
@@ -162,7 +163,7 @@ def read_table() -> tuple[Table, str]:
         return {}, f"{file} is damaged"
     if not isinstance(kept, dict) or kept.get("format") != FORMAT or not _is_table(kept.get("rows")):
         return {}, f"{file} is damaged"
-    if kept.get("build") != costs.build_identity():
+    if kept.get("build") != build_identity():
         return {}, f"{file} was measured with another build"
     return kept["rows"], ""
 
@@ -178,9 +179,7 @@ def keep(table: Table) -> Path:
     rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}.part")
-    part.write_text(
-        json.dumps({"format": FORMAT, "build": costs.build_identity(), "rows": rows}, indent=1), encoding="utf-8"
-    )
+    part.write_text(json.dumps({"format": FORMAT, "build": build_identity(), "rows": rows}, indent=1), encoding="utf-8")
     part.replace(file)
     return file
 
@@ -204,6 +203,21 @@ def apply() -> Table:
 def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
     """Those of `types` for which the device has two kernels."""
     return [weights for weights in types if native.matrix_rows(device, weights)]
+
+
+def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
+    """Was it measured here where the two kernels of a device cross? Says nothing where no device has a choice and
+    nothing is kept."""
+    table, ignored = read_table()
+    if ignored:
+        yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
+    elif table:
+        rows = "; ".join(
+            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
+        )
+        yield ok("tuned rows", f"{rows}; kept in {tuned_file()}")
+    elif two := [device["name"] for device in info["devices"] if choices(device["name"])]:
+        yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
 
 
 def _devices() -> list[dict[str, Any]]:

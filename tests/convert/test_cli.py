@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.cli import main
-from dflash_local.convert.cli import _Progress
+from dflash_local.cli.convert import _Progress
 
 from . import samples
 
@@ -83,5 +83,5 @@ def test_neither_torch_nor_safetensors_is_imported() -> None:
 
 
 def test_help_needs_neither_numpy_nor_gguf() -> None:
-    code = "import sys, dflash_local.convert.cli; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
+    code = "import sys, dflash_local.cli.convert; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

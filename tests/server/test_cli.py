@@ -9,7 +9,7 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cli.flags import engine_options, sampling_options
-from dflash_local.server.cli import make_settings
+from dflash_local.cli.serve import make_settings
 
 
 @pytest.fixture(autouse=True)

@@ -39,8 +39,8 @@ IGNORED_OPTIONS = (
 )
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register `serve`."""
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `serve` to the command line."""
     parser = subparsers.add_parser(
         "serve",
         help="OpenAI-compatible HTTP server",
