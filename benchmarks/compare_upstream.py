@@ -29,8 +29,8 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import geometric_mean, requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
+from dflash_local.demo.shapes import TYPES
 
 # A draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win.
 LOST = 0.9

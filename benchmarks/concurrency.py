@@ -25,8 +25,8 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import TYPES
 
 PROMPTS_PER_CLIENT = 3
 

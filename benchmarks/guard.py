@@ -27,8 +27,8 @@ from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may find out
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts

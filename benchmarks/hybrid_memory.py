@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
-from dflash_local.demo.inflate import SHAPES, Shape
+from dflash_local.demo.shapes import SHAPES, Shape
 from dflash_local.engine import Engine
 
 SNAPSHOTS = 15

@@ -22,7 +22,7 @@ from benchmarks import peer
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert import convert
-from dflash_local.demo.inflate import Pair
+from dflash_local.demo.shapes import Pair
 from dflash_local.errors import ConvertError, DFlashError
 
 # Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_local.demo.inflate import SHAPES, TYPES, Pair, inflate
+from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
+from dflash_local.demo.shapes import SHAPES, TYPES, Pair
 from dflash_local.errors import DFlashError
 
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import TYPES
 from dflash_local.engine import Engine
 from dflash_local.stats import EngineStats
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.http_load import LoadError, LoadResult, Server, run_load
-from dflash_local.demo.inflate import Pair
+from dflash_local.demo.shapes import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
 UPSTREAM_N_MAX = (3, 7, 15)

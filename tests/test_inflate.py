@@ -21,8 +21,9 @@ from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate as inflate_module
-from dflash_local.demo.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
+from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
+from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
 from dflash_local.errors import DFlashError, ModelError, PairError
 from tests.parity.f32 import engine_f32, widen
 
@@ -221,12 +222,14 @@ def test_memory_stays_at_a_few_chunks() -> None:
     program = (
         "import resource\n"
         "from dataclasses import replace\n"
-        "from dflash_local.demo.inflate import *\n"
-        "from dflash_local.demo.inflate import _InflatedTarget, _Source, _places\n"
+        "from dflash_local.demo.inflate import _places\n"
+        "from dflash_local.demo.inflate.source import SmallModel\n"
+        "from dflash_local.demo.inflate.target import InflatedTarget\n"
         "from dflash_local.demo.pocket import bundled_pair\n"
         "from dflash_local.demo.quantizer import quantized\n"
+        "from dflash_local.demo.shapes import SHAPES, Experts\n"
         "shape = replace(SHAPES['35b-a3b'], experts=Experts(48, 8, 512))\n"
-        "m = _InflatedTarget(_Source(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
+        "m = InflatedTarget(SmallModel(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
         "big = next(t for t in m.tensors() if t.name == 'blk.6.ffn_gate_exps.weight')\n"
         "assert big.n_bytes == 192 << 20\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dflash_local.cli.flags import count
 
 if TYPE_CHECKING:
-    from dflash_local.demo.inflate import Pair
+    from dflash_local.demo.shapes import Pair
 
 SHAPES = ("pocket", "0.1b", "0.6b")
 QUESTION = "Write a Python function that finds the largest result."

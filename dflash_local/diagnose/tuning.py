@@ -19,6 +19,7 @@ from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
+from dflash_local.demo.shapes import SHAPES
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.diagnose.identity import build_identity
 from dflash_local.diagnose.machine import this_machine, usable_cores
@@ -52,8 +53,6 @@ def matrices(shape: str) -> list[tuple[int, int]]:
     Raises:
         RequestError: it is neither.
     """
-    from dflash_local.demo.inflate import SHAPES
-
     if known := SHAPES.get(shape):
         if known.experts is None:
             return [(known.n_ff, known.n_embd), (known.n_embd, known.n_ff)]
