@@ -101,8 +101,8 @@ class Systems:
         return run_load(self.servers[name].port, bodies, self.clients)
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
-        """A first answer from everybody, then refuse to measure beside a server that burns CPU while it has nothing to
-        do."""
+        """A first answer from every system. Raises if a server uses the CPU while it has nothing to do: measuring
+        beside it would not be fair."""
         for name in self.servers:
             self.turn(name, bodies)
         self.check_idle()

@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
+from benchmarks.commas import Commas, add_types_option
 from benchmarks.kernels import OURS, STOCK
 from benchmarks.targets import Matrices
 from dflash_local.diagnose.machine import this_machine
@@ -50,34 +51,10 @@ Times = dict[str, list[float]]
 FLOATS = ("F16", "BF16", "F32")
 
 
-class Commas(tuple[Any, ...]):
-    """An option like 1,2,4."""
-
-    def __str__(self) -> str:
-        return ",".join(map(str, self))
-
-    @classmethod
-    def numbers(cls, text: str) -> Commas:
-        """Positive integers."""
-        found = cls(int(word) for word in text.split(","))
-        if min(found) < 1:
-            raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
-        return found
-
-    @classmethod
-    def types(cls, text: str) -> Commas:
-        """Types of `targets`."""
-        found = cls(text.lower().split(","))
-        if wrong := [word for word in found if word not in targets.TYPES]:
-            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
-        return found
-
-
 def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, float]:
     """Milliseconds of a pass: (reading, computing)."""
     n_bytes = sum(matrices.n_bytes.values())
-    # A set that a cache can hold is read faster; the speed for that size is the higher of the two, so the harder to
-    # reach.
+    # Bytes that fit a cache are read faster; of the speed of the memory and that of their size the higher counts.
     speed = max(speed for size, speed in ceilings.read.items() if size in (n_bytes, MEMORY))
     seconds = sum(
         macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8))
@@ -226,13 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument(
-        "--types",
-        type=Commas.types,
-        default=Commas(("q4_0", "q4_k_m", "q8_0")),
-        metavar="A,B",
-        help=f"of: {', '.join(targets.TYPES)}",
-    )
+    add_types_option(ap)
     ap.add_argument("--threads", type=Commas.numbers, default=Commas((1, 2)), metavar="N,M")
     ap.add_argument(
         "--rows",

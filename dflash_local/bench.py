@@ -159,8 +159,8 @@ class Report:
 
 
 def choices_md(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose in drafted answers, and where the time went; what the library does not tell is not
-    there."""
+    """What the controller chose in drafted answers, and where the time went. What the library does not report is left
+    out."""
     if stats.nodes:
         yield from ("", *_table("nodes of a tree", stats.nodes, "passes"))
     if stats.lengths:
@@ -247,10 +247,10 @@ def measure(
     threads: int | None = None,
     trace: TextIO | None = None,
 ) -> Report:
-    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times in turns, after one answer each as a
-    warm-up.
+    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times, in alternation, after one answer
+    each as a warm-up.
 
-    Each prompt has a seed of its own, the same in every turn. `trace` gets the steps of the drafted answers as JSON
+    Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
     lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
     """
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
@@ -263,23 +263,23 @@ def measure(
     for name in decodings:
         _answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
     before = EngineStats.of(engine.stats())
-    for turn in range(repeat):
-        for name in list(decodings)[:: -1 if turn % 2 else 1]:
+    for number in range(repeat):
+        for name in list(decodings)[:: -1 if number % 2 else 1]:
             runs = []
             for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
                 traced = trace is not None and name == DRAFTED
                 runs.append(_answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
-                for number, step in enumerate(runs[-1].steps):
-                    print(json.dumps({"repeat": turn, "prompt": index, "step": number, **step._asdict()}), file=trace)
+                for i, step in enumerate(runs[-1].steps):
+                    print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
             repeats[name].append(runs)
             after = EngineStats.of(engine.stats())
             spent = after - before
             stats[name] = stats[name] + spent if name in stats else spent
             before = after
-    first = [[run.text for run in turns[0]] for turns in repeats.values()]
+    first = [[run.text for run in answers[0]] for answers in repeats.values()]
     return Report(
         environment=_environment(engine, sampling, repeat, threads),
-        summaries={name: Summary.of(turns) for name, turns in repeats.items()},
+        summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
         same=sum(len(set(texts)) == 1 for texts in zip(*first, strict=True)),
         stats=stats,

@@ -74,8 +74,8 @@ class Engine:
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
-        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the two headers
-            tell is told before anything is loaded.
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the files'
+            headers show is raised before anything is loaded.
         RequestError: an argument is out of range.
     """
 
@@ -127,7 +127,8 @@ class Engine:
         self._native = self._scheduler.native
         self._chat_template = chat_template
         self._info = self._native.info()
-        # Also runs when the engine is garbage, and at interpreter exit before native threads lose their ground.
+        # Also runs when the engine is collected as garbage, and at the interpreter's exit, while native threads can
+        # still end in order.
         self._finalizer = weakref.finalize(self, self._scheduler.close)
 
     # ---- life ----

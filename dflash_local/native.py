@@ -355,11 +355,11 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
-    """From how many rows on the matrix kernel of `device` serves `weights` (a quantized type), 0: there is nothing to
-    choose.
+    """The least number of rows for which `device` computes products with `weights` (a quantized type) by its matrix
+    kernel; 0: it has one kernel only.
 
-    Sets the count first if `rows` > 0 (what is more than the vector kernel can serve becomes one more than that), for
-    the whole process; 0 gives the choice back to the device.
+    `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
+    gives the choice back to the device; -1 only asks.
     """
     lib = load()
     count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))

@@ -87,8 +87,8 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
 
 
 def tune(args: argparse.Namespace) -> int:
-    """Measure where the two kernels of a device cross, print the times, and keep what was found for every later
-    start."""
+    """Measure from how many rows on a device's matrix kernel beats its vector kernel, print the times, and keep the
+    counts for every later start."""
     from dflash_local.diagnose import tuning
     from dflash_local.diagnose.build import look_at_library
 

@@ -1,7 +1,7 @@
 """Where the measured pass times of a pair are kept between two starts: one small file per pair, machine, build and
 setting.
 
-libdflash reads and writes the file; here is only its name, a hash of everything that changes what a pass costs.
+libdflash reads and writes the file. Its name, a hash of everything that changes what a pass costs, is made here.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def usable(file: Path) -> str | None:
 
 
 def look_at_costs(options: EngineOptions) -> Finding:
-    """Are the pass times of this pair, with these flags, here from an earlier start? Without a drafter there is nothing
-    to choose."""
+    """Are the pass times of this pair, with these options, kept from an earlier start? They matter only with a
+    drafter."""
     if not options.cost_cache or not options.warmup:
         return ok("pass times", "measured at every start" if options.warmup else "not measured (--no-warmup)")
     file = cost_file(options.model, options.drafter, vars(options))

@@ -47,8 +47,8 @@ log = logging.getLogger("dflash_local.diagnose.tuning")
 
 
 def matrices(shape: str) -> list[tuple[int, int]]:
-    """Columns and inner positions of the matrices to time: "MxK" itself, or the feed-forward of a shape of `inflate`,
-    most of its weights.
+    """Columns and inner dimension (m, k) of the matrices to time: "MxK" itself, or the feed-forward of one of SHAPES,
+    which is most of its weights.
 
     Raises:
         RequestError: it is neither.
@@ -109,11 +109,12 @@ def measure(
 
 
 def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
-    """From how many rows on the matrix kernel should serve, by what measure() returned for one type and several shapes.
+    """From how many rows on the matrix kernel should be used; `runs` are results of measure() for one type and several
+    shapes.
 
-    It is the count with the least loss: how much longer than the other kernel the one in charge takes, relative, summed
-    over all rows that both can serve. Differences up to MARGIN are none. Among equals it is `now`, or else the
-    smallest.
+    The count with the least loss. The loss is the extra time of the kernel in use over the other one, relative, summed
+    over all row counts that both kernels can compute; differences up to MARGIN do not count. Among equal counts `now`
+    is kept, else the smallest is taken.
     """
     both = [
         (n, vector / matrix, matrix / vector)
@@ -149,8 +150,8 @@ def tuned_file() -> Path:
 
 
 def read_table() -> tuple[Table, str]:
-    """What is kept for this machine and build, and why it is ignored: "" if it is not, and then an empty table says
-    that there is none."""
+    """The table that is kept for this machine and build, and the reason if it is ignored, else "". An empty table
+    without a reason: none is kept."""
     file = tuned_file()
     try:
         kept = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
@@ -184,8 +185,8 @@ def keep(table: Table) -> Path:
 
 
 def apply() -> Table:
-    """Set what is kept, for the whole process, and give every other choice back to its device. Returns the counts that
-    it set."""
+    """Set the counts of the kept table, for the whole process, and give every other choice back to its device. Returns
+    the counts that were set."""
     table, ignored = read_table()
     if ignored:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
@@ -205,8 +206,8 @@ def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
 
 
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
-    """Was it measured here where the two kernels of a device cross? Says nothing where no device has a choice and
-    nothing is kept."""
+    """Was it measured here from how many rows on the matrix kernels are faster? No finding where no device has two
+    kernels and nothing is kept."""
     table, ignored = read_table()
     if ignored:
         yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")

@@ -21,7 +21,7 @@ class InflatedHybrid(InflatedTarget):
 
     def __init__(self, source: SmallModel, shape: Shape, delta: DeltaNet, place: Sequence[int]) -> None:
         small = DeltaNet(*(source.size(f"ssm.{key}") for key in ("group_count", "time_step_rank", "state_size")))
-        # What the square of a head's output shrinks by is what epsilon must shrink by. See state_norm for the output
+        # Epsilon must shrink by the same factor as the square of a head's output; state_norm makes up for the output
         # itself.
         scale = small.head / delta.head * (shape.n_embd / source.size("embedding_length")) ** 0.5
         super().__init__(source, shape, place, scale)
@@ -36,10 +36,10 @@ class InflatedHybrid(InflatedTarget):
         ):
             if low > high:
                 raise self._unfit(key, f"{low} > {high}", hint="take a larger shape")
-        # Value heads stand in turns: the first of every key head, the second of every key head, ...
+        # Value heads are interleaved: the first of every key head, the second of every key head, ...
         n_k, channels = delta.n_head_k, np.arange(small.head)
         keys = list(range(small.n_head_k))
-        values = [turn * n_k + key for turn in range(small_per_key) for key in keys]
+        values = [nth * n_k + key for nth in range(small_per_key) for key in keys]
         mixed = [*keys, *(n_k + i for i in keys), *(2 * n_k + i for i in values)]
         self.mixed = Heads(2 * n_k + delta.n_head_v, delta.head, mixed, channels)  # q, k and v behind each other
         self.value = Heads(delta.n_head_v, delta.head, values, channels)
@@ -107,8 +107,8 @@ class InflatedHybrid(InflatedTarget):
         return exact_tensor(name, (self.gates.n,), values)
 
     def state_norm(self, name: str, source: str | None) -> OutputTensor:
-        """The norm over a value head's output, which shrinks by `gain` (its scale is 1/sqrt(size)); its root mean
-        square does so twice."""
+        """The weights of the norm over a value head's output. The output is smaller by `gain`, because its scale is
+        1/sqrt(size); its root mean square is smaller by `gain` twice, because of the zeros beside it."""
         gain = (len(self.value.channels) / self.value.size) ** 0.5
         small = self.source.tensor(source) if source else None
 

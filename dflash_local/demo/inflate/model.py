@@ -47,8 +47,8 @@ class InflatedModel:
         ):
             if small > large:
                 raise self._unfit(key, f"{small} > {large}", hint="take a larger shape")
-        # A head of q reads the head of k and v of its group: real heads come first in their group, real groups first of
-        # all.
+        # A head of q reads the k and v of its group. Real groups come before new ones, and real heads first in their
+        # group.
         group, small_group = shape.n_head // shape.n_head_kv, heads // heads_kv
         if small_group > group:
             raise self._unfit(
@@ -92,10 +92,10 @@ class InflatedModel:
         )
 
     def _sections(self) -> list[int] | None:
-        """How many rotations follow each of a token's positions, if it has more than one: all the first, or a third
-        each, in turns.
+        """The sections of M-RoPE: how many rotations follow each of a token's positions. None: the model has none.
 
-        In text they are all the same, but a rotation that follows none would not turn.
+        Either all follow the first position, or a third each, interleaved. In text the positions are equal, but a
+        rotation that followed none of them would not rotate at all.
         """
         if f"{self.source.arch}.rope.dimension_sections" not in self.source.metadata:
             return None
@@ -149,7 +149,8 @@ class InflatedModel:
         raise NotImplementedError
 
     def norm(self, name: str, source: str | None, constant: float = 0.0) -> OutputTensor:
-        """A norm over the wider stream, of ones without a source; `constant` is its weight on the constant channel."""
+        """The weights of a norm over the wider stream, all ones without a source; `constant` is the one for the
+        constant channel."""
         small = self.source.tensor(source) if source else None
         gain = np.float32((self.n_embd / self.shape.n_embd) ** 0.5)
 
@@ -217,8 +218,8 @@ class InflatedModel:
 
     def attention(self, names: Names) -> Iterator[OutputTensor]:
         """Attention; `names` gives a tensor's name and, in a real layer, its small one's."""
-        # The mean of squares over a wider head is smaller by small_head / head: k's norm undoes that, q's lets it make
-        # up for 1/sqrt(head).
+        # The mean of squares over a wider head is smaller by small_head / head. The norm of k undoes that; the norm of
+        # q does not, which makes up for the smaller 1/sqrt(head) of the scores.
         yield self.head_norm(*names("attn_q_norm"))
         yield self.head_norm(*names("attn_k_norm"), (self.small_head / self.head) ** 0.5)
         yield self.heads(*names("attn_q"), self.query())

@@ -20,8 +20,8 @@ NOISE = 0.02  # standard deviation of the new weights, that of a fresh transform
 
 @dataclass(frozen=True)
 class Heads:
-    """Where the heads of a projection are: `n` heads of `size` channels, the small model's at `places`, their channels
-    at `channels`."""
+    """The heads of a projection: `n` heads of `size` channels. The small model's heads are those at `places`, and in
+    each of them its channels are at `channels`."""
 
     n: int
     size: int
@@ -39,16 +39,16 @@ class Block(NamedTuple):
 
 @cache
 def _noise() -> Array:
-    """The new weights. Every chunk takes them from another place: drawing each weight anew would take longer than
-    quantizing it."""
+    """The new weights, drawn once. Every chunk takes them from another offset: drawing each weight would take longer
+    than quantizing it."""
     return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
 
 
 def padded_matrix(
     name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[Block]], *, noise: bool = False
 ) -> OutputTensor:
-    """A matrix of the given blocks, and of zeros or noise elsewhere; a stack of matrices [n, rows, columns] is one of n
-    * rows rows."""
+    """A matrix of the given blocks, with zeros or noise elsewhere. A stack of matrices [n, rows, columns] counts as one
+    of n * rows rows."""
     *stack, columns = shape
     rows = int(np.prod(stack))
 
