@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from ctypes import c_bool, c_char_p, c_int32, c_uint32
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from functools import update_wrapper
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
@@ -40,14 +40,14 @@ _UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thous
 class Flag:
     """How the command line names an option.
 
-    A field of type bool whose flag has no metavar is a switch: `names` switch it on, `off_names` off.
+    With a metavar or choices it takes a value. Else the field is a bool: `names` switch it on, `off_names` off.
     """
 
     group: str  # the title under which --help lists it
     names: tuple[str, ...] = ()
     env: str | None = None  # llama-server's variable
     metavar: str | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # which are the metavar too
     help: str | None = None  # None: --help leaves it out
     off_names: tuple[str, ...] = ()
     off_help: str | None = None
@@ -356,8 +356,7 @@ class EngineOptions:
             group=_MACHINE,
             names=("-sm", "--split-mode"),
             env="LLAMA_ARG_SPLIT_MODE",
-            choices=("none", "layer", "row"),
-            metavar="none|layer|row",
+            choices=get_args(SplitMode),
             help="how to split the target over GPUs",
         ),
     )
@@ -427,8 +426,7 @@ class EngineOptions:
         flag=Flag(
             group=_DRAFTING,
             names=("--draft",),
-            choices=("off", "chain", "tree"),
-            metavar="off|chain|tree",
+            choices=get_args(Draft),
             help="the shape that drafts may have; where the target cannot check trees, tree means chain (default: "
             "tree)",
         ),
@@ -440,8 +438,7 @@ class EngineOptions:
         flag=Flag(
             group=_DRAFTING,
             names=("--accept",),
-            choices=("match", "block"),
-            metavar="match|block",
+            choices=get_args(Accept),
             help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 "
             "drafters (default: match)",
         ),

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from dflash_local.drafting import Draft
 from dflash_local.errors import RequestError
 from dflash_local.options import DEFAULTS, OPTIONS, Flag, Option
 from dflash_local.sampling import SamplingParams
@@ -113,7 +114,7 @@ def _draft(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"takes off, chain or tree; the most draft tokens are --spec-draft-n-max {text}"
         )
-    return one_of("off", "chain", "tree")(text)
+    return one_of(*get_args(Draft))(text)
 
 
 # Options that llama-server's users spell otherwise than Python's.
@@ -166,7 +167,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
 def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, required: bool) -> None:
     default = DEFAULTS.get(name)
     text = flag.help or argparse.SUPPRESS
-    if flag.metavar:
+    if flag.metavar or flag.choices:
         kind: Callable[[str], Any] = str
         if flag.choices:
             kind = one_of(*flag.choices)
@@ -174,7 +175,13 @@ def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, require
             kind = truth
         elif option.low is not None:
             kind = count(option.low)
-        more = {"type": kind, "metavar": flag.metavar, "help": text, "required": required, **_SPELLINGS.get(name, {})}
+        more = {
+            "type": kind,
+            "metavar": flag.metavar or "|".join(flag.choices),
+            "help": text,
+            "required": required,
+            **_SPELLINGS.get(name, {}),
+        }
         add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **more)
         return
     if flag.names:
