@@ -13,7 +13,9 @@ BENCH_ARGS ?=
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup setup-test demo test test-all lint native-test bench clean distclean
+NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+
+.PHONY: setup setup-test demo test test-all lint format native-test bench clean distclean
 
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
@@ -32,14 +34,23 @@ test-all: lint native-test
 bench: setup-test
 	@$(BIN)/python benchmarks/compare_upstream.py $(BENCH_ARGS)
 
-# mypy can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows it the installed shape.
+# mypy and lint-imports can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows them
+# the installed shape.
 lint: .venv/.installed-test
-	@$(BIN)/ruff check .
+	@ruff check .
+	@ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@clang-format --dry-run --Werror $(NATIVE_FILES) || { echo "run: make format"; exit 1; }
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
 	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks build/types/
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 		-p dflash_local -p tests -p benchmarks
+	@cd build/types && lint-imports --config $(CURDIR)/pyproject.toml --no-cache --no-logo > ../imports.log || \
+		{ cat ../imports.log; exit 1; }
+
+format: .venv/.installed-test
+	@ruff format --quiet .
+	@clang-format -i $(NATIVE_FILES)
 
 native-test: setup-test
 	@mkdir -p build/native

@@ -96,9 +96,9 @@ class Meter:
 
 
 class Cores:
-    """Whether the cores are ours alone. On a shared machine another guest may compute on a core's other hardware thread
-    for seconds: what a core can begin in a clock is then about half, and whatever does more than dot products in
-    registers takes up to twice as long.
+    """Whether the cores are ours alone. On a shared machine another guest may use a core's other hardware thread for
+    seconds. A core then issues about half as many instructions per clock, and all but dot products in registers takes
+    up to twice as long.
     """
 
     def __init__(self, look: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> None:

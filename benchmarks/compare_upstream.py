@@ -22,18 +22,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import geometric_mean, requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
+from dflash_local.demo.shapes import TYPES
 
-LOST = 0.9  # a draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win the cell
+# A draft length slower than this share of the best one's speed after a repeat sits out the others: it can't win.
+LOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,10 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
     lines = [
         record.table(head, rows),
         "",
-        f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest {s['over_best_min']:.3f}), "
-        f"over the better of plain and upstream's best {s['over_better_mean']:.3f}, "
-        f"over plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); "
-        f"over upstream's best with prompts and HTTP {s['over_best_with_prompts_mean']:.3f}.",
+        f"Over {len(cells)} cells: ours over upstream's best {s['over_best_mean']:.3f} (geometric mean; lowest "
+        f"{s['over_best_min']:.3f}), over the better of plain and upstream's best {s['over_better_mean']:.3f}, over "
+        f"plain {s['over_plain_mean']:.3f} (lowest {s['over_plain_min']:.3f}); over upstream's best with prompts and "
+        f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
         "",
         f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
     ]
@@ -232,7 +232,8 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
     if before != now:
         different = [key for key in now if before.get(key) != now[key]]
         raise LoadError(
-            f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or give -o"
+            f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or "
+            "give -o"
         )
     return [Cell.from_json(cell) for cell in found["cells"]], float(found["seconds"])
 

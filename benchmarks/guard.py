@@ -20,16 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, peer, record
 from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import TYPES
 
 LEARN = 100  # tokens of an answer in which the controller may find out
 PROMPT_TOKENS, LETTERS_PER_TOKEN = 3000, 3.3  # of the pocket tokenizer, on the benchmark's prompts
@@ -167,7 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for done in measured():
         rows.append(done)
         say(
-            f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio {done['ratio']:.3f}"
+            f"{done['case']}, {done['drafter']} {done['ftype']}: {done['figures']} {done['unit']}, ratio "
+            f"{done['ratio']:.3f}"
         )
         record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
     print(markdown(rows, record.footer(env)))

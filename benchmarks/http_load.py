@@ -207,8 +207,8 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
 
 
 def _passes(timings: dict[str, Any]) -> int:
-    """llama-server does not count its passes, but each gives one token besides the accepted ones; dflash-local's AL
-    knows them."""
+    """Target passes after the prompt's. llama-server does not count them, but each gives one token besides the accepted
+    ones; dflash-local's follow from its AL."""
     after_first = timings["predicted_n"] - 1
     if timings.get("acceptance_length"):
         return round(after_first / timings["acceptance_length"])

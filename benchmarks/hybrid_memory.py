@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
-from dflash_local.demo.inflate import SHAPES, Shape
+from dflash_local.demo.shapes import SHAPES, Shape
 from dflash_local.engine import Engine
 
 SNAPSHOTS = 15

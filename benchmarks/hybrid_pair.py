@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import peer
+from benchmarks import peer, record
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert import convert
-from dflash_local.demo.inflate import Pair
-from dflash_local.errors import ConvertError, DFlashError
+from dflash_local.demo.shapes import Pair
+from dflash_local.errors import ConvertError
 
 # Two things that the converter cannot know of a vocabulary of our own. It tells a pre-tokenizer by a hash over what the
 # whole tokenizer makes of a text; the split is Qwen2's. And training marked all ten added tokens as special; the tags
@@ -85,7 +84,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except DFlashError as error:
-        sys.exit(f"error: {error}")
+    record.run(main)

@@ -1,8 +1,7 @@
 """Write an inflated pair: python benchmarks/inflate.py --shape 0.6b --type q4_0 [--drafter
 dflash|dflash2|dflash-small|hybrid] OUTDIR
 
-`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/demo/inflate.py for
-how.
+`--target F --drafter F` inflates a pair of your own instead of a bundled one. See dflash_local/demo/inflate/ for how.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dflash_local.demo.inflate import SHAPES, TYPES, Pair, inflate
+from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
+from dflash_local.demo.shapes import SHAPES, TYPES, Pair
 from dflash_local.errors import DFlashError
 
 

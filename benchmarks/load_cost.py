@@ -25,12 +25,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
-from benchmarks.verify_cost import Commas
+from benchmarks.commas import Commas, add_types_option
 from dflash_local import native
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.engine import Engine
@@ -121,13 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument(
         "--shapes", type=lambda text: Commas(text.split(",")), default=Commas(("0.6b", "4b")), metavar="A,B"
     )
-    ap.add_argument(
-        "--types",
-        type=Commas.types,
-        default=Commas(("q4_0", "q4_k_m", "q8_0")),
-        metavar="A,B",
-        help=f"of: {', '.join(targets.TYPES)}",
-    )
+    add_types_option(ap)
     ap.add_argument("--threads", type=int, default=2, metavar="N")
     ap.add_argument("--repeats", type=int, default=3, metavar="N", help="loads of each kind")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")

@@ -12,9 +12,9 @@ import numpy as np
 from gguf import GGUFReader
 
 from dflash_local.build.upstream import cache_dir
-from dflash_local.demo import inflate, quantizer
-from dflash_local.demo.inflate import Pair
-from dflash_local.demo.pocket import bundled_pair, shape_of
+from dflash_local.demo import inflate
+from dflash_local.demo.pocket import bundled_pair, shape_of, sources
+from dflash_local.demo.shapes import Pair
 
 HOSTILE = "hostile-"  # before a bundled drafter's name: the same with random weights
 
@@ -26,7 +26,7 @@ def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
     """
     root = work or cache_dir() / "benchmarks"
     small = bundled_pair(drafter.removeprefix(HOSTILE))
-    made_of = (*small, Path(inflate.__file__), Path(quantizer.__file__), Path(__file__))
+    made_of = (*small, *sources(), Path(__file__))
     key = hashlib.sha256(b"".join(path.read_bytes() for path in made_of)).hexdigest()[:12]
     folder = root / f"{shape}-{ftype}-{drafter}-{key}"
     if not folder.is_dir():

@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import make_recipe
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
-from dflash_local.build.wheel import installed_stamp
 from dflash_local.errors import BuildError
 
 PROGRAM = "llama-server"
@@ -39,7 +39,9 @@ FLAGS = (
 AMX_HEADER = """\
 #if defined(__GNUC__) && !defined(__clang__) && defined(__AMX_TILE__)
 #include <immintrin.h>
-static inline void load_tile_config(const void * config) { __asm__ volatile("ldtilecfg %0" : : "m"(*(const char (*)[64]) config)); }
+static inline void load_tile_config(const void * config) {
+    __asm__ volatile("ldtilecfg %0" : : "m"(*(const char (*)[64]) config));
+}
 #define _tile_loadconfig load_tile_config
 #endif
 """
@@ -92,9 +94,8 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     log.say(f"upstream's own server, once: {upstream.package} {upstream.version}, unpatched (log: {log.path})")
     upstream.unpack(upstream.fetch(log), scratch / "tree")
     build = scratch / "build"
-    path = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    )  # cmake and ninja from this environment
+    # CMake and ninja from this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     cmake = shutil.which("cmake", path=path)
     if cmake is None:
         raise BuildError("cmake is not on PATH", hint="run: make setup-test")

@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, targets
+from benchmarks.commas import Commas, add_types_option
 from benchmarks.kernels import OURS, STOCK
-from benchmarks.verify_cost import Commas
 from dflash_local.diagnose.machine import this_machine
 
 TEXT = record.HERE / "perplexity.txt"
@@ -91,9 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument(
         "--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to"
     )
-    ap.add_argument(
-        "--types", type=Commas.types, default=Commas(TYPES), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
-    )
+    add_types_option(ap, TYPES)
     ap.add_argument(
         "--widths", type=Commas.numbers, default=Commas((1, 32)), metavar="N,M", help="rows of a pass, at most 64"
     )

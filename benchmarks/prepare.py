@@ -168,7 +168,8 @@ def main() -> None:
     text = (
         "# What a large request costs the others\n\n"
         "Milliseconds between two chunks of a streaming answer while requests arrive in the other slot: over all "
-        f"chunks, and the longest one in the second after each of {args.arrivals} arrivals. `request`: from the call to the result.\n\n"
+        f"chunks, and the longest one in the second after each of {args.arrivals} arrivals. "
+        "`request`: from the call to the result.\n\n"
         f"{report(found)}\n\n{record.footer(found)}\n"
     )
     record.save(args.out, found, text)

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import peer
 from benchmarks.http_load import LoadError
-from dflash_local.demo.inflate import SHAPES
+from dflash_local.demo.shapes import SHAPES
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import DFlashError
 

@@ -20,14 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from dflash_local.demo.inflate import TYPES
 from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import TYPES
 from dflash_local.engine import Engine
 from dflash_local.stats import EngineStats
 

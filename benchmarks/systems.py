@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.http_load import LoadError, LoadResult, Server, run_load
-from dflash_local.demo.inflate import Pair
+from dflash_local.demo.shapes import Pair
 
 PLAIN, OURS, BUDGET_1 = "plain", "dflash-local", "dflash-local, budget 1"
 UPSTREAM_N_MAX = (3, 7, 15)
@@ -101,8 +101,8 @@ class Systems:
         return run_load(self.servers[name].port, bodies, self.clients)
 
     def warm_up(self, bodies: Sequence[dict[str, Any]]) -> None:
-        """A first answer from everybody, then refuse to measure beside a server that burns CPU while it has nothing to
-        do."""
+        """A first answer from every system. Raises if a server uses the CPU while it has nothing to do: measuring
+        beside it would not be fair."""
         for name in self.servers:
             self.turn(name, bodies)
         self.check_idle()

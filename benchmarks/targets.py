@@ -20,9 +20,9 @@ from dflash_local.build.upstream import cache_dir, sha256
 from dflash_local.convert.gguf_metadata import read_metadata, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
-from dflash_local.demo.inflate import SHAPES as ALL_SHAPES
-from dflash_local.demo.inflate import TYPES as PAIR_TYPES
 from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES as ALL_SHAPES
+from dflash_local.demo.shapes import TYPES as PAIR_TYPES
 
 POCKET = "pocket"  # in place of a shape: the pocket target as it is
 SHAPES = (POCKET, *(name for name, shape in ALL_SHAPES.items() if not shape.experts and not shape.delta))

@@ -34,12 +34,12 @@ from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parent.parent)
-)  # as a script, this file's siblings are found as the package `benchmarks`
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import kernels, record, systems, targets
 from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
+from benchmarks.commas import Commas, add_types_option
 from benchmarks.kernels import OURS, STOCK
 from benchmarks.targets import Matrices
 from dflash_local.diagnose.machine import this_machine
@@ -51,34 +51,10 @@ Times = dict[str, list[float]]
 FLOATS = ("F16", "BF16", "F32")
 
 
-class Commas(tuple[Any, ...]):
-    """An option like 1,2,4."""
-
-    def __str__(self) -> str:
-        return ",".join(map(str, self))
-
-    @classmethod
-    def numbers(cls, text: str) -> Commas:
-        """Positive integers."""
-        found = cls(int(word) for word in text.split(","))
-        if min(found) < 1:
-            raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
-        return found
-
-    @classmethod
-    def types(cls, text: str) -> Commas:
-        """Types of `targets`."""
-        found = cls(text.lower().split(","))
-        if wrong := [word for word in found if word not in targets.TYPES]:
-            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
-        return found
-
-
 def roofline(matrices: Matrices, ceilings: Ceilings, rows: int) -> tuple[float, float]:
     """Milliseconds of a pass: (reading, computing)."""
     n_bytes = sum(matrices.n_bytes.values())
-    # A set that a cache can hold is read faster; the speed for that size is the higher of the two, so the harder to
-    # reach.
+    # Bytes that fit a cache are read faster; of the speed of the memory and that of their size the higher counts.
     speed = max(speed for size, speed in ceilings.read.items() if size in (n_bytes, MEMORY))
     seconds = sum(
         macs * rows / (1e9 * (ceilings.f32 if kind in FLOATS else ceilings.int8))
@@ -197,26 +173,27 @@ def markdown(found: Mapping[str, Any]) -> str:
             "",
             record.table(["", "", *map(str, widths)], body),
             "",
-            f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ of int8 "
-            f"({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
+            f"Ceilings with {threads} thread{plural}: {read}; multiply-adds per second: {ceilings['int8']:.0f} · 10⁹ "
+            f"of int8 ({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
             "",
         ]
         if turns := found.get("turns", {}).get(threads):
             lines += [
-                f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same cores, "
-                f"{turns['disturbed']} stayed disturbed.",
+                f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same "
+                f"cores, {turns['disturbed']} stayed disturbed.",
                 "",
             ]
     for kind, model in models.items():
         n_bytes, macs, kv = sum(model["bytes"].values()), sum(model["macs"].values()), model["attention"]
-        matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])}), {macs / 1e6:.0f} · 10⁶ multiply-adds per row"
+        matrices = f"{n_bytes / 1e6:.0f} MB of matrices ({', '.join(model['bytes'])})"
+        work = f"{macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
         attention = (
             f" Attention over {found['context']} cells, which the roofline leaves out, {share}."
             if found["context"]
             else ""
         )
-        lines.append(f"{kind.upper()}: {matrices}.{attention}")
+        lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
     return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
 
 
@@ -226,13 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument(
-        "--types",
-        type=Commas.types,
-        default=Commas(("q4_0", "q4_k_m", "q8_0")),
-        metavar="A,B",
-        help=f"of: {', '.join(targets.TYPES)}",
-    )
+    add_types_option(ap)
     ap.add_argument("--threads", type=Commas.numbers, default=Commas((1, 2)), metavar="N,M")
     ap.add_argument(
         "--rows",

@@ -253,7 +253,7 @@ def _conv(keys: Keys, n_embd: int, n_vocab: int) -> Conv:
     if n_embd < conv.selector_top_k * (conv.selector_top_k + 1) or n_vocab < conv.selector_top_k:
         raise wrong(
             "selector_top_k",
-            f"the lattice of {conv.selector_top_k} candidates does not fit hidden_size {n_embd} "
-            f"and vocabulary {n_vocab}",
+            f"the lattice of {conv.selector_top_k} candidates does not fit hidden_size {n_embd} and vocabulary "
+            f"{n_vocab}",
         )
     return conv

@@ -114,8 +114,8 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
             raise ConvertError(f"tensor {name!r} is missing", field=name, hint="download the whole checkpoint")
         if found[name].shape != shape:
             raise ConvertError(
-                f"tensor {name!r} has shape {list(found[name].shape)}, "
-                f"config.json and the target make it {list(shape)}",
+                f"tensor {name!r} has shape {list(found[name].shape)}, config.json and the target make it "
+                f"{list(shape)}",
                 field=name,
             )
         found[name].check_dtype(integer=name == "d2t")

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from enum import IntEnum
+from typing import Any, Literal, NamedTuple
 
 from dflash_local.errors import RequestError
-from dflash_local.native import MAX_NODES, AcceptRule, Drafting, DraftMode
+
+MAX_NODES = 64  # DFLASH_MAX_NODES
 
 Budget = int | Literal["auto"]
 Draft = Literal["off", "chain", "tree"]
 Accept = Literal["match", "block"]
+
+
+class DraftMode(IntEnum):
+    """dflash_draft_mode: the shape that drafts may have."""
+
+    OFF = 0
+    CHAIN = 1
+    TREE = 2
+
+
+class AcceptRule(IntEnum):
+    """dflash_accept_rule: sample and match, or block verification (arXiv 2403.10444)."""
+
+    MATCH = 0
+    BLOCK = 1
+
+
+class Drafting(NamedTuple):
+    """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
+
+    budget: int = 0
+    draft: int = -1
+    accept: int = -1
+    n_max: int = 0
 
 
 def request_drafting(

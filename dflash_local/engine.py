@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,19 +21,11 @@ from dflash_local.conversation import (
     stream_deltas,
 )
 from dflash_local.diagnose import costs, tuning
-from dflash_local.drafting import (
-    Accept,
-    Budget,
-    Draft,
-    accept_rule,
-    budget_nodes,
-    draft_mode,
-    draft_tokens,
-    request_drafting,
-)
+from dflash_local.drafting import Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf
+from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler
 
@@ -42,8 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation", "SamplingParams",
-    "Score", "Step", "Timings", "TreeRows",
+    "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
+    "SamplingParams", "Score", "Step", "Timings", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
@@ -79,152 +70,49 @@ class Engine:
         with Engine("target.gguf", "drafter.gguf") as engine:
             print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
 
-    Args:
-        model: the target, a GGUF file.
-        drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
-        n_ctx: context of all slots together, in tokens; 0: per slot the model's own length, at most 16384.
-        n_slots: requests that run at the same time.
-        n_batch, n_ubatch: rows of one target pass, and rows computed at once.
-        n_threads, n_threads_batch: None: one per physical core.
-        n_gpu_layers, n_gpu_layers_draft: -1: all.
-        cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
-        draft_ctx: newest positions that the drafter attends to; 0: 4096.
-        draft_n_max: most draft tokens on a path; 0: what the drafter's block holds.
-        budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
-        draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
-        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block"
-        is block
-            verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other text.
-        lookup: let what followed earlier occurrences of the last tokens join the draft.
-        kv_unified: one KV stream for all slots; False: one each.
-        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other
-        slots do, so that
-            drafted text is plain text without an exception (a CPU and types with row-invariant kernels,
-            docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not, empty: they
-            are. True: refuse to run where they are not, and give sliding windows a full-size cache (swa_full). False:
-            promise nothing.
-        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder); False: measure
-        every time.
-        chat_template: Jinja source instead of the target's own template.
-        max_queue: requests that may wait for a slot.
-        progress: called with 0..1 while loading; returning False cancels.
+    The arguments are those of EngineOptions (options.py), where each is explained.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
-        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the two headers
-        tell is
-            told before anything is loaded.
+        ModelError, PairError: a file is damaged or unsupported, or the two do not belong together. What the files'
+            headers show is raised before anything is loaded.
         RequestError: an argument is out of range.
     """
 
-    def __init__(
-        self,
-        model: str | os.PathLike[str],
-        drafter: str | os.PathLike[str] | None = None,
-        *,
-        n_ctx: int = 0,
-        n_slots: int = 1,
-        n_batch: int = 2048,
-        n_ubatch: int = 512,
-        n_threads: int | None = None,
-        n_threads_batch: int | None = None,
-        n_gpu_layers: int = -1,
-        n_gpu_layers_draft: int = -1,
-        flash_attn: Literal["auto", "on", "off"] = "auto",
-        cache_type_k: str = "f16",
-        cache_type_v: str = "f16",
-        cache_type_k_draft: str = "f16",
-        cache_type_v_draft: str = "f16",
-        draft_ctx: int = 0,
-        draft_n_max: int = 0,
-        budget: Budget = "auto",
-        draft: Draft = "tree",
-        accept: Accept = "match",
-        lookup: bool = True,
-        kv_unified: bool = True,
-        bit_exact: bool | None = None,
-        cost_cache: bool | str | os.PathLike[str] = True,
-        swa_full: bool = False,
-        mmap: bool = True,
-        mlock: bool = False,
-        warmup: bool = True,
-        main_gpu: int = 0,
-        tensor_split: str | None = None,
-        split_mode: Literal["none", "layer", "row"] | None = None,
-        chat_template: str | None = None,
-        max_queue: int = 64,
-        progress: Callable[[float], bool] | None = None,
-    ) -> None:
-        swa_full = swa_full or bool(bit_exact)  # a smaller cache uses its cells again in another order
-        cost_arguments = {name: value for name, value in locals().items() if name in costs.ARGUMENTS}
-        flash_modes = {"auto": -1, "off": 0, "on": 1}
-        if flash_attn not in flash_modes:
-            raise RequestError(
-                f"flash_attn must be one of {', '.join(flash_modes)}, got {flash_attn!r}", param="flash_attn"
-            )
-        for name, value, low in (
-            ("n_ctx", n_ctx, 0), ("n_slots", n_slots, 1), ("n_batch", n_batch, 1), ("n_ubatch", n_ubatch, 1), ("draft_ctx", draft_ctx, 0),
-        ):  # fmt: skip
-            if not low <= value <= _INT32_MAX:  # unsigned in C: -1 would become four thousand million
-                raise RequestError(f"{name} must be at least {low}, got {value}", param=name)
-        params: dict[str, Any] = {
-            "model": os.fspath(model),
-            "drafter": None if drafter is None else os.fspath(drafter),
-            "n_ctx": n_ctx,
-            "n_slots": n_slots,
-            "n_batch": n_batch,
-            "n_ubatch": n_ubatch,
-            "n_threads": n_threads or 0,
-            "n_threads_batch": n_threads_batch or 0,
-            "n_gpu_layers": n_gpu_layers,
-            "n_gpu_layers_draft": n_gpu_layers_draft,
-            "flash_attn": flash_modes[flash_attn],
-            "type_k": cache_type_k,
-            "type_v": cache_type_v,
-            "type_k_draft": cache_type_k_draft,
-            "type_v_draft": cache_type_v_draft,
-            "draft_ctx": draft_ctx,
-            "draft_n_max": draft_tokens(draft_n_max),
-            "budget": budget_nodes(budget),
-            "draft": draft_mode(draft),
-            "accept": accept_rule(accept),
-            "lookup": lookup,
-            "kv_unified": kv_unified,
-            "swa_full": swa_full,
-            "use_mmap": mmap,
-            "use_mlock": mlock,
-            "warmup": warmup,
-            "main_gpu": main_gpu,
-            "tensor_split": tensor_split,
-            "split_mode": split_mode,
-        }
-        if drafter is not None:
-            from dflash_local.diagnose import pair  # not for plain decoding: the import takes as long as the check
-
-            for file in (model, drafter):
-                check_gguf(file)  # a damaged file is damaged, not of another kind
-            pair.check(Path(model), Path(drafter))
-        if accept == "block":
-            from dflash_local.diagnose import pair
-
-            if why := pair.block_refusal(None if drafter is None else pair.Drafter.read(Path(drafter))):
-                raise RequestError(why, param="accept", hint="leave accept at match")
-
+    @takes_arguments_of(EngineOptions)
+    def __init__(self, options: EngineOptions) -> None:
+        self._check_pair(options)
         tuned: tuning.Table = {}
 
         def create() -> NativeEngine:
             tuned.update(tuning.apply())  # before pass times are measured
-            if cost_cache is True:
-                params["cost_cache"] = costs.usable(costs.cost_file(model, drafter, cost_arguments))
-            elif cost_cache:
-                params["cost_cache"] = os.fspath(cost_cache)
-            return NativeEngine(params, progress)
+            params = options.native_params()
+            if options.cost_cache is True:
+                params["cost_cache"] = costs.usable(costs.cost_file(options.model, options.drafter, vars(options)))
+            return NativeEngine(params, options.progress)
 
-        self._attach(create, n_slots, chat_template=chat_template, max_queue=max_queue)
+        self._attach(create, options.n_slots, chat_template=options.chat_template, max_queue=options.max_queue)
         self._info["tuned_rows"] = tuned
-        if bit_exact and self._info["not_bit_exact"]:
+        if options.bit_exact and self._info["not_bit_exact"]:
             self.close()
             raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
+
+    @staticmethod
+    def _check_pair(options: EngineOptions) -> None:
+        """Raise what the files' headers tell, before anything is loaded."""
+        if options.drafter is None and options.accept != "block":
+            return
+        from dflash_local.diagnose import pair  # not for plain decoding: the import takes as long as the check
+
+        drafter = None
+        if options.drafter is not None:
+            target, path = Path(options.model), Path(options.drafter)
+            for file in (target, path):
+                check_gguf(file)  # a damaged file is damaged, not of another kind
+            pair.check(target, path)
+            drafter = pair.Drafter.read(path)
+        if options.accept == "block" and (why := pair.block_refusal(drafter)):
+            raise RequestError(why, param="accept", hint="leave accept at match")
 
     @classmethod
     def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:
@@ -240,7 +128,8 @@ class Engine:
         self._native = self._scheduler.native
         self._chat_template = chat_template
         self._info = self._native.info()
-        # Also runs when the engine is garbage, and at interpreter exit before native threads lose their ground.
+        # Also runs when the engine is collected as garbage, and at the interpreter's exit, while native threads can
+        # still end in order.
         self._finalizer = weakref.finalize(self, self._scheduler.close)
 
     # ---- life ----

@@ -1,7 +1,7 @@
 """ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
 
-`load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles. Everything raises
-`dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
+`load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles.
+Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dflash_local.drafting import MAX_NODES as MAX_NODES
+from dflash_local.drafting import AcceptRule as AcceptRule
+from dflash_local.drafting import Drafting as Drafting
+from dflash_local.drafting import DraftMode as DraftMode
 from dflash_local.errors import (
     ComputeError,
     DFlashError,
@@ -33,12 +37,12 @@ from dflash_local.errors import (
     PairError,
     RequestError,
 )
+from dflash_local.options import NATIVE_FIELDS
 
 if TYPE_CHECKING:
     import numpy as np
 
 ABI_VERSION = 4
-MAX_NODES = 64
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -72,56 +76,10 @@ class SlotState(IntEnum):
     FAILED = 6
 
 
-class DraftMode(IntEnum):
-    """dflash_draft_mode: the shape that drafts may have."""
-
-    OFF = 0
-    CHAIN = 1
-    TREE = 2
-
-
-class AcceptRule(IntEnum):
-    """dflash_accept_rule: sample and match, or block verification (arXiv 2403.10444)."""
-
-    MATCH = 0
-    BLOCK = 1
-
-
 class EngineParams(ctypes.Structure):
-    """dflash_engine_params."""
+    """dflash_engine_params: the fields of EngineOptions that libdflash reads."""
 
-    _fields_ = [
-        ("model", c_char_p),
-        ("drafter", c_char_p),
-        ("n_ctx", c_uint32),
-        ("n_slots", c_uint32),
-        ("n_batch", c_uint32),
-        ("n_ubatch", c_uint32),
-        ("n_threads", c_int32),
-        ("n_threads_batch", c_int32),
-        ("n_gpu_layers", c_int32),
-        ("n_gpu_layers_draft", c_int32),
-        ("main_gpu", c_int32),
-        ("flash_attn", c_int32),
-        ("type_k", c_char_p),
-        ("type_v", c_char_p),
-        ("type_k_draft", c_char_p),
-        ("type_v_draft", c_char_p),
-        ("tensor_split", c_char_p),
-        ("split_mode", c_char_p),
-        ("use_mmap", c_bool),
-        ("use_mlock", c_bool),
-        ("swa_full", c_bool),
-        ("warmup", c_bool),
-        ("draft_ctx", c_uint32),
-        ("draft_n_max", c_int32),
-        ("budget", c_int32),
-        ("draft", c_int32),
-        ("accept", c_int32),
-        ("lookup", c_bool),
-        ("kv_unified", c_bool),
-        ("cost_cache", c_char_p),
-    ]
+    _fields_ = NATIVE_FIELDS
 
 
 class Request(ctypes.Structure):
@@ -208,15 +166,6 @@ class TuneParams(ctypes.Structure):
         ("megabytes", c_int32),
         ("ms", c_int32),
     ]
-
-
-class Drafting(NamedTuple):
-    """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
-
-    budget: int = 0
-    draft: int = -1
-    accept: int = -1
-    n_max: int = 0
 
 
 class StepUpdate(NamedTuple):
@@ -419,11 +368,11 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
-    """From how many rows on the matrix kernel of `device` serves `weights` (a quantized type), 0: there is nothing to
-    choose.
+    """The least number of rows for which `device` computes products with `weights` (a quantized type) by its matrix
+    kernel; 0: it has one kernel only.
 
-    Sets the count first if `rows` > 0 (what is more than the vector kernel can serve becomes one more than that), for
-    the whole process; 0 gives the choice back to the device.
+    `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
+    gives the choice back to the device; -1 only asks.
     """
     lib = load()
     count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))

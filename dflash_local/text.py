@@ -46,7 +46,7 @@ class TextStream:
         if self.stopped_by is not None:
             return ""
         text = self._held + text
-        # The earliest match counts; of two at the same place the longer, though it cannot matter to the text.
+        # The earliest match counts. Of two at the same place the longer is named; the text is the same.
         found = min(((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
         if found:
             self._held, self.stopped_by = "", found[2]

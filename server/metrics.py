@@ -82,8 +82,8 @@ class Metrics:
 
 
 def choice_lines(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose and where the time went. What the library does not tell is left out: 0 would be a
-    lie."""
+    """What the controller chose and where the time went. What the library does not report is left out: 0 would be
+    wrong."""
     graphs = {
         f'model="{model}",outcome="{outcome}"': float(count)
         for model, counts in stats.graphs.items()

@@ -30,7 +30,8 @@ LAST_WORDS = 3
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a drain that ends in proper errors, after which a signal that was obeyed does not kill the process.
+    """uvicorn with a drain: requests that do not finish in time end with a proper error, and the signal that began it
+    does not kill the process afterwards.
 
     A second signal ends the drain, also properly: uvicorn would tear all tasks down, with a traceback for each. A third
     one does not wait for the running step either.
@@ -83,7 +84,7 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, opened before the model loads: who would wait a minute to hear that the port is taken?"""
+    """A listening socket. It is opened before the model loads, so that a port that is taken is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle's algorithm off only where the protocol is named; with it a kept connection waits 40 ms per
     # answer.
@@ -132,10 +133,10 @@ def serve(
         DFlashError: the model could not be loaded, or the engine died.
     """
     server = make_server(app, drain_timeout=drain_timeout, ssl_key=ssl_key, ssl_cert=ssl_cert)
-    # The engine thread comes back from a step every few milliseconds and must not wait its turn for five.
+    # The engine thread needs the GIL after every step, every few milliseconds; Python's default lets it wait for five.
     sys.setswitchinterval(0.0005)
-    # Around the loop, not only inside of it, where uvicorn captures them: Ctrl-C while asyncio makes its loop would
-    # tear that in two.
+    # Set before the loop exists too: uvicorn captures signals only inside of it, and Ctrl-C while asyncio makes its
+    # loop would break that off half-way.
     with server.capture_signals():
         on_ready()
         asyncio.run(server.serve(sockets=[sock]))

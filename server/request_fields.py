@@ -1,4 +1,5 @@
-"""From a request body to checked RequestFields: every refusal that needs no model happens here, and names the parameter."""
+"""From a request body to checked RequestFields: every refusal that needs no model happens here, and names the
+parameter."""
 
 from __future__ import annotations
 

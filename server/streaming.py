@@ -1,4 +1,4 @@
-"""EventStream: several generations as one server-sent event stream; and the end of both when the client goes away."""
+"""EventStream: several generations as one server-sent event stream, all of which end when the client goes away."""
 
 from __future__ import annotations
 

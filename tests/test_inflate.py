@@ -21,8 +21,9 @@ from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate as inflate_module
-from dflash_local.demo.inflate import SHAPES, DeltaNet, Experts, Pair, Shape, inflate
+from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
+from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
 from dflash_local.errors import DFlashError, ModelError, PairError
 from tests.parity.f32 import engine_f32, widen
 
@@ -219,10 +220,16 @@ def test_new_layers_of_a_drafter_are_the_identity(tmp_path: Path) -> None:
 def test_memory_stays_at_a_few_chunks() -> None:
     """Experts of 192 MiB in f32, made and quantized one chunk at a time."""
     program = (
-        "import resource; from dataclasses import replace; from dflash_local.demo.inflate import *; from dflash_local.demo.inflate import _Source, "
-        "_InflatedTarget, _places; from dflash_local.demo.pocket import bundled_pair; from dflash_local.demo.quantizer import quantized\n"
+        "import resource\n"
+        "from dataclasses import replace\n"
+        "from dflash_local.demo.inflate import _places\n"
+        "from dflash_local.demo.inflate.source import SmallModel\n"
+        "from dflash_local.demo.inflate.target import InflatedTarget\n"
+        "from dflash_local.demo.pocket import bundled_pair\n"
+        "from dflash_local.demo.quantizer import quantized\n"
+        "from dflash_local.demo.shapes import SHAPES, Experts\n"
         "shape = replace(SHAPES['35b-a3b'], experts=Experts(48, 8, 512))\n"
-        "m = _InflatedTarget(_Source(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
+        "m = InflatedTarget(SmallModel(bundled_pair().target, 'qwen3'), shape, _places(6, 40))\n"
         "big = next(t for t in m.tensors() if t.name == 'blk.6.ffn_gate_exps.weight')\n"
         "assert big.n_bytes == 192 << 20\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -387,9 +394,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 def test_the_hybrid_pair_takes_the_hybrid_shape_of_a_size() -> None:
     assert shape_of("0.6b", HYBRID) is shape_of("hybrid-0.6b", HYBRID) is SHAPES["hybrid-0.6b"]
-    assert (
-        shape_of("0.6b", "dflash") is SHAPES["0.6b"] and shape_of("8b", HYBRID) is SHAPES["8b"]
-    )  # which inflate() then refuses
+    # inflate() refuses the second one later.
+    assert shape_of("0.6b", "dflash") is SHAPES["0.6b"] and shape_of("8b", HYBRID) is SHAPES["8b"]
 
 
 def test_cached_pair_is_made_once_and_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,11 @@ def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
 
 
 def test_wheel_holds_what_build_needs(wheel: Path, repo: Path) -> None:
-    code = "from dflash_local.build import recipe, upstream; s = upstream.native_source(); print(recipe.make_recipe(s, 'cpu').key, s)"
+    code = (
+        "from dflash_local.build import recipe, upstream\n"
+        "source = upstream.native_source()\n"
+        "print(recipe.make_recipe(source, 'cpu').key, source)"
+    )
     from_wheel, where = python(code, wheel.parent, wheel).split()
     assert Path(where) == wheel / "dflash_local" / "_native"
     assert from_wheel == python(code, repo).split()[0], "the wheel's patches/ or ggml_ops/ differ from the checkout's"
@@ -92,8 +96,9 @@ def test_import_is_cheap(tmp_path: Path) -> None:
 
 def test_public_names() -> None:
     assert set(dflash_local.__all__) == {
-        "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError", "ModelError",
-        "NativeLibraryError", "PairError", "QueueFullError", "RequestError", "SamplingParams", "__version__",
+        "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
+        "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RequestError", "SamplingParams",
+        "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:
         assert getattr(dflash_local, name) is not None

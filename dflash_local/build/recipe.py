@@ -42,8 +42,7 @@ BACKENDS = {
         Backend("vulkan", ("-DGGML_VULKAN=ON",), "glslc", "install the Vulkan SDK (glslc, headers, loader)"),
     )
 }
-# A toolkit alone is no reason to compile for an hour: without the device file there is nothing that could run the
-# result.
+# A toolkit alone is no reason for a build of an hour: without one of these device files nothing here could run it.
 DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
 DEVICES = Path("/dev")
 

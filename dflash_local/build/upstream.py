@@ -93,12 +93,15 @@ class Upstream:
             if status != 0 and not any(_NO_MATCH in line for line in lines):
                 raise BuildError(
                     f"pip could not download {self.package}=={self.version} (log: {log.path})\n" + log.excerpt(lines),
-                    hint=f"check the network and pip's index settings, or put {self.archive_name} into {archive.parent} yourself",
+                    hint=f"check the network and pip's index settings, or put {self.archive_name} into "
+                    f"{archive.parent} yourself",
                 )
             if status != 0 or not found.is_file() or sha256(found) != self.sha256:
                 raise BuildError(
-                    f"the downloaded {self.archive_name} does not have the pinned sha256 {self.sha256}\n{log.excerpt(lines)}",
-                    hint="a proxy or mirror serves another file: use another index, or correct patches/UPSTREAM if the pin was changed",
+                    f"the downloaded {self.archive_name} does not have the pinned sha256 "
+                    f"{self.sha256}\n{log.excerpt(lines)}",
+                    hint="a proxy or mirror serves another file: use another index, or correct patches/UPSTREAM if the "
+                    "pin was changed",
                 )
             found.replace(archive)
         return archive

@@ -1,4 +1,4 @@
-"""The `dflash-local` command: finds the subcommand's module, runs it, turns errors into two readable lines."""
+"""The `dflash-local` command: finds the command's module, runs it, and prints an error as two readable lines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ from importlib import import_module
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
 
-# Each module has `add_parser(subparsers)`, which sets `func=run`, and `run(args) -> int`. Their heavy imports are
-# inside `run`, and only the module of the command that was typed is imported at all, so that `--help` and `build` start
-# at once.
-COMMANDS = {
-    "serve": "dflash_local.server.cli",
-    "chat": "dflash_local.cli.chat",
-    "demo": "dflash_local.demo",
-    "convert": "dflash_local.convert.cli",
-    "bench": "dflash_local.cli.bench",
-    "doctor": "dflash_local.diagnose.doctor",
-    "build": "dflash_local.build.wheel",
-}
+# Each command is the module of its name in this folder. It has `add_parser(subparsers)`, which sets `func=run`, and
+# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
+# of the command that was typed is imported at all, so that `--help` and `build` start at once.
+COMMANDS = ("serve", "chat", "demo", "convert", "bench", "doctor", "build")
 
 EPILOG = """\
 a first session:
@@ -34,18 +26,19 @@ a first session:
 """
 
 
-def parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser with the given subcommands."""
     root = argparse.ArgumentParser(
         prog="dflash-local",
-        description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative decoding.",
+        description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "
+        "decoding.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in commands:
-        import_module(COMMANDS[name]).add_parser(subparsers)
+        import_module(f"dflash_local.cli.{name}").add_parser(subparsers)
     return root
 
 
@@ -54,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     errors exit with 2."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        args = parser(argv[:1] if argv and argv[0] in COMMANDS else tuple(COMMANDS)).parse_args(argv)
+        args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
         return int(args.func(args))
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -33,7 +33,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "chat",
         help="chat in the terminal",
-        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the target).",
+        description="Chat with a model in the terminal; after each answer, its speed and AL (tokens per pass of the "
+        "target).",
         epilog="commands inside the chat:\n" + HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -79,7 +80,7 @@ def remote(url: str, api_key: str | None) -> Backend:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
     endpoint = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
 
-    def ask(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+    def answer(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         body = json.dumps({"messages": messages, "stream": True, **settings}).encode()
         try:
             with urllib.request.urlopen(urllib.request.Request(endpoint, body, headers)) as response:
@@ -93,7 +94,7 @@ def remote(url: str, api_key: str | None) -> Backend:
                 f"cannot talk to {endpoint}: {error}", hint="is 'dflash-local serve' running there?"
             ) from None
 
-    return ask
+    return answer
 
 
 def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:

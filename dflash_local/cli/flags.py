@@ -10,9 +10,11 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from dflash_local.drafting import Draft
 from dflash_local.errors import RequestError
+from dflash_local.options import DEFAULTS, OPTIONS, Flag, Option
 from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -91,6 +93,14 @@ def _layers(text: str) -> int:
     return -1 if text in ("all", "auto") else count(-1)(text)
 
 
+def _slots(text: str) -> int:
+    return max(count(-1)(text), 1)
+
+
+def _threads(text: str) -> int | None:
+    return max(count(-1)(text), 0) or None
+
+
 def _flash(text: str) -> str:
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
@@ -104,168 +114,48 @@ def _draft(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"takes off, chain or tree; the most draft tokens are --spec-draft-n-max {text}"
         )
-    return one_of("off", "chain", "tree")(text)
+    return one_of(*get_args(Draft))(text)
+
+
+# Options that llama-server's users spell otherwise than Python's.
+_SPELLINGS: dict[str, dict[str, Any]] = {
+    "n_slots": {"type": _slots},
+    "n_threads": {"type": _threads},
+    "n_threads_batch": {"type": _threads},
+    "n_gpu_layers": {"type": _layers},
+    "n_gpu_layers_draft": {"type": _layers},
+    "main_gpu": {"type": count()},
+    "flash_attn": {"type": _flash, "nargs": "?", "const": "on"},
+    "draft_n_max": {"type": count()},
+    "budget": {"type": _budget},
+    "draft": {"type": _draft},
+}
 
 
 def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = True) -> None:
-    """Add the flags that `engine_options` reads."""
-    model = parser.add_argument_group("models")
-    required = model_required and "LLAMA_ARG_MODEL" not in os.environ
+    """Add the flags of all EngineOptions, which `engine_options` reads."""
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for title in ("models", "drafting", "context and batching", "machine", "chat template"):
+        groups[title] = parser.add_argument_group(title)
+    for name, option in OPTIONS.items():
+        if option.flag:
+            required = name == "model" and model_required and "LLAMA_ARG_MODEL" not in os.environ
+            _add_option(groups[option.flag.group], name, option, option.flag, required)
+    # Two options in one flag.
     add_flag(
-        model,
-        "-m",
-        "--model",
-        env="LLAMA_ARG_MODEL",
-        dest="model",
-        metavar="GGUF",
-        required=required,
-        help="the target model",
+        groups["machine"],
+        "-lm",
+        "--load-mode",
+        env="LLAMA_ARG_LOAD_MODE",
+        type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
+        default="auto",
+        metavar="MODE",
+        help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
     )
+    for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
+        groups["machine"].add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)
     add_flag(
-        model, "-md", "--model-draft", "--spec-draft-model", env="LLAMA_ARG_SPEC_DRAFT_MODEL", dest="drafter", metavar="GGUF",
-        help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
-    )  # fmt: skip
-
-    drafting = parser.add_argument_group("drafting")
-    add_flag(
-        drafting, "--budget", type=_budget, default="auto", metavar="auto|N",
-        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing (default: auto)",
-    )  # fmt: skip
-    add_flag(
-        drafting, "--spec-draft-n-max", "--draft-max", env="LLAMA_ARG_SPEC_DRAFT_N_MAX", dest="draft_n_max", type=count(),
-        default=0, metavar="N", help="most draft tokens on a path (default: what the drafter's block holds)",
-    )  # fmt: skip
-    add_flag(
-        drafting, "--draft", type=_draft, default="tree", metavar="off|chain|tree",
-        help="the shape that drafts may have; where the target cannot check trees, tree means chain (default: tree)",
-    )  # fmt: skip
-    add_flag(
-        drafting, "--accept", type=one_of("match", "block"), default="match", metavar="match|block",
-        help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 drafters (default: match)",
-    )  # fmt: skip
-    add_flag(
-        drafting, "--lookup", type=truth, default=True, metavar="on|off",
-        help="draft also what followed earlier occurrences of the last tokens (default: on)",
-    )  # fmt: skip
-    add_flag(
-        drafting, "--draft-ctx", type=count(), default=0, metavar="N",
-        help="newest positions that the drafter looks at; bounds its memory (default: 4096)",
-    )  # fmt: skip
-
-    context = parser.add_argument_group("context and batching")
-    add_flag(
-        context, "-c", "--ctx-size", env="LLAMA_ARG_CTX_SIZE", dest="n_ctx", type=count(), default=0, metavar="N",
-        help="context of all slots together, in tokens (default: for each slot what the model was trained with, 16384 at most)",
-    )  # fmt: skip
-    add_flag(
-        context, "-np", "--parallel", env="LLAMA_ARG_N_PARALLEL", dest="n_slots", type=count(-1), default=1, metavar="N",
-        help="slots: requests that run at the same time (default: 1)",
-    )  # fmt: skip
-    add_flag(
-        context, "-b", "--batch-size", env="LLAMA_ARG_BATCH", dest="n_batch", type=count(1), default=2048, metavar="N",
-        help="most rows of one target pass (default: 2048)",
-    )  # fmt: skip
-    add_flag(
-        context, "-ub", "--ubatch-size", env="LLAMA_ARG_UBATCH", dest="n_ubatch", type=count(1), default=512, metavar="N",
-        help="rows computed at once; prompts are read in chunks of this size (default: 512)",
-    )  # fmt: skip
-    for kv, name in (("k", "K"), ("v", "V")):
-        add_flag(
-            context, f"-ct{kv}", f"--cache-type-{kv}", env=f"LLAMA_ARG_CACHE_TYPE_{name}", default="f16", metavar="TYPE",
-            help=f"KV cache type for {name}: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
-        )  # fmt: skip
-        add_flag(
-            context, f"-ct{kv}d", f"--cache-type-{kv}-draft", f"--spec-draft-type-{kv}", env=f"LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_{name}",
-            default="f16", metavar="TYPE", help=f"the same for the drafter's {name}: f16 or f32 (default: f16)",
-        )  # fmt: skip
-    add_flag(
-        context, "-fa", "--flash-attn", env="LLAMA_ARG_FLASH_ATTN", type=_flash, nargs="?", const="on", default="auto",
-        metavar="on|off|auto", help="flash attention (default: auto)",
-    )  # fmt: skip
-    add_flag(
-        context, "-kvu", "--kv-unified", env="LLAMA_ARG_KV_UNIFIED", dest="kv_unified", action="store_true", default=True,
-        help="one KV cache for all slots (default)",
-    )  # fmt: skip
-    context.add_argument(
-        "-no-kvu", "--no-kv-unified", dest="kv_unified", action="store_false", help="one KV cache for each slot"
-    )
-    context.add_argument(
-        "--bit-exact", dest="bit_exact", action="store_true", default=None,
-        help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which takes memory "
-        "(default: bit for bit where that costs nothing, on most CPUs)",
-    )  # fmt: skip
-    context.add_argument("--no-bit-exact", dest="bit_exact", action="store_false", help="promise no such thing")
-    add_flag(
-        context, "--swa-full", env="LLAMA_ARG_SWA_FULL", action="store_true",
-        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
-    )  # fmt: skip
-
-    machine = parser.add_argument_group("machine")
-    add_flag(
-        machine, "-t", "--threads", env="LLAMA_ARG_THREADS", dest="n_threads", type=count(-1), default=0, metavar="N",
-        help="CPU threads (default: physical cores)",
-    )  # fmt: skip
-    add_flag(
-        machine, "-tb", "--threads-batch", dest="n_threads_batch", type=count(-1), default=0, metavar="N",
-        help="CPU threads for prompts (default: those of -t)",
-    )  # fmt: skip
-    add_flag(
-        machine, "-ngl", "--gpu-layers", "--n-gpu-layers", env="LLAMA_ARG_N_GPU_LAYERS", dest="n_gpu_layers", type=_layers,
-        default=-1, metavar="N", help="target layers on the GPU: a number or 'all' (default: all)",
-    )  # fmt: skip
-    add_flag(
-        machine, "-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl", env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
-        dest="n_gpu_layers_draft", type=_layers, default=-1, metavar="N", help="drafter layers on the GPU (default: all)",
-    )  # fmt: skip
-    add_flag(
-        machine, "-sm", "--split-mode", env="LLAMA_ARG_SPLIT_MODE", type=one_of("none", "layer", "row"), metavar="none|layer|row",
-        help="how to split the target over GPUs",
-    )  # fmt: skip
-    add_flag(
-        machine,
-        "-ts",
-        "--tensor-split",
-        env="LLAMA_ARG_TENSOR_SPLIT",
-        metavar="A,B,...",
-        help="its share on each GPU, such as 3,1",
-    )
-    add_flag(
-        machine,
-        "-mg",
-        "--main-gpu",
-        env="LLAMA_ARG_MAIN_GPU",
-        type=count(),
-        default=0,
-        metavar="N",
-        help="the GPU to use without a split",
-    )
-    add_flag(
-        machine, "-lm", "--load-mode", env="LLAMA_ARG_LOAD_MODE", type=one_of("auto", "none", "mmap", "mlock", "mmap+mlock"),
-        default="auto", metavar="MODE", help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
-    )  # fmt: skip
-    machine.add_argument("--mlock", dest="load_mode", action="store_const", const="mmap+mlock", help=argparse.SUPPRESS)
-    machine.add_argument("--no-mmap", dest="load_mode", action="store_const", const="none", help=argparse.SUPPRESS)
-    machine.add_argument("--warmup", action="store_true", default=True, help=argparse.SUPPRESS)
-    machine.add_argument(
-        "--no-warmup",
-        dest="warmup",
-        action="store_false",
-        help="skip the first passes that measure this machine's costs",
-    )
-    machine.add_argument(
-        "--no-cost-cache",
-        dest="cost_cache",
-        action="store_false",
-        help="measure them at every start, and keep nothing of it on disk",
-    )
-
-    template = parser.add_argument_group("chat template")
-    add_flag(
-        template, "--chat-template", env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA",
-        help="Jinja source to use instead of the model's own template",
-    )  # fmt: skip
-    add_flag(
-        template,
+        groups["chat template"],
         "--chat-template-file",
         env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
         type=Path,
@@ -274,24 +164,41 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
     )
 
 
+def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, required: bool) -> None:
+    default = DEFAULTS.get(name)
+    text = flag.help or argparse.SUPPRESS
+    if flag.metavar or flag.choices:
+        kind: Callable[[str], Any] = str
+        if flag.choices:
+            kind = one_of(*flag.choices)
+        elif isinstance(default, bool):
+            kind = truth
+        elif option.low is not None:
+            kind = count(option.low)
+        more = {
+            "type": kind,
+            "metavar": flag.metavar or "|".join(flag.choices),
+            "help": text,
+            "required": required,
+            **_SPELLINGS.get(name, {}),
+        }
+        add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **more)
+        return
+    if flag.names:
+        add_flag(group, *flag.names, env=flag.env, dest=name, action="store_true", default=default, help=text)
+    if flag.off_names:
+        group.add_argument(*flag.off_names, dest=name, action="store_false", default=default, help=flag.off_help)
+
+
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """Arguments of `Engine` from parsed flags.
 
     Raises:
         RequestError: the chat template file cannot be read.
     """
-    names = (
-        "model", "drafter", "n_ctx", "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "flash_attn", "cache_type_k",
-        "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "draft_ctx", "draft_n_max", "budget", "draft", "accept",
-        "lookup", "kv_unified", "bit_exact", "cost_cache", "swa_full", "warmup", "main_gpu", "tensor_split", "split_mode",
-    )  # fmt: skip
-    options = {name: getattr(args, name) for name in names}
-    options["n_slots"] = max(args.n_slots, 1)
-    options["n_threads"] = max(args.n_threads, 0) or None
-    options["n_threads_batch"] = max(args.n_threads_batch, 0) or None
+    options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
     options["mlock"] = "mlock" in args.load_mode
-    options["chat_template"] = args.chat_template
     if args.chat_template_file:
         try:
             options["chat_template"] = args.chat_template_file.read_text(encoding="utf-8")

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir, sha256
-from dflash_local.demo import inflate, quantizer
-from dflash_local.demo.inflate import SHAPES, Pair, Progress, Quantizer, Shape
+from dflash_local.demo import inflate, quantizer, shapes
+from dflash_local.demo.inflate import Progress, Quantizer
+from dflash_local.demo.shapes import SHAPES, Pair, Shape
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small")
@@ -61,9 +62,14 @@ def inflated_pair(
     return pair
 
 
+def sources() -> list[Path]:
+    """The code that an inflated pair depends on."""
+    return [*sorted(Path(inflate.__file__).parent.glob("*.py")), Path(shapes.__file__), Path(quantizer.__file__)]
+
+
 def _key(small: Pair) -> str:
     """Changes with the small files and with the code that inflates them."""
     digest = hashlib.sha256()
-    for path in (*small, Path(inflate.__file__), Path(quantizer.__file__)):
+    for path in (*small, *sources()):
         digest.update(sha256(path).encode())
     return digest.hexdigest()[:12]

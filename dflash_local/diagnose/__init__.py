@@ -1,2 +1,1 @@
-"""What a user wants to know before and besides an answer: does the pair fit, what is this machine, what do passes
-cost."""
+"""Facts about this machine, the build and a pair: is everything there, do the two fit, what do their passes cost?"""

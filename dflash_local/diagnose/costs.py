@@ -1,7 +1,7 @@
 """Where the measured pass times of a pair are kept between two starts: one small file per pair, machine, build and
 setting.
 
-libdflash reads and writes the file; here is only its name, a hash of everything that changes what a pass costs.
+libdflash reads and writes the file. Its name, a hash of everything that changes what a pass costs, is made here.
 """
 
 from __future__ import annotations
@@ -9,35 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dflash_local import native
 from dflash_local.build.upstream import cache_dir
-from dflash_local.diagnose.machine import this_machine
-
-# Arguments of Engine that change the cost of a pass. The length of the context is not among them: rows attend to what
-# is there.
-ARGUMENTS = (
-    "n_slots", "n_ubatch", "n_threads", "n_threads_batch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "tensor_split", "split_mode",
-    "flash_attn", "cache_type_k", "cache_type_v", "cache_type_k_draft", "cache_type_v_draft", "swa_full", "kv_unified", "draft_ctx",
-)  # fmt: skip
+from dflash_local.diagnose import tuning
+from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.diagnose.identity import build_identity, file_identity
+from dflash_local.diagnose.machine import this_machine, usable_cores
+from dflash_local.options import COST_OPTIONS, EngineOptions
 
 
 def cost_file(
     model: str | os.PathLike[str], drafter: str | os.PathLike[str] | None, arguments: Mapping[str, Any]
 ) -> Path:
-    """The file for a pair with these arguments of Engine (at least ARGUMENTS), here and with this build.
+    """The file for a pair with these values of options.COST_OPTIONS, here and with this build.
 
     Raises:
         NativeLibraryError: there is no build.
     """
-    from dflash_local import native
-    from dflash_local.diagnose import tuning
-
     library, machine = native.library_info(), this_machine()
     conditions = {
-        "files": [_identity(Path(path)) for path in (model, drafter) if path is not None],
+        "files": [file_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
         "build": build_identity(),
         "tuned": tuning.read_table()[0],
@@ -47,24 +43,10 @@ def cost_file(
             *([device["name"], device["description"]] for device in library["devices"]),
         ],
         # 0, None and an empty string mean the same: the default.
-        "arguments": {name: arguments[name] or None for name in ARGUMENTS},
+        "arguments": {name: arguments[name] or None for name in COST_OPTIONS},
     }
     name = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:24]
     return folder() / f"{name}.json"
-
-
-def build_identity() -> list[Any]:
-    """What tells this build of the native libraries from every other. NativeLibraryError: there is none."""
-    from dflash_local import native
-
-    library = native.library_info()
-    files = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
-    return [library.get("version"), library.get("llama"), *map(_identity, files)]
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def folder() -> Path:
@@ -82,10 +64,27 @@ def usable(file: Path) -> str | None:
     return str(file) if os.access(file.parent, os.W_OK | os.X_OK) else None
 
 
-def _identity(path: Path) -> list[Any]:
-    """A file's path, size and time of change. What cannot be read has none: loading will say so."""
+def look_at_costs(options: EngineOptions) -> Finding:
+    """Are the pass times of this pair, with these options, kept from an earlier start? They matter only with a
+    drafter."""
+    if not options.cost_cache or not options.warmup:
+        return ok("pass times", "measured at every start" if options.warmup else "not measured (--no-warmup)")
+    file = cost_file(options.model, options.drafter, vars(options))
     try:
-        stat = path.stat()
+        age = time.time() - file.stat().st_mtime
     except OSError:
-        return [str(path)]
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+        if usable(file) is None:
+            return warn(
+                "pass times",
+                f"{file.parent} cannot be written: every start measures anew",
+                "point DFLASH_CACHE elsewhere",
+            )
+        return ok("pass times", f"not measured yet; the first start will keep them in {file}")
+    return ok("pass times", f"kept {_ago(age)} ago in {file}")
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}{'s' * (seconds >= 2 * size)}"
+    return "less than a minute"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from dflash_local.diagnose.finding import Finding, ok, warn
 
 GIB = 1 << 30
 
@@ -56,6 +59,26 @@ def cpu_flags() -> frozenset[str]:
         if key.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
+    """The computer, and whether something else keeps it busy."""
+    if machine.load > machine.cores:
+        advice = "end what else runs: drafting pays by using idle compute, and there is none"
+        yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
+    else:
+        yield ok("machine", str(machine))
+    if n_threads > machine.cores:
+        yield warn(
+            "threads",
+            f"-t {n_threads} on {machine.cores} physical cores",
+            f"use -t {machine.cores}: more threads wait for each other",
+        )
 
 
 def _cpuinfo() -> tuple[str, int]:

@@ -13,14 +13,16 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir
-from dflash_local.diagnose import costs
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.demo.shapes import SHAPES
+from dflash_local.diagnose.finding import Finding, ok, warn
+from dflash_local.diagnose.identity import build_identity
+from dflash_local.diagnose.machine import this_machine, usable_cores
 from dflash_local.errors import RequestError
 
 FORMAT = 1
@@ -28,8 +30,8 @@ FORMAT = 1
 MARGIN = 0.03
 # Quantized types that products can have, by ggml's names.
 TYPES = (
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
-    "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K", "iq1_s", "iq1_m", "iq2_xxs",
+    "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4",
 )  # fmt: skip
 # One more than the rows of the widest pass that is timed: from there on means never.
 MOST_ROWS = native.MAX_NODES + 1
@@ -45,14 +47,12 @@ log = logging.getLogger("dflash_local.diagnose.tuning")
 
 
 def matrices(shape: str) -> list[tuple[int, int]]:
-    """Columns and inner positions of the matrices to time: "MxK" itself, or the feed-forward of a shape of `inflate`,
-    most of its weights.
+    """Columns and inner dimension (m, k) of the matrices to time: "MxK" itself, or the feed-forward of one of SHAPES,
+    which is most of its weights.
 
     Raises:
         RequestError: it is neither.
     """
-    from dflash_local.demo.inflate import SHAPES
-
     if known := SHAPES.get(shape):
         if known.experts is None:
             return [(known.n_ff, known.n_embd), (known.n_embd, known.n_ff)]
@@ -109,11 +109,12 @@ def measure(
 
 
 def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
-    """From how many rows on the matrix kernel should serve, by what measure() returned for one type and several shapes.
+    """From how many rows on the matrix kernel should be used; `runs` are results of measure() for one type and several
+    shapes.
 
-    It is the count with the least loss: how much longer than the other kernel the one in charge takes, relative, summed
-    over all rows that both can serve. Differences up to MARGIN are none. Among equals it is `now`, or else the
-    smallest.
+    The count with the least loss. The loss is the extra time of the kernel in use over the other one, relative, summed
+    over all row counts that both kernels can compute; differences up to MARGIN do not count. Among equal counts `now`
+    is kept, else the smallest is taken.
     """
     both = [
         (n, vector / matrix, matrix / vector)
@@ -141,7 +142,7 @@ def tuned_file() -> Path:
     """
     conditions = [
         this_machine().cpu,
-        costs.usable_cores(),
+        usable_cores(),
         [[device["name"], device["description"]] for device in _devices()],
     ]
     name = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:24]
@@ -149,8 +150,8 @@ def tuned_file() -> Path:
 
 
 def read_table() -> tuple[Table, str]:
-    """What is kept for this machine and build, and why it is ignored: "" if it is not, and then an empty table says
-    that there is none."""
+    """The table that is kept for this machine and build, and the reason if it is ignored, else "". An empty table
+    without a reason: none is kept."""
     file = tuned_file()
     try:
         kept = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
@@ -162,7 +163,7 @@ def read_table() -> tuple[Table, str]:
         return {}, f"{file} is damaged"
     if not isinstance(kept, dict) or kept.get("format") != FORMAT or not _is_table(kept.get("rows")):
         return {}, f"{file} is damaged"
-    if kept.get("build") != costs.build_identity():
+    if kept.get("build") != build_identity():
         return {}, f"{file} was measured with another build"
     return kept["rows"], ""
 
@@ -178,16 +179,14 @@ def keep(table: Table) -> Path:
     rows = {device: {**before.get(device, {}), **table.get(device, {})} for device in {**before, **table}}
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}.part")
-    part.write_text(
-        json.dumps({"format": FORMAT, "build": costs.build_identity(), "rows": rows}, indent=1), encoding="utf-8"
-    )
+    part.write_text(json.dumps({"format": FORMAT, "build": build_identity(), "rows": rows}, indent=1), encoding="utf-8")
     part.replace(file)
     return file
 
 
 def apply() -> Table:
-    """Set what is kept, for the whole process, and give every other choice back to its device. Returns the counts that
-    it set."""
+    """Set the counts of the kept table, for the whole process, and give every other choice back to its device. Returns
+    the counts that were set."""
     table, ignored = read_table()
     if ignored:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
@@ -204,6 +203,21 @@ def apply() -> Table:
 def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
     """Those of `types` for which the device has two kernels."""
     return [weights for weights in types if native.matrix_rows(device, weights)]
+
+
+def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
+    """Was it measured here from how many rows on the matrix kernels are faster? No finding where no device has two
+    kernels and nothing is kept."""
+    table, ignored = read_table()
+    if ignored:
+        yield warn("tuned rows", f"{ignored}: ignored", "measure again: dflash-local doctor --tune")
+    elif table:
+        rows = "; ".join(
+            f"{device} {', '.join(f'{t} from {n}' for t, n in types.items())}" for device, types in table.items()
+        )
+        yield ok("tuned rows", f"{rows}; kept in {tuned_file()}")
+    elif two := [device["name"] for device in info["devices"] if choices(device["name"])]:
+        yield ok("tuned rows", f"the defaults of {', '.join(two)}; dflash-local doctor --tune measures them here")
 
 
 def _devices() -> list[dict[str, Any]]:

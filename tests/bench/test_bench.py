@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_local import native
-from dflash_local.cli.bench import DRAFTED, PLAIN, Report, Run, Summary, choices_md, measure, read_prompts
+from dflash_local.bench import DRAFTED, PLAIN, Report, Run, Summary, choices_md, measure, read_prompts
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.native import PreparedRequest

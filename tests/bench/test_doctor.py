@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from dflash_local import cli, native
-from dflash_local.build import recipe
-from dflash_local.build import wheel as build
+from dflash_local.build import installation, recipe
 from dflash_local.cli.flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.diagnose import costs, doctor, tuning
+from dflash_local.diagnose import build, costs, memory, tuning
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
-from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, this_machine
+from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, look_at_machine, this_machine
 from dflash_local.errors import NativeLibraryError
+from dflash_local.options import EngineOptions
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
@@ -31,10 +31,11 @@ def levels(findings: list[Finding], subject: str) -> list[Level]:
     return [finding.level for finding in findings if finding.subject == subject]
 
 
-def parsed(*argv: str) -> argparse.Namespace:
+def parsed(*argv: str) -> EngineOptions:
+    """What the flags say, for a target that the flags may name too."""
     parser = argparse.ArgumentParser()
-    add_engine_flags(parser, model_required=False)
-    return parser.parse_args(argv)
+    add_engine_flags(parser)
+    return EngineOptions(**engine_options(parser.parse_args(["-m", str(bundled_pair().target), *argv])))
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def stamp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "patches": made.patches,
         "machine": "",
     }
-    monkeypatch.setattr(build, "installed_stamp", lambda: stamp)
+    monkeypatch.setattr(installation, "installed_stamp", lambda: stamp)
     monkeypatch.setattr(recipe, "detect_backend", lambda: ("cpu", "no nvcc"))
     return stamp
 
@@ -64,39 +65,39 @@ def test_this_machine_is_described() -> None:
 
 
 def test_a_busy_machine_and_too_many_threads_warn() -> None:
-    assert levels(list(doctor.look_at_machine(MACHINE)), "machine") == [Level.OK]
-    assert levels(list(doctor.look_at_machine(replace(MACHINE, load=9.0))), "machine") == [Level.WARN]
-    assert levels(list(doctor.look_at_machine(MACHINE, 16)), "threads") == [Level.WARN]
-    assert levels(list(doctor.look_at_machine(MACHINE, 8)), "threads") == []
+    assert levels(list(look_at_machine(MACHINE)), "machine") == [Level.OK]
+    assert levels(list(look_at_machine(replace(MACHINE, load=9.0))), "machine") == [Level.WARN]
+    assert levels(list(look_at_machine(MACHINE, 16)), "threads") == [Level.WARN]
+    assert levels(list(look_at_machine(MACHINE, 8)), "threads") == []
 
 
 def test_a_build_of_these_sources_is_fine(stamp: dict[str, Any]) -> None:
-    assert levels(list(doctor.look_at_build()), "build") == [Level.OK]
+    assert levels(list(build.look_at_build()), "build") == [Level.OK]
 
 
 @pytest.mark.parametrize(("key", "value"), [("native", "other"), ("patches", "other")])
 def test_changed_sources_ask_for_a_build(stamp: dict[str, Any], key: str, value: str) -> None:
     stamp[key] = value
-    findings = list(doctor.look_at_build())
+    findings = list(build.look_at_build())
     assert levels(findings, "build") == [Level.OK, Level.WARN]
     assert "dflash-local build --backend cpu" in str(findings[-1])
 
 
 def test_a_build_without_the_gpu_that_is_here_warns(stamp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "detect_backend", lambda: ("cuda", "nvcc and a device were found"))
-    assert "--backend cuda" in str(list(doctor.look_at_build())[-1])
+    assert "--backend cuda" in str(list(build.look_at_build())[-1])
 
 
 def test_a_build_for_another_processor_fails(stamp: dict[str, Any]) -> None:
-    absent = next(flag for flag in doctor.CPU_FEATURES if flag not in cpu_flags())
+    absent = next(flag for flag in build.CPU_FEATURES if flag not in cpu_flags())
     stamp["machine"] = f"flags : fpu {absent}"
-    findings = list(doctor.look_at_build())
+    findings = list(build.look_at_build())
     assert findings[-1].level is Level.FAIL and absent in findings[-1].text
 
 
 def test_a_missing_build_fails_with_the_command(stamp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "installed_stamp", lambda: None)
-    finding = list(doctor.look_at_build())[-1]
+    monkeypatch.setattr(installation, "installed_stamp", lambda: None)
+    finding = list(build.look_at_build())[-1]
     assert finding.level is Level.FAIL and "dflash-local build" in str(finding)
 
 
@@ -106,7 +107,7 @@ def test_a_library_that_does_not_load_fails(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(native, "library_info", refuse)
     info: dict[str, Any] = {}
-    assert [f.level for f in doctor.look_at_library(info)] == [Level.FAIL] and not info
+    assert [f.level for f in build.look_at_library(info)] == [Level.FAIL] and not info
 
 
 def test_a_gpu_backend_without_a_gpu_warns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,13 +120,13 @@ def test_a_gpu_backend_without_a_gpu_warns(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(
             native, "library_info", lambda b=backends, d=devices: {"abi": 1, "backends": b, "devices": d}
         )
-        assert levels(list(doctor.look_at_library({})), "device") == expected
+        assert levels(list(build.look_at_library({})), "device") == expected
 
 
 def test_cpu_features_that_lie_idle_warn() -> None:
-    (used,) = doctor.look_at_cpu_features({"AVX": "1", "AVX2": "1"}, {"avx", "avx2"})
+    (used,) = build.look_at_cpu_features({"AVX": "1", "AVX2": "1"}, {"avx", "avx2"})
     assert used.level is Level.OK
-    (idle,) = doctor.look_at_cpu_features({"AVX": "1", "AVX2": "0"}, {"avx", "avx2", "avx512f"})
+    (idle,) = build.look_at_cpu_features({"AVX": "1", "AVX2": "0"}, {"avx", "avx2", "avx512f"})
     assert idle.level is Level.WARN and "AVX2, AVX512" in idle.text
 
 
@@ -140,20 +141,20 @@ def test_cpu_features_that_lie_idle_warn() -> None:
 )
 def test_memory(free: int, argv: list[str], level: Level) -> None:
     machine = replace(MACHINE, memory_available=free)
-    (finding,) = doctor.look_at_memory(parsed(*argv), *bundled_pair(), machine, {"devices": [CPU]})
+    (finding,) = memory.look_at_memory(parsed(*argv), *bundled_pair(), machine, {"devices": [CPU]})
     assert finding.level is level
 
 
 def test_memory_counts_the_cache() -> None:
     """6 layers x 2 KV heads x (64 + 64) x 2 bytes a token, as the model's own context is 4,096 tokens."""
-    finding = next(iter(doctor.look_at_memory(parsed("-ctk", "f32"), bundled_pair().target, None, MACHINE, {})))
+    finding = next(iter(memory.look_at_memory(parsed("-ctk", "f32"), bundled_pair().target, None, MACHINE, {})))
     assert f"context {4096 * 6 * 2 * 64 * (4 + 2) >> 20} MiB" in finding.text
 
 
 def test_memory_looks_at_the_gpu_if_there_is_one() -> None:
     info = {"devices": [GPU, CPU]}
     on_gpu, on_cpu = (
-        next(iter(doctor.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"])
+        next(iter(memory.look_at_memory(parsed(*a), *bundled_pair(), MACHINE, info))) for a in ([], ["-ngl", "0"])
     )
     assert "6.0 GiB free" in on_gpu.text and "16.0 GiB free" in on_cpu.text
 
@@ -162,14 +163,14 @@ def test_pass_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(native, "library_info", lambda: {"devices": [CPU]})
     monkeypatch.setattr(native, "library_path", lambda: tmp_path / "libdflash.so")
     pair = bundled_pair()
-    args = parsed("-m", str(pair.target), "-md", str(pair.drafter))
+    options = parsed("-m", str(pair.target), "-md", str(pair.drafter))
 
     def look(folder: Path, *argv: str) -> Finding:
         monkeypatch.setenv("DFLASH_CACHE", str(folder))
-        return doctor.look_at_costs(parsed("-m", str(pair.target), "-md", str(pair.drafter), *argv))
+        return costs.look_at_costs(parsed("-m", str(pair.target), "-md", str(pair.drafter), *argv))
 
     assert "not measured yet" in look(tmp_path).text
-    file = costs.cost_file(args.model, args.drafter, engine_options(args))
+    file = costs.cost_file(pair.target, pair.drafter, vars(options))
     file.write_text("{}")
     os.utime(file, (0, time.time() - 7300))
     assert look(tmp_path).text == f"kept 2 hours ago in {file}"
@@ -247,7 +248,7 @@ def test_one_command_tunes_a_gpu(gpu: FakeGpu, tmp_path: Path, capsys: pytest.Ca
 
 def test_tuned_rows_are_told(gpu: FakeGpu) -> None:
     def look() -> Finding:
-        (finding,) = doctor.look_at_tuning({"devices": [CPU, GPU]})
+        (finding,) = tuning.look_at_tuning({"devices": [CPU, GPU]})
         return finding
 
     assert look().text == "the defaults of CUDA0; dflash-local doctor --tune measures them here"
@@ -262,7 +263,7 @@ def test_a_machine_with_one_kernel_has_nothing_to_tune(
     gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu, "even", {})
-    assert list(doctor.look_at_tuning({"devices": [CPU, GPU]})) == []
+    assert list(tuning.look_at_tuning({"devices": [CPU, GPU]})) == []
     assert cli.main(["doctor", "--tune", "--device", "CPU"]) == 1
     assert "CPU has nothing to choose" in capsys.readouterr().out
 

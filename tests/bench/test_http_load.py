@@ -28,8 +28,11 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args): pass
 
     def reply(self, status, data, kind="application/json"):
-        self.send_response(status); self.send_header("Content-Type", kind); self.send_header("Content-Length", str(len(data)))
-        self.end_headers(); self.wfile.write(data)
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def do_GET(self):
         self.reply(200, json.dumps({"most": most}).encode())
@@ -49,9 +52,11 @@ class Handler(BaseHTTPRequestHandler):
         if not body.get("stream"):
             answer = {"choices": [{"message": {"content": text.upper()}, "finish_reason": "stop"}], "timings": timings}
             return self.reply(200, json.dumps(answer).encode())
-        events = [{"choices": [{"delta": {"role": "assistant"}}]}, *({"choices": [{"delta": {"content": c.upper()}}]} for c in text)]
+        events = [{"choices": [{"delta": {"role": "assistant"}}]}]
+        events += [{"choices": [{"delta": {"content": c.upper()}}]} for c in text]
         events.append({"choices": [{"delta": {}, "finish_reason": "length"}], "timings": timings})
-        self.reply(200, "".join(f"data: {json.dumps(e)}\n\n" for e in events).encode() + b"data: [DONE]\n\n", "text/event-stream")
+        stream = [*(f"data: {json.dumps(event)}\n\n" for event in events), "data: [DONE]\n\n"]
+        self.reply(200, "".join(stream).encode(), "text/event-stream")
 
 port = int(sys.argv[sys.argv.index("--port") + 1])
 ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
@@ -102,7 +107,10 @@ def test_a_server_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
 
 
 def test_leaving_ends_the_whole_process_group(tmp_path: Path) -> None:
-    spawn = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'dflash-orphan'])\n"
+    spawn = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'dflash-orphan'])\n"
+    )
     with Server("parent", [sys.executable, "-c", spawn + TOY], tmp_path / "log") as server:
         assert server.cpu_seconds() > 0
         assert _orphans() == 1

@@ -66,9 +66,8 @@ def test_a_turn_counts_when_the_cores_are_ours_alone() -> None:
 def test_roofline_is_the_larger_of_reading_and_computing() -> None:
     ceilings = Ceilings({MEMORY: 10.0, 10**9: 20.0, 5: 99.0}, int8=100.0, f32=10.0, tile=0.0, instruction="")
     quantized = Matrices({"Q4_0": 10**9}, {"Q4_0": 2 * 10**9}, 0, 0)
-    assert verify_cost.roofline(quantized, ceilings, 4) == pytest.approx(
-        (50.0, 80.0)
-    )  # at the faster of the two speeds for that size
+    # At the faster of the two speeds for that size.
+    assert verify_cost.roofline(quantized, ceilings, 4) == pytest.approx((50.0, 80.0))
     assert verify_cost.roofline(Matrices({"F16": 10**9}, {"F16": 10**9}, 0, 0), ceilings, 1) == pytest.approx(
         (50.0, 100.0)
     )

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.build import recipe, upstream
-from dflash_local.build import wheel as build
+from dflash_local.build import builder, installation, recipe, tree, upstream, wheel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PATCH = """\
@@ -91,9 +90,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("DFLASH_CACHE", str(world.cache))
     monkeypatch.setenv("FAKE_PIP", str(world.pip))
     fake = [sys.executable, str(Path(__file__).with_name("fake_pip.py"))]
-    for module in (build, upstream):
+    for module in (installation, upstream, wheel):
         monkeypatch.setattr(module, "pip", lambda: fake)
-    monkeypatch.setattr(build, "native_source", lambda: world.source)
+    for module in (builder, tree):
+        monkeypatch.setattr(module, "native_source", lambda: world.source)
 
     def find(name: str) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.PathFinder.find_spec(name, [str(world.pip / "site")])

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.build import upstream
-from dflash_local.build import wheel as build
+from dflash_local.build import builder, installation, upstream
+from dflash_local.build.wheel import WHEELS_KEPT
 from dflash_local.errors import BuildError
 
 from .conftest import World
@@ -26,7 +26,7 @@ from .conftest import World
 def failure(**arguments: Any) -> BuildError:
     """The error that a CPU build ends with."""
     with pytest.raises(BuildError) as caught:
-        build.build("cpu", **arguments)
+        builder.build("cpu", **arguments)
     assert caught.value.hint, "an error without a way out"
     return caught.value
 
@@ -36,9 +36,9 @@ def failure(**arguments: Any) -> BuildError:
 
 
 def test_builds_patches_and_installs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build.installed_stamp() is None
-    assert build.build("cpu", cmake_flags=("-DGGML_NATIVE=OFF",)) is True
-    stamp = build.installed_stamp()
+    assert installation.installed_stamp() is None
+    assert builder.build("cpu", cmake_flags=("-DGGML_NATIVE=OFF",)) is True
+    stamp = installation.installed_stamp()
     assert stamp is not None
     assert stamp["backend"] == "cpu"
     assert stamp["llama_cpp_commit"].startswith("0123456789")
@@ -56,36 +56,36 @@ def test_builds_patches_and_installs(world: World, capsys: pytest.CaptureFixture
 
 
 def test_nothing_to_do_starts_no_pip_and_takes_no_time(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     calls = world.calls()
     started = time.monotonic()
-    assert build.build("cpu") is False
+    assert builder.build("cpu") is False
     assert time.monotonic() - started < 1
     assert world.calls() == calls
     assert "up to date" in capsys.readouterr().out
 
 
 def test_a_second_environment_takes_the_cached_wheel(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     shutil.rmtree(world.pip / "site")
-    assert build.build("cpu") is True
+    assert builder.build("cpu") is True
     assert world.calls() == ["download", "wheel", "install", "install"]
 
 
 def test_force_compiles_again(world: World) -> None:
-    build.build("cpu")
-    assert build.build("cpu", force=True) is True
+    builder.build("cpu")
+    assert builder.build("cpu", force=True) is True
     assert world.calls() == ["download", "wheel", "install"] + ["wheel", "install"]
 
 
 def test_our_sources_rebuild_in_the_same_tree(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     work = world.cache / "work" / "cpu"
     (work / "tree" / "mark").touch()
     times = {name: (work / "ggml_ops" / "engine" / name).stat().st_mtime_ns for name in ("engine.cpp", "tree.cpp")}
     (world.source / "ggml_ops" / "engine" / "engine.cpp").write_text("int engine = 2;\n")
     (world.source / "ggml_ops" / "engine" / "tree.cpp").touch()
-    assert build.build("cpu") is True
+    assert builder.build("cpu") is True
     assert (work / "tree" / "mark").is_file(), "the whole tree was unpacked again"
     assert (work / "ggml_ops" / "engine" / "engine.cpp").read_text() == "int engine = 2;\n"
     assert (work / "ggml_ops" / "engine" / "engine.cpp").stat().st_mtime_ns != times["engine.cpp"]
@@ -94,34 +94,34 @@ def test_our_sources_rebuild_in_the_same_tree(world: World) -> None:
     )
 
     (world.source / "ggml_ops" / "engine" / "tree.cpp").unlink()
-    build.build("cpu")
+    builder.build("cpu")
     assert not (work / "ggml_ops" / "engine" / "tree.cpp").exists()
 
 
 def test_a_changed_patch_starts_from_a_fresh_tree(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     patch = world.source / "patches" / "0001-shout.patch"
     patch.write_text(patch.read_text().replace("ONE", "Uno"))
-    assert build.build("cpu") is True
+    assert builder.build("cpu") is True
     assert (world.pip / "site" / "llama_cpp" / "lib" / "libdflash.so").read_text() == "Uno\ntwo\n"
 
 
 def test_only_the_newest_wheels_stay(world: World) -> None:
-    for i in range(build.WHEELS_KEPT + 2):
-        build.build("cpu", cmake_flags=(f"-DN={i}",))
-    assert len(list((world.cache / "wheels").iterdir())) == build.WHEELS_KEPT
+    for i in range(WHEELS_KEPT + 2):
+        builder.build("cpu", cmake_flags=(f"-DN={i}",))
+    assert len(list((world.cache / "wheels").iterdir())) == WHEELS_KEPT
 
 
 def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    build.build("cpu")
-    stamp = build.installed_stamp()
+    builder.build("cpu")
+    stamp = installation.installed_stamp()
     assert stamp is not None
     shutil.rmtree(world.pip / "site")
     held = threading.Event()
     wheel = next((world.cache / "wheels" / stamp["key"]).iterdir())
 
     def other_build() -> None:
-        with build._lock(world.cache / "build.lock"):
+        with builder._lock(world.cache / "build.lock"):
             held.set()
             time.sleep(0.3)
             shutil.unpack_archive(wheel, world.pip / "site", "zip")
@@ -129,28 +129,28 @@ def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[
     thread = threading.Thread(target=other_build)
     thread.start()
     held.wait()
-    assert build.build("cpu") is False, "the other build had installed it meanwhile"
+    assert builder.build("cpu") is False, "the other build had installed it meanwhile"
     thread.join()
     assert "waiting for another build" in capsys.readouterr().out
     assert world.calls() == ["download", "wheel", "install"]
 
 
 def test_stock_llama_cpp_python_has_no_stamp(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     site = world.pip / "site" / "llama_cpp"
-    (site / build.STAMP).unlink()
-    assert build.installed_stamp() is None
-    (site / build.STAMP).write_text(json.dumps({"key": "0"}))
-    assert build.installed_stamp() == {"key": "0"}
-    (site / build.STAMP).write_text("{")
-    assert build.installed_stamp() is None
+    (site / installation.STAMP).unlink()
+    assert installation.installed_stamp() is None
+    (site / installation.STAMP).write_text(json.dumps({"key": "0"}))
+    assert installation.installed_stamp() == {"key": "0"}
+    (site / installation.STAMP).write_text("{")
+    assert installation.installed_stamp() is None
 
 
 def test_a_deleted_library_is_noticed(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     (world.pip / "site" / "llama_cpp" / "lib" / "libdflash.so").unlink()
-    assert build.installed_stamp() is None
-    assert build.build("cpu") is True
+    assert installation.installed_stamp() is None
+    assert builder.build("cpu") is True
 
 
 # ---- what can go wrong
@@ -187,10 +187,10 @@ def test_pip_finds_the_wrong_hash(world: World) -> None:
 
 
 def test_damaged_file_in_the_cache_is_fetched_again(world: World) -> None:
-    build.build("cpu")
+    builder.build("cpu")
     archive = world.cache / "sdist" / "llama_cpp_python-1.0.tar.gz"
     archive.write_bytes(archive.read_bytes()[:100])
-    build.build("cpu", force=True)
+    builder.build("cpu", force=True)
     assert world.calls().count("download") == 2
 
 
@@ -207,7 +207,7 @@ def test_no_network(world: World) -> None:
 def test_file_put_into_the_cache_by_hand_needs_no_network(world: World) -> None:
     (world.cache / "sdist").mkdir(parents=True)
     shutil.copy(world.pip / "llama_cpp_python-1.0.tar.gz", world.cache / "sdist")
-    build.build("cpu")
+    builder.build("cpu")
     assert world.calls() == ["wheel", "install"]
 
 
@@ -262,14 +262,14 @@ def test_compile_error_shows_its_cause_and_the_log(world: World) -> None:
     log = Path(error.message.split("log: ")[1].split(")")[0])
     assert log.read_text().count("noise") == 50
     (world.pip / "fail-wheel").unlink()
-    assert build.build("cpu") is True, "a failed build must not stand in the way of the next"
+    assert builder.build("cpu") is True, "a failed build must not stand in the way of the next"
 
 
 def test_wheel_without_libdflash_is_refused_and_not_cached(world: World) -> None:
     (world.pip / "forget-libdflash").touch()
     assert "without libdflash" in failure().message
     (world.pip / "forget-libdflash").unlink()
-    assert build.build("cpu") is True
+    assert builder.build("cpu") is True
 
 
 def test_install_fails(world: World) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.cli import main
-from dflash_local.convert.cli import _Progress
+from dflash_local.cli.convert import _Progress
 
 from . import samples
 
@@ -76,12 +76,12 @@ def test_progress_elsewhere_is_a_line_for_each_tenth() -> None:
 
 def test_neither_torch_nor_safetensors_is_imported() -> None:
     code = (
-        "import sys, dflash_local.convert.conversion; "
+        "import sys, dflash_local.convert.conversion\n"
         "sys.exit(not {'torch', 'safetensors', 'transformers'}.isdisjoint(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_help_needs_neither_numpy_nor_gguf() -> None:
-    code = "import sys, dflash_local.convert.cli; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
+    code = "import sys, dflash_local.cli.convert; sys.exit(not {'numpy', 'gguf'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -24,15 +24,14 @@ POCKET: samples.Config = {
     "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 768, "layer_types": ["full_attention"] * 2,
     "max_position_embeddings": 4096, "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,
     "num_target_layers": 6, "rms_norm_eps": 1e-6, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-    "sliding_window": None, "use_sliding_window": False,
-    "vocab_size": 1699, "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 2, 4]},
+    "sliding_window": None, "use_sliding_window": False, "vocab_size": 1699,
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 2, 4]},
 }  # fmt: skip
 POCKET2 = POCKET | {
     "architectures": ["DFlash2DraftModel"], "is_causal": False,
     "dflash_config": {
         "block_size": 16, "conv_group_size": 16, "conv_kernel_size": 2, "mask_token_id": 3, "selector_rank": 64,
-        "selector_top_k": 8,
-        "target_layer_ids": [0, 2, 4],
+        "selector_top_k": 8, "target_layer_ids": [0, 2, 4],
     },
 }  # fmt: skip
 POCKET_SMALL = POCKET | {

@@ -70,8 +70,8 @@ BAD_HEADERS: dict[str, tuple[Any, str | None, str]] = {
     "offsets backwards": ({"a": {**ENTRY, "data_offsets": [24, 0]}}, "a", "not a begin and an end"),
     "shape against offsets": ({"a": {**ENTRY, "shape": [2, 2]}}, "a", "but has 24 bytes"),
     "hole": ({"a": {**ENTRY, "shape": [5], "data_offsets": [4, 24]}}, "a", "starts at byte 4"),
-    "overlap": ({"a": {**ENTRY, "shape": [4], "data_offsets": [0, 16]}, "b": {**ENTRY, "data_offsets": [8, 32]}}, "b",
-        "starts at byte 8"),
+    "overlap": ({"a": {**ENTRY, "shape": [4], "data_offsets": [0, 16]}, "b": {**ENTRY, "data_offsets": [8, 32]}},
+                "b", "starts at byte 8"),
     "left over": ({"a": {**ENTRY, "shape": [5], "data_offsets": [0, 20]}}, None, "4 bytes after the last tensor"),
     "truncated": ({"a": {**ENTRY, "shape": [7], "data_offsets": [0, 28]}}, "a", "truncated"),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dflash_local.diagnose import costs
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, PairError, RequestError
 from dflash_local.native import AcceptRule, DraftMode
+from dflash_local.options import COST_OPTIONS, EngineOptions
 from tests.fake_native import FakeNative
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Engine).parameters.items()}
@@ -23,7 +25,8 @@ DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Eng
 
 @pytest.fixture(autouse=True)
 def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A build that is only a file."""
+    """A build that is only a file; what functions need is loaded from the real one before."""
+    native.load()
     path = tmp_path / "lib" / "libdflash.so"
     path.parent.mkdir()
     path.write_bytes(b"x")
@@ -47,6 +50,14 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(engine, "NativeEngine", make)
     monkeypatch.setattr(engine, "check_gguf", lambda _path: None)
     return params
+
+
+def test_engine_takes_what_engine_options_has() -> None:
+    assert inspect.signature(Engine).parameters == inspect.signature(EngineOptions).parameters
+    explained = inspect.getdoc(EngineOptions) or ""
+    assert [name for name in DEFAULTS if not re.search(rf"\b{name}\b[\w, ]*:", explained)] == []
+    with pytest.raises(TypeError, match="n_slot"):
+        Engine("target.gguf", n_slot=1)  # type: ignore[call-arg]
 
 
 def test_drafting_arguments_reach_libdflash(pocket: dict[str, Path], made: list[dict[str, Any]]) -> None:
@@ -109,15 +120,15 @@ def test_the_cost_file_is_named_by_what_a_pass_costs(pocket: dict[str, Path], li
     first = name()
     assert name() == name(n_threads=0) == name(budget=3, n_ctx=77, chat_template="x", draft="chain") == first
     different: dict[str, Any] = {
-        argument: 3 if type(DEFAULTS[argument]) is int else "other" for argument in costs.ARGUMENTS
+        argument: 3 if type(DEFAULTS[argument]) is int else "other" for argument in COST_OPTIONS
     }
-    different |= {argument: not DEFAULTS[argument] for argument in costs.ARGUMENTS if type(DEFAULTS[argument]) is bool}
+    different |= {argument: not DEFAULTS[argument] for argument in COST_OPTIONS if type(DEFAULTS[argument]) is bool}
     names = [first, name("dflash2"), name(None), *(name(**{argument: value}) for argument, value in different.items())]
     os.utime(target, (0, 0))  # another file in its place
     names.append(name())
     library.write_bytes(b"another build")
     names.append(name())
-    assert len(set(names)) == len(names) == len(costs.ARGUMENTS) + 5
+    assert len(set(names)) == len(names) == len(COST_OPTIONS) + 5
 
 
 def test_engine_hands_over_the_cost_file(pocket: dict[str, Path], made: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def test_conversation(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = "/set temperature 0.2\n/set seed 7\n/set max_tokens 5\n/set temperature -1\n/set color red\n/set\n/what\n/help\nhi\n/exit\nnever"
+    settings = "/set temperature 0.2\n/set seed 7\n/set max_tokens 5\n/set temperature -1\n/set color red\n/set\n"
+    text = settings + "/what\n/help\nhi\n/exit\nnever"
     echo, _ = talk(monkeypatch, text)
     assert [settings for _, settings in echo.asked] == [{"max_tokens": 5, "temperature": 0.2, "seed": 7}]
     errors = capsys.readouterr().err

@@ -32,10 +32,12 @@ CALL: Body = {"id": "call_1", "type": "function", "function": {"name": "get_weat
 # A template with reasoning, as the pocket target's own has none.
 THINKING = (
     "{%- for message in messages %}{{- '<|im_start|>' + message.role + '\\n' }}"
-    "{%- if message.reasoning_content %}{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}"
+    "{%- if message.reasoning_content %}"
+    "{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{%- endif %}"
     "{{- message.content + '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}"
-    "{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
+    "{%- if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
 )
 
 
@@ -197,7 +199,10 @@ def test_thinking(engine: NativeEngine) -> None:
 
 
 def test_template_arguments(engine: NativeEngine) -> None:
-    template = "{%- for message in messages %}{{- message.role + ': ' + message.content + '\\n' }}{%- endfor %}{{- mood | default('calm') }}"
+    template = (
+        "{%- for message in messages %}{{- message.role + ': ' + message.content + '\\n' }}{%- endfor %}"
+        "{{- mood | default('calm') }}"
+    )
     assert apply(engine, template)["prompt"].endswith("Paris?\ncalm")
     assert apply(engine, template, chat_template_kwargs={"mood": "wild"})["prompt"].endswith("Paris?\nwild")
 
@@ -336,7 +341,8 @@ def test_content(engine: NativeEngine, size: int) -> None:
 def test_calls(engine: NativeEngine, size: int) -> None:
     text = (
         "I look.\n"
-        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris \\"x\\"", "more": [1, {"a": null}]}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "get_weather", '
+        '"arguments": {"city": "Paris \\"x\\"", "more": [1, {"a": null}]}}\n</tool_call>\n'
         '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
     )
     message, deltas = answer(engine, apply(engine, tools=TOOLS, parallel_tool_calls=True), text, size)

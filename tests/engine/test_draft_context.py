@@ -32,11 +32,12 @@ def test_a_bounded_drafter_drafts_the_same_text_with_less_memory(pocket: dict[st
             memory[draft_ctx] = engine.info["memory"]["drafter_context"]
             chat = "".join(PROMPT.format(n) for n in range(11, 21))  # some 240 tokens
             texts, accepted = [], []
+            # Fresh, extended, rewound to before the ring.
             for prompt in (
                 chat,
                 chat + PROMPT.format(90),
                 chat[: len(chat) // 3],
-            ):  # fresh, extended, rewound to before the ring
+            ):
                 drafted = engine.generate(prompt, max_tokens=150, temperature=0, ignore_eos=True)
                 texts.append(drafted.text)
                 accepted += drafted.acceptance_lengths

@@ -16,12 +16,13 @@ def test_files_are_the_trained_pair(repo: Path) -> None:
     assert target["general.architecture"].data == b"qwen35" and target["general.name"].data == b"pocket-hybrid"
     assert drafter["general.name"].data == b"pocket-qwen35-DFlash"
     small = read_metadata(repo / "dflash_local" / "demo" / "pocket-target.gguf")
+    # Both were trained on one vocabulary; its tags are text, not control tokens.
     for key in (
         "tokens",
         "token_type",
         "merges",
         "pre",
-    ):  # both were trained on one vocabulary; its tags are text, not control tokens
+    ):
         assert (
             target[f"tokenizer.ggml.{key}"].data
             == drafter[f"tokenizer.ggml.{key}"].data

@@ -79,9 +79,8 @@ def test_a_request_shapes_its_drafts(engine: Engine) -> None:
     def shapes(**options: Any) -> list[tuple[int, int]]:
         done = engine.generate(PROMPT, temperature=0, max_tokens=60, trace=True, cache_prompt=False, **options)
         assert sum(step.n_tokens for step in done.steps) == 59
-        return [
-            (step.n_nodes, step.n_depth) for step in done.steps[:-1]
-        ]  # the last pass may have no room left for its draft
+        # The last pass may have no room left for its draft.
+        return [(step.n_nodes, step.n_depth) for step in done.steps[:-1]]
 
     assert set(shapes(draft="off")) == {(1, 0)}
     assert {nodes - depth for nodes, depth in shapes(draft="chain", budget=8)} == {1}
@@ -99,10 +98,11 @@ def test_timings_tell_how_a_request_was_drafted(engine: Engine) -> None:
         assert (plain["passes_n"], plain["plain_n"], plain["draft_n"], plain["nodes_mean"]) == (59, 59, 0, 1)
         assert (plain["depth_mean"], plain["denoised_mean"], plain["reason"]) == (None, None, "drafting is off")
     chain, tree, short = timings(draft="chain", budget=8), timings(budget=32), timings(budget=16, draft_n_max=3)
+    # The last token needs no draft.
     assert {drafted["reason"] for drafted in (chain, tree, short)} <= {
         "fixed budget",
         "drafting is off",
-    }  # the last token needs no draft
+    }
     assert chain["plain_n"] <= 1
     assert chain["nodes_mean"] == pytest.approx(1 + chain["depth_mean"] * (1 - chain["plain_n"] / chain["passes_n"]))
     assert 8 < tree["depth_mean"] + 1 < tree["nodes_mean"] <= 32

@@ -61,7 +61,8 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
         '{"top_k": -1, "top_p": 0, "min_p": 1, "typical_p": 0.5, "top_n_sigma": 1}',
         '{"top_k": 40.0, "min_keep": 5, "xtc_probability": 1, "xtc_threshold": 0.1}',
         '{"repeat_last_n": 0, "repeat_penalty": 1.1, "frequency_penalty": -2, "presence_penalty": 2}',
-        '{"dry_multiplier": 1, "dry_base": 2, "dry_allowed_length": 0, "dry_penalty_last_n": 100, "dry_sequence_breakers": ["\\n", "ab"]}',
+        '{"dry_multiplier": 1, "dry_base": 2, "dry_allowed_length": 0, "dry_penalty_last_n": 100, '
+        '"dry_sequence_breakers": ["\\n", "ab"]}',
         '{"mirostat": 1, "mirostat_tau": 0, "mirostat_eta": 0}',
         '{"mirostat": 2}',
         '{"samplers": []}',
@@ -83,7 +84,8 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
                 "preserved_tokens": ["<|im_end|>", "two words"],
             }
         ),
-        '{"reasoning_budget_tokens": 0, "thinking_start_tag": "<t>", "thinking_end_tags": ["</t>"], "generation_prompt": "<t>"}',
+        '{"reasoning_budget_tokens": 0, "thinking_start_tag": "<t>", "thinking_end_tags": ["</t>"], '
+        '"generation_prompt": "<t>"}',
         '{"reasoning_budget_tokens": 10}',
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 from dflash_local import Engine, cli, native
 from dflash_local.diagnose import costs, tuning
 from dflash_local.errors import RequestError
+from dflash_local.options import COST_OPTIONS
 from tests.engine.native_program import compile_program
 
 SMALL = {"m": 512, "k": 1024, "megabytes": 8, "ms": 5}
@@ -158,7 +159,7 @@ def start(pocket: dict[str, Path], **options: Any) -> dict[str, Any]:
 
 
 def test_the_next_engine_uses_what_is_kept(pocket: dict[str, Path], own: int) -> None:
-    arguments = dict.fromkeys(costs.ARGUMENTS)
+    arguments = dict.fromkeys(COST_OPTIONS)
     assert start(pocket)["tuned_rows"] == {}
     untuned = costs.cost_file(pocket["target"], None, arguments)
     tuning.keep({"CPU": {"q4_K": 17}})

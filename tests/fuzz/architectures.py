@@ -80,8 +80,9 @@ def image(
 
 
 def attention(q: int | None = None, head: int = HEAD) -> Shapes:
-    return {"attn_norm.weight": [EMBD], "attn_q.weight": [EMBD, q or HEADS * head], "attn_k.weight": [EMBD, HEADS_KV * head],
-            "attn_v.weight": [EMBD, HEADS_KV * head], "attn_output.weight": [HEADS * head, EMBD]}  # fmt: skip
+    return {"attn_norm.weight": [EMBD], "attn_q.weight": [EMBD, q or HEADS * head],
+            "attn_k.weight": [EMBD, HEADS_KV * head], "attn_v.weight": [EMBD, HEADS_KV * head],
+            "attn_output.weight": [HEADS * head, EMBD]}  # fmt: skip
 
 
 def qk_norm(head: int = HEAD) -> Shapes:
@@ -94,7 +95,8 @@ def dense() -> Shapes:
 
 def experts() -> Shapes:
     return {"ffn_gate_inp.weight": [EMBD, EXPERTS], "ffn_gate_exps.weight": [EMBD, EXPERT_FF, EXPERTS],
-            "ffn_up_exps.weight": [EMBD, EXPERT_FF, EXPERTS], "ffn_down_exps.weight": [EXPERT_FF, EMBD, EXPERTS]}  # fmt: skip
+            "ffn_up_exps.weight": [EMBD, EXPERT_FF, EXPERTS],
+            "ffn_down_exps.weight": [EXPERT_FF, EMBD, EXPERTS]}  # fmt: skip
 
 
 EXPERT_KEYS: Keys = {"expert_count": EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": EXPERT_FF}
@@ -111,9 +113,11 @@ def qwen3moe(pocket: Image) -> Image:
 
 
 def gpt_oss(pocket: Image) -> Image:
-    biases = {"attn_q.bias": [HEADS * HEAD], "attn_k.bias": [HEADS_KV * HEAD], "attn_v.bias": [HEADS_KV * HEAD], "attn_output.bias": [EMBD],
-              "ffn_gate_inp.bias": [EXPERTS], "ffn_gate_exps.bias": [EXPERT_FF, EXPERTS], "ffn_up_exps.bias": [EXPERT_FF, EXPERTS],
-              "ffn_down_exps.bias": [EMBD, EXPERTS], "attn_sinks.weight": [HEADS], "post_attention_norm.weight": [EMBD]}  # fmt: skip
+    biases = {"attn_q.bias": [HEADS * HEAD], "attn_k.bias": [HEADS_KV * HEAD],
+              "attn_v.bias": [HEADS_KV * HEAD], "attn_output.bias": [EMBD],
+              "ffn_gate_inp.bias": [EXPERTS], "ffn_gate_exps.bias": [EXPERT_FF, EXPERTS],
+              "ffn_up_exps.bias": [EXPERT_FF, EXPERTS], "ffn_down_exps.bias": [EMBD, EXPERTS],
+              "attn_sinks.weight": [HEADS], "post_attention_norm.weight": [EMBD]}  # fmt: skip
     return image(
         "gpt-oss", pocket, EXPERT_KEYS | {"attention.sliding_window": 32}, lambda _: attention() | experts() | biases
     )

@@ -51,7 +51,8 @@ def sweep(
         with (folder / "stderr.txt").open("wb") as stderr:
             todo = items if not out.deaths else collapse(left)
             process = subprocess.Popen(
-                [*(command or [sys.executable, "-m", "tests.fuzz.worker"]), str(target), str(drafter), role, str(folder), *todo],
+                [*(command or [sys.executable, "-m", "tests.fuzz.worker"]),
+                 str(target), str(drafter), role, str(folder), *todo],
                 cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True,
             )  # fmt: skip
             assert process.stdout is not None

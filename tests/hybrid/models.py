@@ -33,22 +33,22 @@ STATE, HEADS_K, HEADS_V, KERNEL, LAYERS = 64, 2, 4, 4, 3
 KEY, VALUE = STATE * HEADS_K, STATE * HEADS_V
 
 SSM: Keys = {
-    "ssm.conv_kernel": KERNEL, "ssm.inner_size": VALUE, "ssm.state_size": STATE, "ssm.time_step_rank": HEADS_V, "ssm.group_count": HEADS_K,
-    "full_attention_interval": LAYERS,
+    "ssm.conv_kernel": KERNEL, "ssm.inner_size": VALUE, "ssm.state_size": STATE, "ssm.time_step_rank": HEADS_V,
+    "ssm.group_count": HEADS_K, "full_attention_interval": LAYERS,
 }  # fmt: skip
 SECTIONS: Keys = {"rope.dimension_sections": [4, 2, 2, 0]}
 DELTA: Shapes = {
     "attn_norm.weight": [EMBD], "attn_qkv.weight": [EMBD, 2 * KEY + VALUE], "attn_gate.weight": [EMBD, VALUE],
-    "ssm_conv1d.weight": [KERNEL, 2 * KEY + VALUE], "ssm_dt.bias": [HEADS_V], "ssm_a": [HEADS_V], "ssm_norm.weight": [STATE],
-    "ssm_out.weight": [VALUE, EMBD],
+    "ssm_conv1d.weight": [KERNEL, 2 * KEY + VALUE], "ssm_dt.bias": [HEADS_V], "ssm_a": [HEADS_V],
+    "ssm_norm.weight": [STATE], "ssm_out.weight": [VALUE, EMBD],
 }  # fmt: skip
 SPLIT: Shapes = {"ssm_beta.weight": [EMBD, HEADS_V], "ssm_alpha.weight": [EMBD, HEADS_V]}
 JOINT: Shapes = {"ssm_ba.weight": [EMBD, 2 * HEADS_V]}
 # All experts are used: a choice of the best two jumps when two are nearly tied.
 MIXED: Keys = EXPERT_KEYS | {"expert_used_count": EXPERTS, "expert_shared_feed_forward_length": EXPERT_FF}
 MIXTURE: Shapes = experts() | {
-    "ffn_gate_inp_shexp.weight": [EMBD], "ffn_gate_shexp.weight": [EMBD, EXPERT_FF], "ffn_up_shexp.weight": [EMBD, EXPERT_FF],
-    "ffn_down_shexp.weight": [EXPERT_FF, EMBD],
+    "ffn_gate_inp_shexp.weight": [EMBD], "ffn_gate_shexp.weight": [EMBD, EXPERT_FF],
+    "ffn_up_shexp.weight": [EMBD, EXPERT_FF], "ffn_down_shexp.weight": [EXPERT_FF, EMBD],
 }  # fmt: skip
 
 

@@ -234,7 +234,8 @@ def write_drafter(path: Path) -> Path:
     keys: architectures.Keys = {"block_size": 8, "target_layers": [0, 1], "attention.causal": False}
     made = architectures.image(
         "dflash", base, keys,
-        lambda _: architectures.attention() | architectures.qk_norm() | architectures.dense() | {"ffn_norm.weight": [width]},
+        lambda _: (architectures.attention() | architectures.qk_norm() | architectures.dense()
+                   | {"ffn_norm.weight": [width]}),
         layers=1, others={"fc.weight": [2 * width, width], "enc.output_norm.weight": [width]},
     )  # fmt: skip
     made.tensors = [tensor for tensor in made.tensors if tensor.name not in (b"token_embd.weight", b"output.weight")]

@@ -23,9 +23,8 @@ from .chi_square import ChiSquare, chi_square
 from .test_distribution import FULL, LENGTH, LEVEL, PROMPT, WEIGHTS, draw, probabilities_after
 
 Array = npt.NDArray[np.floating]
-Lattice = tuple[
-    list[list[int]], Array
-]  # candidates [n, k], and each one's probabilities after each before it [n, k, k]
+# Candidates [n, k], and each one's probabilities after each before it [n, k, k].
+Lattice = tuple[list[list[int]], Array]
 Rule = Callable[[np.random.Generator, list[int], Lattice], list[int]]
 
 SAMPLERS: dict[str, dict[str, Any]] = {
@@ -37,11 +36,12 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 }
 # No distribution to verify against: these sample and match.
 OTHERS: dict[str, dict[str, Any]] = {
+    # Without the penalty it repeats one token that no draft has.
     "greedy": {
         "temperature": 0.0,
         "repeat_penalty": 1.5,
         "repeat_last_n": 8,
-    },  # else it repeats one token that no draft has
+    },
     "mirostat": {"mirostat": 2, "mirostat_tau": 3.0},
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05},
     "adaptive": {"samplers": ["min_p", "temperature", "adaptive_p"], "adaptive_target": 0.4},

@@ -172,7 +172,8 @@ def target_logits(tensors: dict[str, Array], tokens: npt.NDArray[np.int64]) -> A
 
 
 _LAYER_KEYS = [
-    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_q_norm", "attn_k_norm", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down",
+    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_q_norm", "attn_k_norm", "attn_output", "ffn_norm", "ffn_gate",
+    "ffn_up", "ffn_down",
 ]  # fmt: skip
 
 

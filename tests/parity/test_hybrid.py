@@ -30,10 +30,9 @@ N_KEY_HEADS, N_VALUE_HEADS = 2, 4
 SHAPE: dict[str, Any] = {
     "vocab_size": 1699, "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 8, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 64, "linear_num_key_heads": N_KEY_HEADS,
-    "linear_num_value_heads": N_VALUE_HEADS,
-    "linear_key_head_dim": 64, "linear_value_head_dim": 64, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
-    "max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "eos_token_id": END_OF_TURN,
-    "rope_parameters": {
+    "linear_num_value_heads": N_VALUE_HEADS, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
+    "linear_conv_kernel_dim": 4, "full_attention_interval": 4, "max_position_embeddings": 4096, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False, "eos_token_id": END_OF_TURN, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [6, 5, 5],
         "mrope_interleaved": True,
     },

@@ -36,9 +36,9 @@ SEEN = 0.1  # what a mistake must move a row by
 
 SHAPE: dict[str, Any] = {
     "vocab_size": N_VOCAB, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32,
-    "linear_conv_kernel_dim": 4, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
-    "eos_token_id": N_VOCAB - 1, "pad_token_id": None, "bos_token_id": None,
+    "num_key_value_heads": 2, "head_dim": 32, "linear_conv_kernel_dim": 4, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "eos_token_id": N_VOCAB - 1, "pad_token_id": None,
+    "bos_token_id": None,
 }  # fmt: skip
 ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 MROPE = ROPE | {"mrope_section": [3, 3, 2], "mrope_interleaved": True}
@@ -142,9 +142,8 @@ class Both(NamedTuple):
         """Logits [n_nodes, N_VOCAB] of a tree's paths, each read alone after `past`."""
         paths = [tree.path(leaf) for leaf in tree.leaves()]
         longest = max(map(len, paths))
-        texts = [
-            past + tree.text(path) + [0] * (longest - len(path)) for path in paths
-        ]  # causal: nothing sees what is after it
+        # Causal: nothing sees what is after it.
+        texts = [past + tree.text(path) + [0] * (longest - len(path)) for path in paths]
         logits = self.model(torch.tensor(texts), use_cache=False).logits.numpy()
         out = np.full((len(tree.tokens), N_VOCAB), np.nan, np.float32)
         for path, found in zip(paths, logits, strict=True):

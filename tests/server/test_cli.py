@@ -9,7 +9,7 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.cli.flags import engine_options, sampling_options
-from dflash_local.server.cli import make_settings
+from dflash_local.cli.serve import make_settings
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def parse(*flags: str) -> argparse.Namespace:
 
 LONG_LINE = """
     -m T.gguf -md D.gguf -c 8192 -np 4 -b 1024 -ub 256 -t 6 -tb 8 -ngl 20 -ngld all -sm row -ts 3,1 -mg 1 -fa on
-    -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7 --budget 12
-    --draft chain --accept block --lookup off --no-kv-unified --bit-exact --no-cost-cache
+    -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7
+    --budget 12 --draft chain --accept block --lookup off --no-kv-unified --bit-exact --no-cost-cache
     --jinja --metrics -cb --no-mmproj --threads-http 4 --spec-type draft-dflash --host 0.0.0.0 --port 9000 --alias big
     --api-key a,b -n 256 --temp 0.2 --top-k 20 --top-p 0.9 --min-p 0.1 --typical 0.5 -s 7 --repeat-penalty 1.1
     --mirostat-ent 4 --reasoning-format none --reasoning-budget 100 --no-webui --no-slots
@@ -38,12 +38,12 @@ LONG_LINE = """
 def test_a_llama_server_command_line() -> None:
     args = parse(*LONG_LINE.split())
     assert engine_options(args) == {
-        "model": "T.gguf", "drafter": "D.gguf", "n_ctx": 8192, "n_slots": 4, "n_batch": 1024, "n_ubatch": 256, "n_threads": 6,
-        "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row", "tensor_split": "3,1", "main_gpu": 1,
-        "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0", "cache_type_k_draft": "f32", "cache_type_v_draft": "f32",
-        "swa_full": True, "mmap": True, "mlock": True, "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12,
-        "draft": "chain", "accept": "block", "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False,
-        "chat_template": None,
+        "model": "T.gguf", "drafter": "D.gguf", "n_ctx": 8192, "n_slots": 4, "n_batch": 1024, "n_ubatch": 256,
+        "n_threads": 6, "n_threads_batch": 8, "n_gpu_layers": 20, "n_gpu_layers_draft": -1, "split_mode": "row",
+        "tensor_split": "3,1", "main_gpu": 1, "flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q8_0",
+        "cache_type_k_draft": "f32", "cache_type_v_draft": "f32", "swa_full": True, "mmap": True, "mlock": True,
+        "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
+        "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
     }  # fmt: skip
     settings = make_settings(args)
     assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == (

@@ -59,7 +59,8 @@ def test_chat(server: Live) -> None:
     assert timings["predicted_n"] == 26
     assert timings["acceptance_length"] == pytest.approx(25 / 2)
     assert timings["draft_n"] == 8
-    assert {name: timings[name] for name in ("passes_n", "plain_n", "nodes_mean", "depth_mean", "denoised_mean", "reason")} == {
+    controller = ("passes_n", "plain_n", "nodes_mean", "depth_mean", "denoised_mean", "reason")
+    assert {name: timings[name] for name in controller} == {
         "passes_n": 2, "plain_n": 0, "nodes_mean": 5, "depth_mean": 3, "denoised_mean": 8, "reason": "drafting pays",
     }  # fmt: skip
 
@@ -178,9 +179,9 @@ def test_paths_without_v1(server: Live) -> None:
 def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
     native.submitted.clear()
     body = {
-        "prompt": "hi", "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
-        "max_completion_tokens": 9, "budget": 3, "draft": "chain", "accept": "match", "speculative.n_max": 7,
-        "seed": None, "user": "someone", "grammar": "root ::= [a-z]+",
+        "prompt": "hi", "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100},
+        "ignore_eos": True, "max_completion_tokens": 9, "budget": 3, "draft": "chain", "accept": "match",
+        "speculative.n_max": 7, "seed": None, "user": "someone", "grammar": "root ::= [a-z]+",
     }  # fmt: skip
     server.http.post("/v1/completions", json=body).raise_for_status()
     sent = native.submitted[0]
@@ -189,8 +190,8 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
         Drafting(budget=3, draft=DraftMode.CHAIN, accept=AcceptRule.MATCH, n_max=7),
     )
     assert json.loads(sent["sampling"]) == {
-        "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100}, "ignore_eos": True,
-        "grammar": "root ::= [a-z]+",
+        "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100},
+        "ignore_eos": True, "grammar": "root ::= [a-z]+",
     }  # fmt: skip
 
 
@@ -327,8 +328,8 @@ def test_metrics(server: Live) -> None:
     for name in (
         "prompt_tokens_total", "prompt_tokens_cached_total", "prompt_seconds_total", "tokens_predicted_total",
         "tokens_predicted_seconds_total", "n_decode_total", "n_tokens_max", "spec_decode_num_draft_tokens_total",
-        "spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", "prompt_tokens_seconds", "predicted_tokens_seconds",
-        "requests_processing", "requests_deferred", "n_busy_slots_per_decode",
+        "spec_decode_num_accepted_tokens_total", "spec_decode_num_drafts_total", "prompt_tokens_seconds",
+        "predicted_tokens_seconds", "requests_processing", "requests_deferred", "n_busy_slots_per_decode",
     ):  # fmt: skip
         assert f"llamacpp:{name}" in values
         assert f"# TYPE llamacpp:{name} " in text

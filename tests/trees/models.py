@@ -75,8 +75,9 @@ def mpt(base: Image) -> Image:
     """ALiBi: the mask holds distances."""
     keys: Keys = {"attention.layer_norm_epsilon": 1e-5, "attention.max_alibi_bias": 8.0}
     shapes = {
-        "attn_norm.weight": [EMBD], "attn_qkv.weight": [EMBD, EMBD + 2 * HEADS_KV * HEAD], "attn_output.weight": [EMBD, EMBD],
-        "ffn_norm.weight": [EMBD], "ffn_up.weight": [EMBD, 96], "ffn_down.weight": [96, EMBD],
+        "attn_norm.weight": [EMBD], "attn_qkv.weight": [EMBD, EMBD + 2 * HEADS_KV * HEAD],
+        "attn_output.weight": [EMBD, EMBD], "ffn_norm.weight": [EMBD], "ffn_up.weight": [EMBD, 96],
+        "ffn_down.weight": [96, EMBD],
     }  # fmt: skip
     made = image("mpt", base, keys, lambda _: shapes)
     for i in range(LAYERS):  # GELU, see gemma4
@@ -90,10 +91,11 @@ def gemma4(base: Image, head: int = HEAD) -> Image:
     layers, per_layer = 4, 8
     heads = [head, 2 * head] * 2
     keys: Keys = {
-        "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": [True, False] * 2, "attention.shared_kv_layers": 2,
-        "attention.key_length": heads[1], "attention.value_length": heads[1], "rope.dimension_count": heads[1],
-        "attention.key_length_swa": head, "attention.value_length_swa": head, "rope.dimension_count_swa": head,
-        "embedding_length_per_layer_input": per_layer, "final_logit_softcapping": 30.0,
+        "attention.sliding_window": WINDOW, "attention.sliding_window_pattern": [True, False] * 2,
+        "attention.shared_kv_layers": 2, "attention.key_length": heads[1], "attention.value_length": heads[1],
+        "rope.dimension_count": heads[1], "attention.key_length_swa": head, "attention.value_length_swa": head,
+        "rope.dimension_count_swa": head, "embedding_length_per_layer_input": per_layer,
+        "final_logit_softcapping": 30.0,
     }  # fmt: skip
     norms = ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm")
 
@@ -104,8 +106,9 @@ def gemma4(base: Image, head: int = HEAD) -> Image:
         return shapes | {"inp_gate.weight": [EMBD, per_layer], "proj.weight": [per_layer, EMBD]}
 
     others = {
-        "per_layer_token_embd.weight": [per_layer * layers, N_VOCAB], "per_layer_model_proj.weight": [EMBD, per_layer * layers],
-        "per_layer_proj_norm.weight": [per_layer], "rope_freqs.weight": [head],
+        "per_layer_token_embd.weight": [per_layer * layers, N_VOCAB],
+        "per_layer_model_proj.weight": [EMBD, per_layer * layers], "per_layer_proj_norm.weight": [per_layer],
+        "rope_freqs.weight": [head],
     }  # fmt: skip
     made = image("gemma4", base, keys, layer, layers=layers, others=others)
     fill(made, "rope_freqs.weight", 1.0)
@@ -135,15 +138,16 @@ def lfm2(base: Image) -> Image:
 def minimax_m3(base: Image) -> Image:
     """Sparse attention to blocks of positions, after a dense layer."""
     keys: Keys = EXPERT_KEYS | {
-        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True,
-        "expert_gating_func": 2, "attention.indexer.head_count": HEADS_KV, "attention.indexer.key_length": HEAD,
-        "attention.indexer.top_k": 2, "attention.indexer.block_size": 16, "attention.indexer.local_blocks": 1,
+        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
+        "expert_weights_norm": True, "expert_gating_func": 2, "attention.indexer.head_count": HEADS_KV,
+        "attention.indexer.key_length": HEAD, "attention.indexer.top_k": 2, "attention.indexer.block_size": 16,
+        "attention.indexer.local_blocks": 1,
     }  # fmt: skip
     sparse: Shapes = experts() | {
         "exp_probs_b.bias": [EXPERTS],
-        "ffn_gate_shexp.weight": [EMBD, EXPERT_FF], "ffn_up_shexp.weight": [EMBD, EXPERT_FF], "ffn_down_shexp.weight": [EXPERT_FF, EMBD],
-        "indexer.q_proj.weight": [EMBD, HEADS_KV * HEAD], "indexer.k_proj.weight": [EMBD, HEAD],
-        "indexer.q_norm.weight": [HEAD], "indexer.k_norm.weight": [HEAD],
+        "ffn_gate_shexp.weight": [EMBD, EXPERT_FF], "ffn_up_shexp.weight": [EMBD, EXPERT_FF],
+        "ffn_down_shexp.weight": [EXPERT_FF, EMBD], "indexer.q_proj.weight": [EMBD, HEADS_KV * HEAD],
+        "indexer.k_proj.weight": [EMBD, HEAD], "indexer.q_norm.weight": [HEAD], "indexer.k_norm.weight": [HEAD],
     }  # fmt: skip
     common = attention() | qk_norm() | {"ffn_norm.weight": [EMBD]}
     return image("minimax-m3", base, keys, lambda i: common | (dense() if i == 0 else sparse))

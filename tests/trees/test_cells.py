@@ -123,7 +123,8 @@ def test_sequences_share_a_cache(model: Model, repo: Path, name: str) -> None:
     def look(places: str, attention: str) -> dict[str, Any]:
         run = subprocess.run(
             [sys.executable, "-m", "tests.trees.order", str(model(name)), places, attention],
-            cwd=repo, capture_output=True, text=True, env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
+            cwd=repo, capture_output=True, text=True,
+            env={**os.environ, "LLAMA_CPP_LIB_PATH": str(library_path().parent)},
         )  # fmt: skip
         assert run.returncode == 0, run.stderr[-2000:]
         return dict(json.loads(run.stdout))

@@ -22,8 +22,7 @@ examples:
 Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/serving.md lists the endpoints.
 """
 
-# llama-server's flags that are right as they are, or have nothing to switch here: accepted, so that its command lines
-# work.
+# Flags of llama-server that change nothing here. They are accepted so that its command lines work.
 IGNORED_SWITCHES = (
     "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "--no-context-shift", "--no-mmproj",
     "--perf", "--no-perf", "--prefill-assistant", "--log-disable", "--offline",
@@ -39,12 +38,13 @@ IGNORED_OPTIONS = (
 )
 
 
-def add_parser(subparsers: Any) -> None:
-    """Register `serve`."""
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `serve` to the command line."""
     parser = subparsers.add_parser(
         "serve",
         help="OpenAI-compatible HTTP server",
-        description="Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page at /.",
+        description="Serve a quantized model with its DFlash drafter at an OpenAI-compatible endpoint, and a chat page "
+        "at /.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

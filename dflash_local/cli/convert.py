@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import OUTTYPES
+from dflash_local.convert import OUTTYPES
 
 _DESCRIPTION = """\
 Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
@@ -20,6 +20,7 @@ quantization of that target, so one conversion serves them all.
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `convert` to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "convert",
         help="turn a DFlash drafter from Hugging Face into a GGUF",
@@ -54,8 +55,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0; raises ConvertError or ModelError."""
-    from .conversion import convert
+    """Run the command."""
+    from dflash_local.convert.conversion import convert
 
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
     progress = None if args.quiet else _Progress(sys.stderr)
@@ -68,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     taps = ", ".join(map(str, done.config.taps))
     print(f"{done.path}: {kind} drafter, {done.n_tensors} tensors, {done.n_bytes / 1e6:.1f} MB as {args.outtype}")
     print(
-        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, "
-        f"taps at the inputs of layers {taps}"
+        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers "
+        f"{taps}"
     )
     return 0
 

@@ -1,0 +1,39 @@
+"""Options that take a list, like 1,2,4."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks import targets
+
+
+class Commas(tuple[Any, ...]):
+    """An option like 1,2,4."""
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self))
+
+    @classmethod
+    def numbers(cls, text: str) -> Commas:
+        """Positive integers."""
+        found = cls(int(word) for word in text.split(","))
+        if min(found) < 1:
+            raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
+        return found
+
+    @classmethod
+    def types(cls, text: str) -> Commas:
+        """Types of `targets`."""
+        found = cls(text.lower().split(","))
+        if wrong := [word for word in found if word not in targets.TYPES]:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
+        return found
+
+
+def add_types_option(ap: argparse.ArgumentParser, default: Sequence[str] = ("q4_0", "q4_k_m", "q8_0")) -> None:
+    """--types: which of `targets.TYPES` to measure."""
+    ap.add_argument(
+        "--types", type=Commas.types, default=Commas(default), metavar="A,B", help=f"of: {', '.join(targets.TYPES)}"
+    )

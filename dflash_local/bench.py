@@ -1,0 +1,335 @@
+"""The same prompts plain and drafted, in one process: what drafting gained, and what the controller chose.
+
+Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Against
+upstream's own server, benchmarks/compare_upstream.py measures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from dflash_local import __version__
+from dflash_local.diagnose.machine import this_machine
+from dflash_local.errors import RequestError
+from dflash_local.stats import PHASES, EngineStats
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine, Step
+    from dflash_local.sampling import SamplingParams
+
+PLAIN, DRAFTED = "plain", "drafted"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer. Times in seconds; `n_steps` tokens came after the first, `lengths` of them with each target pass."""
+
+    text: str
+    n_steps: int
+    generate: float  # from the first token to the last
+    ttft: float  # from the request to the first token
+    n_drafted: int
+    lengths: tuple[int, ...]
+    steps: tuple[Step, ...] = ()  # if they were traced
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One way of decoding over all prompts and repeats.
+
+    `tokens_per_second` counts tokens after each answer's first, over the time since it: the median of the repeats. `al`
+    is the acceptance length. `acceptance[d]` is the share of target passes in which at least d + 1 draft tokens were
+    accepted.
+    """
+
+    tokens_per_second: float
+    ttft_ms: float
+    al: float
+    acceptance: tuple[float, ...]
+    tokens: int
+    drafted: int
+
+    @classmethod
+    def of(cls, repeats: Sequence[Sequence[Run]]) -> Summary:
+        """Of the runs of each repeat."""
+        runs = [run for repeat in repeats for run in repeat]
+        lengths = [length for run in runs for length in run.lengths]
+        deepest = max(lengths, default=0)
+        return cls(
+            tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
+            ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
+            al=sum(run.n_steps for run in runs) / len(lengths) if lengths else 0.0,
+            # A pass gives one token of the target's own besides the accepted ones.
+            acceptance=tuple(sum(length > d for length in lengths) / len(lengths) for d in range(1, deepest)),
+            tokens=sum(run.n_steps + 1 for run in runs),
+            drafted=sum(run.n_drafted for run in runs),
+        )
+
+
+def _speed(runs: Sequence[Run]) -> float:
+    seconds = sum(run.generate for run in runs)
+    return sum(run.n_steps for run in runs) / seconds if seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a benchmark found. `same` counts the prompts whose answers were the same both ways.
+
+    `stats` is what the engine did and chose in the measured answers of each way of decoding.
+    """
+
+    environment: dict[str, Any]
+    summaries: dict[str, Summary]
+    n_prompts: int
+    same: int
+    stats: dict[str, EngineStats] = field(default_factory=dict)
+
+    @property
+    def speedup(self) -> float:
+        """Drafted over plain, without the prompts' passes; 0 if only one was measured."""
+        plain, drafted = (self.summaries.get(name) for name in (PLAIN, DRAFTED))
+        return (
+            drafted.tokens_per_second / plain.tokens_per_second
+            if plain and drafted and plain.tokens_per_second
+            else 0.0
+        )
+
+    def to_json(self) -> str:
+        summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
+        whole = {
+            "environment": self.environment,
+            "prompts": self.n_prompts,
+            "same_answers": self.same,
+            "speedup": self.speedup,
+            **summaries,
+            "engine": {
+                name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()
+            },
+        }
+        return json.dumps(whole, indent=1) + "\n"
+
+    def to_csv(self) -> str:
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(
+            ["decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted"]
+        )
+        for name, s in self.summaries.items():
+            speedup = self.speedup if name == DRAFTED else 1.0
+            writer.writerow(
+                [
+                    name,
+                    f"{s.tokens_per_second:.2f}",
+                    f"{speedup:.3f}",
+                    f"{s.al:.3f}",
+                    f"{s.ttft_ms:.2f}",
+                    s.tokens,
+                    s.drafted,
+                ]
+            )
+        return out.getvalue()
+
+    def to_md(self) -> str:
+        rows = ["| decoding | tok/s | speed-up | AL | TTFT, ms |", "|---|---|---|---|---|"]
+        for name, s in self.summaries.items():
+            speedup, al = (f"{self.speedup:.2f}", f"{s.al:.2f}") if name == DRAFTED else ("1.00", "-")
+            rows.append(f"| {name} | {s.tokens_per_second:.1f} | {speedup} | {al} | {s.ttft_ms:.0f} |")
+        if drafted := self.summaries.get(DRAFTED):
+            rows += ["", f"The same answer for {self.same} of {self.n_prompts} prompts."]
+            positions = " ".join(f"{share:.2f}" for share in drafted.acceptance)
+            rows += [f"Passes that accepted at least 1, 2, ... draft tokens: {positions or 'none'}."]
+            rows += choices_md(self.stats.get(DRAFTED, EngineStats()))
+        e = self.environment
+        rows += [
+            "",
+            f"{e['target']}, drafter {e['drafter']}; temperature {e['temperature']:g}, {e['threads']} threads; "
+            f"{e['machine']};",
+        ]
+        rows += [f"dflash-local {e['dflash_local']}, llama.cpp {e['llama']}, {e['backends']};"]
+        rows += [f"medians of {e['repeats']} x {self.n_prompts} answers each way."]
+        return "\n".join(rows) + "\n"
+
+
+def choices_md(stats: EngineStats) -> Iterator[str]:
+    """What the controller chose in drafted answers, and where the time went. What the library does not report is left
+    out."""
+    if stats.nodes:
+        yield from ("", *_table("nodes of a tree", stats.nodes, "passes"))
+    if stats.lengths:
+        yield from ("", *_table("block length", stats.lengths, "drafter passes"))
+    if stats.reasons:
+        yield from ("", "| reason | choices |", "|---|---|")
+        total = sum(stats.reasons.values())
+        for reason, n in sorted(stats.reasons.items(), key=lambda item: -item[1]):
+            yield f"| {reason} | {n} ({n / total:.0%}) |"
+    if stats.steps and (shares := stats.phase_shares()):
+        yield from ("", f"| phase | {' | '.join(PHASES)} |", "|---" * (len(PHASES) + 1) + "|")
+        yield f"| ms per step | {' | '.join(f'{stats.phase_ms[phase] / stats.steps:.3f}' for phase in PHASES)} |"
+        yield f"| share | {' | '.join(f'{shares[phase]:.1%}' for phase in PHASES)} |"
+    facts = [f"compute graphs reused: {model} {share:.1%}" for model, share in stats.reuse().items()]
+    if stats.lookup:
+        facts.append(
+            f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens "
+            "accepted"
+        )
+    if stats.cost_source:
+        facts.append(f"pass times at the start: {stats.cost_source}")
+    if facts:
+        yield from ("", "; ".join(facts) + ".")
+
+
+def _table(head: str, counts: Mapping[int, int], what: str) -> tuple[str, str, str, str]:
+    """One column per number, with its count and share."""
+    total = sum(counts.values())
+    return (
+        f"| {head} | {' | '.join(map(str, counts))} |",
+        "|---" * (len(counts) + 1) + "|",
+        f"| {what} | {' | '.join(map(str, counts.values()))} |",
+        f"| share | {' | '.join(f'{n / total:.0%}' for n in counts.values())} |",
+    )
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {"md": Report.to_md, "json": Report.to_json, "csv": Report.to_csv}
+
+
+def read_prompts(path: Path) -> list[dict[str, Any]]:
+    """One prompt a line: a JSON object with `messages` or `prompt`, or plain text, which becomes a user message.
+
+    Raises:
+        RequestError: the file cannot be read, is empty, or a line is neither.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read {path}: {error}", param="prompts") from None
+    prompts = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if not line.lstrip().startswith("{"):
+            prompts.append({"messages": user_message(line)})
+            continue
+        try:
+            prompt = json.loads(line)
+        except ValueError as error:
+            raise RequestError(
+                f"{path}, line {number}: {error}", param="prompts", hint="give one JSON object a line, or plain text"
+            ) from None
+        if "messages" not in prompt and not isinstance(prompt.get("prompt"), str):
+            raise RequestError(f"{path}, line {number}: neither 'messages' nor 'prompt' is there", param="prompts")
+        prompts.append(prompt)
+    if not prompts:
+        raise RequestError(f"{path} holds no prompts", param="prompts")
+    return prompts
+
+
+def user_message(text: str) -> list[dict[str, str]]:
+    """A conversation of one message."""
+    return [{"role": "user", "content": text}]
+
+
+def measure(
+    engine: Engine,
+    prompts: Sequence[dict[str, Any]],
+    sampling: SamplingParams,
+    n_predict: int,
+    repeat: int = 3,
+    budget: int | Literal["auto"] = "auto",
+    *,
+    threads: int | None = None,
+    trace: TextIO | None = None,
+) -> Report:
+    """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times, in alternation, after one answer
+    each as a warm-up.
+
+    Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
+    lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
+    """
+    decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
+    if engine.info["drafter"]:
+        decodings[DRAFTED] = budget
+    seed = 1 if sampling.seed is None else sampling.seed
+    seeded = [replace(sampling, seed=seed + i) for i in range(len(prompts))]
+    repeats: dict[str, list[list[Run]]] = {name: [] for name in decodings}
+    stats: dict[str, EngineStats] = {}
+    for name in decodings:
+        _answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
+    before = EngineStats.of(engine.stats())
+    for number in range(repeat):
+        for name in list(decodings)[:: -1 if number % 2 else 1]:
+            runs = []
+            for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
+                traced = trace is not None and name == DRAFTED
+                runs.append(_answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
+                for i, step in enumerate(runs[-1].steps):
+                    print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
+            repeats[name].append(runs)
+            after = EngineStats.of(engine.stats())
+            spent = after - before
+            stats[name] = stats[name] + spent if name in stats else spent
+            before = after
+    first = [[run.text for run in answers[0]] for answers in repeats.values()]
+    return Report(
+        environment=_environment(engine, sampling, repeat, threads),
+        summaries={name: Summary.of(answers) for name, answers in repeats.items()},
+        n_prompts=len(prompts),
+        same=sum(len(set(texts)) == 1 for texts in zip(*first, strict=True)),
+        stats=stats,
+    )
+
+
+def _answer(
+    engine: Engine,
+    prompt: dict[str, Any],
+    sampling: SamplingParams,
+    n_predict: int,
+    budget: int | Literal["auto"],
+    *,
+    trace: bool = False,
+) -> Run:
+    """One request, alone on the engine, nothing reused from the last."""
+    options: dict[str, Any] = {"max_tokens": n_predict, "budget": budget, "cache_prompt": False, "trace": trace}
+    start = time.perf_counter()
+    if "messages" in prompt:
+        generation = engine.submit_chat(engine.apply_chat(prompt), sampling, **options)
+    else:
+        generation = engine.submit(engine.tokenize(prompt["prompt"]), sampling, **options)
+    next(iter(generation), None)
+    ttft = time.perf_counter() - start
+    done = generation.result()
+    return Run(
+        text=done.text,
+        n_steps=done.timings.n_steps,
+        generate=done.timings.predicted_ms / 1e3,
+        ttft=ttft,
+        n_drafted=done.timings.draft_n,
+        lengths=tuple(done.acceptance_lengths),
+        steps=tuple(done.steps),
+    )
+
+
+def _environment(engine: Engine, sampling: SamplingParams, repeat: int, threads: int | None) -> dict[str, Any]:
+    from dflash_local import native
+
+    machine, library, info = this_machine(), native.library_info(), engine.info
+    return {
+        "machine": str(machine),
+        "cores": machine.cores,
+        "threads": threads or machine.cores,
+        "load": machine.load,
+        "target": info["target"]["description"],
+        "drafter": info["drafter"]["kind"] if info["drafter"] else "none",
+        "temperature": sampling.temperature,
+        "repeats": repeat,
+        "dflash_local": __version__,
+        "llama": library.get("llama"),
+        "backends": ", ".join(library.get("backends", [])),
+    }

@@ -1,0 +1,78 @@
+"""`build()`: what the arguments ask for is installed here, with as little work as that takes.
+
+Everything that the wheel depends on goes into one key (recipe.py). The installed build carries its key, so a build with
+nothing to do is a comparison; the cache has one wheel per key, so a second environment needs no compiler.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dflash_local.build.disk import disk_full
+from dflash_local.build.installation import install, is_installed
+from dflash_local.build.log import BuildLog
+from dflash_local.build.recipe import detect_backend, make_recipe
+from dflash_local.build.upstream import cache_dir, native_source
+from dflash_local.build.wheel import cached_wheel, make_wheel
+from dflash_local.errors import BuildError
+
+
+def build(
+    backend: str = "auto", cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = (), *, force: bool = False
+) -> bool:
+    """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already
+    had.
+
+    `force` compiles again even if a wheel is cached. Raises BuildError.
+    """
+    why = ""
+    if backend == "auto":
+        backend, why = ("cuda", "--cuda-arch was given") if cuda_arch else detect_backend()
+    source = native_source()
+    recipe = make_recipe(source, backend, cuda_arch, cmake_flags)
+    line = f"backend {backend}{f' ({why})' if why else ''}, build {recipe.key}"
+    if not force and is_installed(recipe):
+        print(f"{line}: up to date")
+        return False
+    cache = cache_dir()
+    try:
+        with _lock(cache / "build.lock"):
+            if not force and is_installed(recipe):
+                return False
+            with BuildLog(cache / "logs" / f"{recipe.key}.log") as log:
+                log.say(line)
+                wheel = cached_wheel(recipe, cache)
+                if wheel is None or force:
+                    wheel = make_wheel(recipe, source, cache, log, force=force)
+                install(wheel, recipe, log)
+                log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(cache) from None
+        what = f"{error.filename or cache}: {error.strerror or error}"
+        raise BuildError(what, hint="check the folder's permissions, or set DFLASH_CACHE") from None
+    return True
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One build per cache at a time; the operating system drops the lock with the process that holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("waiting for another build to end", flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,26 @@
+"""Disk space: enough of it before a build, and one error where it ends during one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dflash_local.errors import BuildError
+
+NEEDED = {"cuda": 4 << 30, "hip": 4 << 30}  # bytes; the others leave 0.4 GiB behind
+NEEDED_DEFAULT = 1 << 30
+
+
+def check_space(folder: Path, backend: str) -> None:
+    """Raise BuildError if `folder` has too little room for a build of `backend`."""
+    needed = NEEDED.get(backend, NEEDED_DEFAULT)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise disk_full(folder, f": {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed")
+
+
+def disk_full(folder: Path, detail: str = "") -> BuildError:
+    """The error that says so."""
+    return BuildError(
+        f"not enough disk space in {folder}{detail}", hint="free some, or point DFLASH_CACHE at a larger disk"
+    )

@@ -1,0 +1,59 @@
+"""What is installed in this Python environment, and installing a wheel there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from dflash_local.build.disk import disk_full
+from dflash_local.build.log import BuildLog
+from dflash_local.build.recipe import Recipe
+from dflash_local.build.upstream import pip
+from dflash_local.errors import BuildError
+
+STAMP = "dflash.json"
+LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
+
+
+def installed_stamp() -> dict[str, Any] | None:
+    """What `build` put into this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
+
+    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp.
+    """
+    importlib.invalidate_caches()
+    spec = importlib.util.find_spec("llama_cpp")
+    for package in (spec.submodule_search_locations or []) if spec else []:
+        try:
+            stamp = json.loads((Path(package) / STAMP).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(stamp, dict) and any(map(LIBRARY.search, (file.name for file in Path(package, "lib").glob("*")))):
+            return stamp
+    return None
+
+
+def is_installed(recipe: Recipe) -> bool:
+    """Whether the installed build is the one that `recipe` describes."""
+    stamp = installed_stamp()
+    return stamp is not None and stamp.get("key") == recipe.key
+
+
+def install(wheel: Path, recipe: Recipe, log: BuildLog) -> None:
+    """Install a wheel that was made by `recipe`. Raises BuildError if pip cannot, or another llama_cpp hides it."""
+    log.say(f"step 4/4: install {wheel.name}")
+    status, lines = log.run([*pip(), "install", "--no-deps", "--no-index", "--force-reinstall", str(wheel)])
+    if status != 0:
+        if any("No space left on device" in line for line in lines):
+            raise disk_full(Path(sys.prefix))
+        what = f"pip could not install {wheel.name} (log: {log.path})\n{log.excerpt(lines)}"
+        raise BuildError(what, hint="use a virtual environment that you can write to")
+    if not is_installed(recipe):
+        raise BuildError(
+            f"{wheel.name} was installed, but llama_cpp/lib holds no libdflash of this build",
+            hint="another llama_cpp comes first on Python's path: remove it",
+        )

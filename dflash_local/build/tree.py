@@ -1,0 +1,86 @@
+"""The source tree that is compiled: llama-cpp-python as pinned, our patches applied, our own sources beside it."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import re
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from dflash_local.build.installation import STAMP
+from dflash_local.build.log import BuildLog
+from dflash_local.build.recipe import Recipe, native_files
+from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, native_source
+from dflash_local.errors import BuildError
+
+
+def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, force: bool) -> None:
+    """Make work/tree (the package) and work/ggml_ops (a copy of ours) ready to compile; `source` holds patches/ and
+    ggml_ops/.
+
+    `force` unpacks and patches again even if nothing changed. Raises BuildError.
+    """
+    upstream = Upstream.read(source / "patches" / "UPSTREAM")
+
+    log.say(f"step 1/4: fetch {upstream.package}=={upstream.version}")
+    archive = upstream.fetch(log)
+
+    tree = work / "tree"
+    mark = work / "tree_key"
+    # The tree of the last build is compiled further if only our own sources changed.
+    if force or not (mark.is_file() and mark.read_text(encoding="utf-8") == recipe.tree_key):
+        log.say("step 2/4: unpack and patch")
+        shutil.rmtree(work, ignore_errors=True)
+        upstream.unpack(archive, tree)
+        for name in apply_patches(source / "patches", tree):
+            log.say(f"  {name}")
+        mark.write_text(recipe.tree_key, encoding="utf-8")
+    else:
+        log.say("step 2/4: unpacked and patched already")
+    _sync_sources(source / "ggml_ops", work / "ggml_ops")
+    version = _set_version(tree, upstream, recipe)
+    shutil.rmtree(tree / "llama_cpp" / "lib", ignore_errors=True)  # what the last build installed into the source tree
+    stamp = asdict(recipe) | {"key": recipe.key, "version": version, "llama_cpp_commit": upstream.commit}
+    (tree / "llama_cpp" / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+
+
+def _sync_sources(source: Path, target: Path) -> None:
+    """Mirror our sources, touching only files that changed, so that only they are compiled again."""
+    wanted = {file.relative_to(source): file for file in native_files(source)}
+    for old in native_files(target):
+        if old.relative_to(target) not in wanted:
+            old.unlink()
+    for name, file in wanted.items():
+        copy = target / name
+        if not (copy.is_file() and filecmp.cmp(file, copy, shallow=False)):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+
+
+def _set_version(tree: Path, upstream: Upstream, recipe: Recipe) -> str:
+    """Mark the version as ours (`0.3.36+dflash.1a2b3c4d`), so that `pip list` shows it and pip sees that it differs
+    from stock."""
+    init = tree / "llama_cpp" / "__init__.py"
+    version = f"{upstream.version}+dflash.{recipe.key[:8]}"
+    text, count = re.subn(r'(?m)^__version__ = ".*"$', f'__version__ = "{version}"', init.read_text(encoding="utf-8"))
+    if count != 1:
+        raise BuildError(
+            f"{init}: no __version__ line",
+            hint="the pinned package changed its layout: adapt dflash_local/build/tree.py",
+        )
+    init.write_text(text, encoding="utf-8")
+    return version
+
+
+def write_tree(tree: Path) -> None:
+    """Unpack and patch the pinned source into the new folder `tree`, for work on patches/. Raises BuildError."""
+    if tree.exists():
+        raise BuildError(f"{tree} exists already", hint="name a folder that does not exist")
+    patches = native_source() / "patches"
+    upstream = Upstream.read(patches / "UPSTREAM")
+    with BuildLog(cache_dir() / "logs" / "tree.log") as log:
+        upstream.unpack(upstream.fetch(log), tree.absolute())
+        names = apply_patches(patches, tree)
+        log.say(f"{tree}: {upstream.package} {upstream.version} with {len(names)} patches")

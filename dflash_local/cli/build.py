@@ -1,0 +1,47 @@
+"""`dflash-local build`: compile and install the patched llama.cpp."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dflash_local.build.builder import build
+from dflash_local.build.recipe import BACKENDS
+from dflash_local.build.tree import write_tree
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `build` to the command line."""
+    parser = subparsers.add_parser(
+        "build",
+        help="compile and install the patched llama.cpp (once, minutes)",
+        description="Fetches the pinned llama-cpp-python source with pip, checks its hash, patches it, compiles it "
+        "with libdflash inside and installs the wheel into this Python environment. Does nothing if that build is "
+        "installed already.",
+        epilog="Everything after -- goes to CMake: dflash-local build --backend cpu -- -DGGML_NATIVE=OFF",
+    )
+    backends = ("auto", *BACKENDS)
+    parser.add_argument(
+        "--backend", choices=backends, default="auto", help="where models run; auto: a GPU whose toolkit is here too"
+    )
+    parser.add_argument(
+        "--cuda-arch", metavar="LIST", help="CUDA architectures, such as '86;89' (default: the GPU of this machine)"
+    )
+    parser.add_argument("--force", action="store_true", help="compile again even if nothing changed")
+    parser.add_argument(
+        "--tree",
+        type=Path,
+        metavar="DIR",
+        help="only unpack and patch the pinned source into DIR (for work on patches/)",
+    )
+    parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    if args.tree is not None:
+        write_tree(args.tree)
+    else:
+        build(args.backend, args.cuda_arch, tuple(args.cmake_flags), force=args.force)
+    return 0

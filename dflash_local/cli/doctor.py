@@ -1,0 +1,168 @@
+"""`dflash-local doctor`: is everything here that a fast answer needs, and, given a pair, do the two fit each other and
+this machine?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from dflash_local.cli.flags import add_engine_flags, engine_options
+from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
+from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
+from dflash_local.errors import RequestError
+
+# Types to tune unasked: those of most models.
+TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `doctor` to the command line."""
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check the build, the devices and a pair; one line of advice per finding",
+        description="Checks the native library, the devices that it really loaded and this machine; with -m and -md "
+        "also whether the two models fit each other and what memory they need. Exits with 1 if anything FAILs.",
+    )
+    parser.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
+    )
+    tune = parser.add_argument_group("tuning")
+    tune.add_argument(
+        "--tune",
+        action="store_true",
+        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that",
+    )
+    tune.add_argument(
+        "--device", metavar="NAME", help="the device to tune: CPU, CUDA0, ... (the first that has both kernels)"
+    )
+    tune.add_argument(
+        "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
+    )
+    tune.add_argument(
+        "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
+    )
+    add_engine_flags(parser, model_required=False)
+    parser.set_defaults(func=run)
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    if args.tune:
+        return tune(args)
+    from dflash_local.diagnose.build import look_at_build, look_at_library
+    from dflash_local.diagnose.models import look_at_models
+    from dflash_local.diagnose.tuning import look_at_tuning
+    from dflash_local.options import EngineOptions
+
+    machine = this_machine()
+    info: dict[str, Any] = {}
+    findings = [*look_at_machine(machine, args.n_threads or 0), *look_at_build(), *look_at_library(info)]
+    if info:
+        findings += look_at_tuning(info)
+    if args.model:
+        findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
+    elif args.drafter:
+        findings.append(fail("models", "a drafter alone says nothing", "give the target too: -m TARGET.gguf"))
+    _report(args.json, findings, machine, library=info)
+    return 1 if worst(findings) is Level.FAIL else 0
+
+
+def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **more: Any) -> None:
+    """Findings as lines, or with everything else as JSON: to a file, or "-": printed."""
+    text = json.dumps({"machine": machine.to_json(), **more, "findings": [f.to_json() for f in findings]}, indent=1)
+    if file and file != "-":
+        try:
+            Path(file).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise RequestError(f"cannot write {file}: {error.strerror}", param="--json") from None
+    print(text if file == "-" else "\n".join(map(str, findings)))
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Measure from how many rows on a device's matrix kernel beats its vector kernel, print the times, and keep the
+    counts for every later start."""
+    from dflash_local.diagnose import tuning
+    from dflash_local.diagnose.build import look_at_library
+
+    machine = this_machine()
+    info: dict[str, Any] = {}
+    findings = [*look_at_machine(machine), *look_at_library(info)]
+    runs: list[dict[str, Any]] = []
+    if info:
+        tuning.apply()
+        findings += _tune(args, info, runs)
+    _report(args.json, findings, machine, library=info, runs=runs)
+    return 1 if worst(findings) is Level.FAIL else 0
+
+
+def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, Any]]) -> Iterator[Finding]:
+    """What becomes of each type; `runs` gets the times."""
+    from dflash_local.diagnose import tuning
+
+    names = (
+        [args.device]
+        if args.device
+        else [device["name"] for device in sorted(info["devices"], key=lambda d: d["type"] == "cpu")]
+    )
+    device, types = next(
+        ((name, types) for name in names if (types := tuning.choices(name, args.types or TYPES))), (names[0], [])
+    )
+    for missing in [name for name in args.types or () if name not in types]:
+        yield warn("tuned rows", f"{device} has one kernel only for {missing}", "leave it out of --types")
+    if not types:
+        yield fail(
+            "tuned rows",
+            f"{device} has nothing to choose",
+            "see docs/doctor.md for the devices and types that have two kernels",
+        )
+        return
+    table: tuning.Table = {device: {}}
+    for weights in types:
+        mine = []
+        for shape in args.shape:
+            run = tuning.measure(
+                device, weights, shape, n_threads=args.n_threads or 0, progress=_progress(f"{weights} {shape}")
+            )
+            run["measured"] = tuning.crossover([run], run["now"])
+            mine.append(run)
+            if args.json != "-":
+                print(*_time_table(run), "", sep="\n", flush=True)
+        runs += mine
+        rows = table[device][mine[0]["type"]] = tuning.crossover(mine, mine[0]["now"])
+        each = ", ".join(f"{run['shape']}: {run['measured']}" for run in mine)
+        yield ok(
+            "tuned rows",
+            f"{device} {mine[0]['type']}: matrix kernel from {mine[0]['now']} rows on -> from {rows} ({each})",
+        )
+    try:
+        yield ok("tuned rows", f"kept in {tuning.keep(table)}")
+    except OSError as error:
+        yield warn("tuned rows", f"could not be kept: {error}", "point DFLASH_CACHE elsewhere")
+
+
+def _progress(what: str) -> Callable[[float], None]:
+    """A line that tells how far a measurement is, on terminals only."""
+
+    def show(done: float) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{what}: {done:4.0%}", end="" if done < 1 else "\r\033[K", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _time_table(run: dict[str, Any]) -> Iterator[str]:
+    kernel = f"matrix kernel from {run['now']} rows on -> from {run['measured']}"
+    yield f"{run['type']}, {run['shape']}, {run['device']}: {kernel}"
+    yield f"{'rows':>6}{'vector ms':>12}{'matrix ms':>12}"
+    shown = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 40, 48, 56, 64, run["now"], run["measured"]}
+    for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1):
+        if n in shown:
+            yield f"{n:>6}{'-' if vector is None else f'{vector:.3f}':>12}{matrix:>12.3f}"

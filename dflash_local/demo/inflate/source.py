@@ -1,0 +1,64 @@
+"""SmallModel: the trained model that is inflated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+from dflash_local import native
+from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local.errors import ModelError
+
+Array = npt.NDArray[Any]
+
+
+class SmallModel:
+    """A small model: its metadata, and its tensors as float32 arrays in row-major shape."""
+
+    def __init__(self, path: Path, arch: str) -> None:
+        self.path, self.arch = path, arch
+        self.metadata = read_metadata(path)
+        found = self.metadata.get("general.architecture")
+        if found is None or found.data != arch.encode():
+            raise ModelError(
+                f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
+            )
+        native.check_gguf(path)  # from here on all shapes are as the keys say
+        self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+        self._used: set[str] = set()
+
+    def size(self, key: str) -> int:
+        """An integer of this architecture."""
+        return int(self.value(key).data)
+
+    def value(self, key: str) -> Value:
+        name = f"{self.arch}.{key}"
+        if name not in self.metadata:
+            raise ModelError(f"{self.path.name} lacks the key {name!r}", field=name)
+        return self.metadata[name]
+
+    @property
+    def n_vocab(self) -> int:
+        return len(self.metadata["tokenizer.ggml.tokens"].data)
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def tensor(self, name: str) -> Callable[[], Array]:
+        """A reader of the tensor, which may run later and often; a tensor that is missing is an error now."""
+        if name not in self._tensors:
+            raise ModelError(f"{self.path.name} lacks the tensor {name!r}", field=name)
+        self._used.add(name)
+        tensor = self._tensors[name]
+        return lambda: np.asarray(dequantize(tensor.data, tensor.tensor_type))
+
+    def check_all_used(self) -> None:
+        """A tensor that nobody asked for would be lost without a word."""
+        if unknown := sorted(self._tensors.keys() - self._used):
+            raise ModelError(f"{self.path.name}: the tensor {unknown[0]!r} cannot be inflated", field=unknown[0])

@@ -1,0 +1,101 @@
+"""InflatedTarget: a dense target, or one with experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dflash_local.convert.gguf_metadata import Value, string, u32
+from dflash_local.convert.writer import OutputTensor
+from dflash_local.demo.inflate.model import PUSH, InflatedModel, Names
+from dflash_local.demo.inflate.source import SmallModel
+from dflash_local.demo.inflate.tensors import Block, exact_tensor, padded_matrix
+from dflash_local.demo.shapes import Shape
+
+MOE_ARCH = "qwen3moe"
+# The constant channel's value in the embedding, and the padded head rows' weight on it.
+CONSTANT, PADDED_ROW = 1e-3, -100.0
+
+
+class InflatedTarget(InflatedModel):
+    def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int], scale: float = 1.0) -> None:
+        super().__init__(source, shape, shape.n_layer, scale)
+        self.real = {index: i for i, index in enumerate(place)}
+        self.experts = shape.experts
+
+    def metadata(self, ftype: str) -> dict[str, Value]:
+        """As the base; with experts, those of another architecture."""
+        result = super().metadata(ftype)
+        if self.experts is None:
+            return result
+        old, new = f"{self.source.arch}.", f"{MOE_ARCH}."
+        return {
+            **{(new + key.removeprefix(old) if key.startswith(old) else key): value for key, value in result.items()},
+            "general.architecture": string(MOE_ARCH),
+            f"{new}expert_count": u32(self.experts.n),
+            f"{new}expert_used_count": u32(self.experts.n_used),
+            f"{new}expert_feed_forward_length": u32(self.experts.n_ff),
+        }
+
+    def tensors(self) -> Iterator[OutputTensor]:
+        """All tensors."""
+        n_vocab, n_embd, constant = self.shape.n_vocab, self.shape.n_embd, self.n_embd
+        embedding = self.source.tensor("token_embd.weight")
+        # A tied head gets a copy of its own.
+        head = self.source.tensor("output.weight") if self.source.has("output.weight") else embedding
+        yield padded_matrix(
+            "token_embd.weight",
+            (n_vocab, n_embd),
+            lambda: [
+                Block(0, 0, embedding() * self.scale),
+                Block(0, constant, np.full((n_vocab, 1), CONSTANT * self.scale)),
+            ],
+        )
+        yield padded_matrix(
+            "output.weight",
+            (n_vocab, n_embd),
+            lambda: [
+                Block(0, 0, head()),
+                Block(self.n_vocab, constant, np.full((n_vocab - self.n_vocab, 1), PADDED_ROW)),
+            ],
+        )
+        yield self.norm("output_norm.weight", "output_norm.weight", PUSH)
+        for index in range(self.n_layer):
+            yield from self.layer(index, self.real.get(index))
+
+    def feed_forward(self, names: Names) -> Iterator[OutputTensor]:
+        """As the base, or experts: expert e holds part e % n_parts of the small feed-forward's units."""
+        if self.experts is None:
+            yield from super().feed_forward(names)
+            return
+        n, n_used, n_ff = self.experts
+        n_parts = -(-self.n_ff // n_ff)
+        if n % n_parts or n_used % n_parts or n_used > n:
+            raise self._unfit(
+                "feed_forward_length",
+                f"{self.n_ff} units fill {n_parts} experts of {n_ff}, and {n_used} used ones of {n} are no whole "
+                "number of those",
+            )
+        n_embd = self.shape.n_embd
+        router = padded_matrix(names("ffn_gate_inp")[0], (n // n_parts, n_embd), list, noise=True)
+        yield exact_tensor(
+            router.name, (n, n_embd), lambda: np.repeat(np.concatenate(list(router.chunks())), n_parts, axis=0)
+        )
+
+        def copies(part: str, rows: int, columns: int, axis: int) -> OutputTensor:
+            name, source = names(f"{part}_exps")[0], names(part)[1]
+            small = self.source.tensor(source) if source else None
+
+            def blocks() -> list[Block]:
+                if small is None:
+                    return []
+                parts = np.array_split(small(), n_parts, axis)
+                # A part gets 1 / n_parts of the router's weight.
+                return [Block(e * rows, 0, parts[e % n_parts] * (n_parts if axis else 1)) for e in range(n)]
+
+            return padded_matrix(name, (n, rows, columns), blocks, noise=axis == 0)
+
+        for part in ("ffn_gate", "ffn_up"):
+            yield copies(part, n_ff, n_embd, 0)
+        yield copies("ffn_down", n_embd, n_ff, 1)

@@ -1,0 +1,78 @@
+"""Tensors of an inflated model: the small model's values at their places, zeros or new weights elsewhere."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from gguf import GGMLQuantizationType
+
+from dflash_local.convert.writer import OutputTensor
+from dflash_local.demo.inflate.source import Array
+
+CHUNK = 1 << 21  # elements computed at once
+NOISE = 0.02  # standard deviation of the new weights, that of a fresh transformer
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of a projection: `n` heads of `size` channels. The small model's heads are those at `places`, and in
+    each of them its channels are at `channels`."""
+
+    n: int
+    size: int
+    places: Sequence[int]
+    channels: Array
+
+
+class Block(NamedTuple):
+    """Values for a rectangle of a matrix whose upper left corner is (row, column)."""
+
+    row: int
+    column: int
+    values: Array
+
+
+@cache
+def _noise() -> Array:
+    """The new weights, drawn once. Every chunk takes them from another offset: drawing each weight would take longer
+    than quantizing it."""
+    return np.random.default_rng(0).standard_normal(2 * CHUNK, dtype=np.float32) * np.float32(NOISE)
+
+
+def padded_matrix(
+    name: str, shape: tuple[int, ...], blocks: Callable[[], Sequence[Block]], *, noise: bool = False
+) -> OutputTensor:
+    """A matrix of the given blocks, with zeros or noise elsewhere. A stack of matrices [n, rows, columns] counts as one
+    of n * rows rows."""
+    *stack, columns = shape
+    rows = int(np.prod(stack))
+
+    def chunks() -> Iterator[Array]:
+        known = blocks()
+        step = max(1, CHUNK // columns)
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            if noise:
+                at = zlib.crc32(f"{name}:{start}".encode()) % CHUNK  # the same weights whatever else is written
+                out = _noise()[at : at + (stop - start) * columns].reshape(-1, columns).copy()
+            else:
+                out = np.zeros((stop - start, columns), np.float32)
+            for row, column, values in known:
+                first, last = max(row, start), min(row + values.shape[0], stop)
+                if first < last:
+                    out[first - start : last - start, column : column + values.shape[1]] = values[
+                        first - row : last - row
+                    ]
+            yield out
+
+    return OutputTensor(name, shape, GGMLQuantizationType.F32, chunks)
+
+
+def exact_tensor(name: str, shape: tuple[int, ...], values: Callable[[], Array]) -> OutputTensor:
+    """A small tensor that stays f32."""
+    return OutputTensor(name, shape, GGMLQuantizationType.F32, lambda: [values().astype(np.float32)])

@@ -1,0 +1,24 @@
+"""What tells a file, and a build of the native libraries, from every other: measurements hold for one of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dflash_local import native
+
+
+def file_identity(path: Path) -> list[Any]:
+    """A file's path, size and time of change. What cannot be read has none: loading will say so."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return [str(path)]
+    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def build_identity() -> list[Any]:
+    """Versions of the library and of llama.cpp, and the libraries' files. NativeLibraryError: there is no build."""
+    library = native.library_info()
+    files = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
+    return [library.get("version"), library.get("llama"), *map(file_identity, files)]

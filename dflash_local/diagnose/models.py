@@ -1,0 +1,48 @@
+"""A target, and the drafter if there is one: are the files sound, do they fit each other and this machine?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dflash_local import native
+from dflash_local.convert.target import Target
+from dflash_local.diagnose.costs import look_at_costs
+from dflash_local.diagnose.finding import Finding, fail, ok, warn
+from dflash_local.diagnose.machine import Machine
+from dflash_local.diagnose.memory import look_at_memory
+from dflash_local.diagnose.pair import Drafter, block_refusal, compare
+from dflash_local.diagnose.sizes import file_size, size_text
+from dflash_local.errors import ModelError
+from dflash_local.options import EngineOptions
+
+
+def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:
+    """The target, and the drafter if there is one: are the files sound, do they fit, what memory do they need."""
+    target_path, drafter_path = Path(options.model), Path(options.drafter) if options.drafter else None
+    try:
+        for path in filter(None, (target_path, drafter_path)):
+            size = file_size(path)
+            if info:  # the strict check of every tensor needs the library
+                native.check_gguf(path)
+            yield ok("file", f"{path.name}, {size_text(size)}")
+    except ModelError as error:
+        yield fail("file", error.message, error.hint or "download or convert the file again", error.field)
+        return
+    try:
+        target = Target.read(target_path)
+        if drafter_path:
+            drafter = Drafter.read(drafter_path)
+            yield from compare(target, drafter)
+            if options.accept == "block" and (why := block_refusal(drafter)):
+                yield fail("accept", why, "leave --accept away")
+        else:
+            yield warn(
+                "pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf"
+            )
+        yield from look_at_memory(options, target_path, drafter_path, machine, info)
+        if info and drafter_path:
+            yield look_at_costs(options)
+    except ModelError as error:
+        yield fail("pair", error.message, error.hint or "see docs/doctor.md", error.field)

@@ -1,0 +1,559 @@
+# ruff: noqa: RUF009  _option() makes a dataclasses.field()
+"""EngineOptions: everything that an engine can be told when it is made.
+
+An option is one field. All that others need to know of it comes from that field:
+
+* the keyword argument of `Engine` (engine.py),
+* the field of dflash_engine_params (native.py; the fields stand in the header's order),
+* the command line flag and its environment variable (cli/flags.py),
+* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py).
+
+So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from ctypes import c_bool, c_char_p, c_int32, c_uint32
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
+from functools import update_wrapper
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+
+from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
+from dflash_local.errors import RequestError
+
+FlashAttention = Literal["auto", "on", "off"]
+SplitMode = Literal["none", "layer", "row"]
+Path = str | os.PathLike[str]
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Owner = TypeVar("Owner")
+
+_FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
+_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """How the command line names an option.
+
+    With a metavar or choices it takes a value. Else the field is a bool: `names` switch it on, `off_names` off.
+    """
+
+    group: str  # the title under which --help lists it
+    names: tuple[str, ...] = ()
+    env: str | None = None  # llama-server's variable
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()  # which are the metavar too
+    help: str | None = None  # None: --help leaves it out
+    off_names: tuple[str, ...] = ()
+    off_help: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What is known of a field of EngineOptions besides its name, type and default (its `metadata["option"]`)."""
+
+    native_type: Any = None  # of its field in dflash_engine_params; None: it has none
+    native_name: str | None = None  # None: the same name
+    native_value: Callable[[Any], Any] | None = None  # the value there; None: as it is. Raises RequestError
+    low: int | None = None  # least integer, checked for Engine and on the command line
+    in_cost: bool = False  # changes what a pass costs
+    flag: Flag | None = None
+
+
+def _option(default: Any = None, **facts: Any) -> Any:
+    return field(default=default, metadata={"option": Option(**facts)})
+
+
+def _optional_path(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _file_or_none(cost_cache: bool | Path) -> str | None:
+    return None if isinstance(cost_cache, bool) else os.fspath(cost_cache)  # True: Engine knows the file
+
+
+def _flash_mode(flash_attn: str) -> int:
+    if flash_attn not in _FLASH_MODES:
+        raise RequestError(
+            f"flash_attn must be one of {', '.join(_FLASH_MODES)}, got {flash_attn!r}", param="flash_attn"
+        )
+    return _FLASH_MODES[flash_attn]
+
+
+def _number_or_default(number: int | None) -> int:
+    return number or 0
+
+
+_MODELS, _DRAFTING, _CONTEXT, _MACHINE = "models", "drafting", "context and batching", "machine"
+_TEMPLATE = "chat template"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The arguments of `Engine`.
+
+    Args:
+        model: the target, a GGUF file.
+        drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
+        n_ctx: context of all slots together, in tokens; 0: per slot the model's own length, at most 16384.
+        n_slots: requests that run at the same time.
+        n_batch, n_ubatch: rows of one target pass, and rows computed at once.
+        n_threads, n_threads_batch: CPU threads for steps and for prompts; None: one per physical core, and the same.
+        n_gpu_layers, n_gpu_layers_draft: layers of target and drafter on the GPU; -1: all.
+        main_gpu: the GPU to use without a split.
+        flash_attn: flash attention; "auto": where the device has it.
+        cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
+        tensor_split: the target's share on each GPU, such as "3,1".
+        split_mode: how to split the target over GPUs; None: llama.cpp's choice.
+        mmap, mlock: map the files instead of reading them, and keep them in memory.
+        swa_full: sliding-window layers keep the whole context instead of their window.
+        warmup: run the passes once at load and measure what they cost.
+        draft_ctx: newest positions that the drafter attends to; 0: 4096.
+        draft_n_max: most draft tokens on a path; 0: what the drafter's block holds.
+        budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
+        draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
+        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block"
+            is block verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other
+            text.
+        lookup: let what followed earlier occurrences of the last tokens join the draft.
+        kv_unified: one KV stream for all slots; False: one each.
+        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder; a path: in that
+            file); False: measure every time.
+        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other
+            slots do. Drafted text is then plain text without an exception; it takes a CPU and types with row-invariant
+            kernels (docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not the
+            same, empty: they are. True: refuse to run where they are not; implies swa_full. False: promise nothing.
+        chat_template: Jinja source instead of the target's own template.
+        max_queue: requests that may wait for a slot.
+        progress: called with 0..1 while loading; returning False cancels.
+
+    Raises:
+        RequestError: a value is out of range; `param` names the field.
+    """
+
+    model: Path = field(
+        metadata={
+            "option": Option(
+                native_type=c_char_p,
+                native_value=os.fspath,
+                flag=Flag(
+                    group=_MODELS,
+                    names=("-m", "--model"),
+                    env="LLAMA_ARG_MODEL",
+                    metavar="GGUF",
+                    help="the target model",
+                ),
+            )
+        }
+    )
+    drafter: Path | None = _option(
+        native_type=c_char_p,
+        native_value=_optional_path,
+        flag=Flag(
+            group=_MODELS,
+            names=("-md", "--model-draft", "--spec-draft-model"),
+            env="LLAMA_ARG_SPEC_DRAFT_MODEL",
+            metavar="GGUF",
+            help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
+        ),
+    )
+    _: KW_ONLY
+    n_ctx: int = _option(
+        0,
+        native_type=c_uint32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-c", "--ctx-size"),
+            env="LLAMA_ARG_CTX_SIZE",
+            metavar="N",
+            help="context of all slots together, in tokens (default: for each slot what the model was trained with, "
+            "16384 at most)",
+        ),
+    )
+    n_slots: int = _option(
+        1,
+        native_type=c_uint32,
+        low=1,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-np", "--parallel"),
+            env="LLAMA_ARG_N_PARALLEL",
+            metavar="N",
+            help="slots: requests that run at the same time (default: 1)",
+        ),
+    )
+    n_batch: int = _option(
+        2048,
+        native_type=c_uint32,
+        low=1,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-b", "--batch-size"),
+            env="LLAMA_ARG_BATCH",
+            metavar="N",
+            help="most rows of one target pass (default: 2048)",
+        ),
+    )
+    n_ubatch: int = _option(
+        512,
+        native_type=c_uint32,
+        low=1,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ub", "--ubatch-size"),
+            env="LLAMA_ARG_UBATCH",
+            metavar="N",
+            help="rows computed at once; prompts are read in chunks of this size (default: 512)",
+        ),
+    )
+    n_threads: int | None = _option(
+        native_type=c_int32,
+        native_value=_number_or_default,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-t", "--threads"),
+            env="LLAMA_ARG_THREADS",
+            metavar="N",
+            help="CPU threads (default: physical cores)",
+        ),
+    )
+    n_threads_batch: int | None = _option(
+        native_type=c_int32,
+        native_value=_number_or_default,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-tb", "--threads-batch"),
+            metavar="N",
+            help="CPU threads for prompts (default: those of -t)",
+        ),
+    )
+    n_gpu_layers: int = _option(
+        -1,
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ngl", "--gpu-layers", "--n-gpu-layers"),
+            env="LLAMA_ARG_N_GPU_LAYERS",
+            metavar="N",
+            help="target layers on the GPU: a number or 'all' (default: all)",
+        ),
+    )
+    n_gpu_layers_draft: int = _option(
+        -1,
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
+            env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
+            metavar="N",
+            help="drafter layers on the GPU (default: all)",
+        ),
+    )
+    main_gpu: int = _option(
+        0,
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-mg", "--main-gpu"),
+            env="LLAMA_ARG_MAIN_GPU",
+            metavar="N",
+            help="the GPU to use without a split",
+        ),
+    )
+    flash_attn: FlashAttention = _option(
+        "auto",
+        native_type=c_int32,
+        native_value=_flash_mode,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-fa", "--flash-attn"),
+            env="LLAMA_ARG_FLASH_ATTN",
+            metavar="on|off|auto",
+            help="flash attention (default: auto)",
+        ),
+    )
+    cache_type_k: str = _option(
+        "f16",
+        native_type=c_char_p,
+        native_name="type_k",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctk", "--cache-type-k"),
+            env="LLAMA_ARG_CACHE_TYPE_K",
+            metavar="TYPE",
+            help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
+        ),
+    )
+    cache_type_v: str = _option(
+        "f16",
+        native_type=c_char_p,
+        native_name="type_v",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctv", "--cache-type-v"),
+            env="LLAMA_ARG_CACHE_TYPE_V",
+            metavar="TYPE",
+            help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
+        ),
+    )
+    cache_type_k_draft: str = _option(
+        "f16",
+        native_type=c_char_p,
+        native_name="type_k_draft",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"),
+            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
+            metavar="TYPE",
+            help="the same for the drafter's K: f16 or f32 (default: f16)",
+        ),
+    )
+    cache_type_v_draft: str = _option(
+        "f16",
+        native_type=c_char_p,
+        native_name="type_v_draft",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"),
+            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
+            metavar="TYPE",
+            help="the same for the drafter's V: f16 or f32 (default: f16)",
+        ),
+    )
+    tensor_split: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ts", "--tensor-split"),
+            env="LLAMA_ARG_TENSOR_SPLIT",
+            metavar="A,B,...",
+            help="its share on each GPU, such as 3,1",
+        ),
+    )
+    split_mode: SplitMode | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-sm", "--split-mode"),
+            env="LLAMA_ARG_SPLIT_MODE",
+            choices=get_args(SplitMode),
+            help="how to split the target over GPUs",
+        ),
+    )
+    mmap: bool = _option(True, native_type=c_bool, native_name="use_mmap")
+    mlock: bool = _option(False, native_type=c_bool, native_name="use_mlock")
+    swa_full: bool = _option(
+        False,
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("--swa-full",),
+            env="LLAMA_ARG_SWA_FULL",
+            help="sliding-window layers keep the whole context, as other layers do, instead of their window",
+        ),
+    )
+    warmup: bool = _option(
+        True,
+        native_type=c_bool,
+        flag=Flag(
+            group=_MACHINE,
+            names=("--warmup",),
+            off_names=("--no-warmup",),
+            off_help="skip the first passes that measure this machine's costs",
+        ),
+    )
+    draft_ctx: int = _option(
+        0,
+        native_type=c_uint32,
+        low=0,
+        in_cost=True,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--draft-ctx",),
+            metavar="N",
+            help="newest positions that the drafter looks at; bounds its memory (default: 4096)",
+        ),
+    )
+    draft_n_max: int = _option(
+        0,
+        native_type=c_int32,
+        native_value=draft_tokens,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--spec-draft-n-max", "--draft-max"),
+            env="LLAMA_ARG_SPEC_DRAFT_N_MAX",
+            metavar="N",
+            help="most draft tokens on a path (default: what the drafter's block holds)",
+        ),
+    )
+    budget: Budget = _option(
+        "auto",
+        native_type=c_int32,
+        native_value=budget_nodes,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--budget",),
+            metavar="auto|N",
+            help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing "
+            "(default: auto)",
+        ),
+    )
+    draft: Draft = _option(
+        "tree",
+        native_type=c_int32,
+        native_value=draft_mode,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--draft",),
+            choices=get_args(Draft),
+            help="the shape that drafts may have; where the target cannot check trees, tree means chain (default: "
+            "tree)",
+        ),
+    )
+    accept: Accept = _option(
+        "match",
+        native_type=c_int32,
+        native_value=accept_rule,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--accept",),
+            choices=get_args(Accept),
+            help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 "
+            "drafters (default: match)",
+        ),
+    )
+    lookup: bool = _option(
+        True,
+        native_type=c_bool,
+        flag=Flag(
+            group=_DRAFTING,
+            names=("--lookup",),
+            metavar="on|off",
+            help="draft also what followed earlier occurrences of the last tokens (default: on)",
+        ),
+    )
+    kv_unified: bool = _option(
+        True,
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-kvu", "--kv-unified"),
+            env="LLAMA_ARG_KV_UNIFIED",
+            help="one KV cache for all slots (default)",
+            off_names=("-no-kvu", "--no-kv-unified"),
+            off_help="one KV cache for each slot",
+        ),
+    )
+    cost_cache: bool | Path = _option(
+        True,
+        native_type=c_char_p,
+        native_value=_file_or_none,
+        flag=Flag(
+            group=_MACHINE,
+            off_names=("--no-cost-cache",),
+            off_help="measure them at every start, and keep nothing of it on disk",
+        ),
+    )
+    bit_exact: bool | None = _option(
+        flag=Flag(
+            group=_CONTEXT,
+            names=("--bit-exact",),
+            help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which "
+            "takes memory (default: bit for bit where that costs nothing, on most CPUs)",
+            off_names=("--no-bit-exact",),
+            off_help="promise no such thing",
+        ),
+    )
+    chat_template: str | None = _option(
+        flag=Flag(
+            group=_TEMPLATE,
+            names=("--chat-template",),
+            env="LLAMA_ARG_CHAT_TEMPLATE",
+            metavar="JINJA",
+            help="Jinja source to use instead of the model's own template",
+        ),
+    )
+    max_queue: int = 64
+    progress: Callable[[float], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if self.bit_exact:  # a smaller cache uses its cells again in another order
+            object.__setattr__(self, "swa_full", True)
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if option.low is not None and not option.low <= value <= _UINT32_FIELD_MAX:
+                raise RequestError(f"{name} must be at least {option.low}, got {value}", param=name)
+        self.native_params()
+
+    def native_params(self) -> dict[str, Any]:
+        """Fields of dflash_engine_params by their names there, as str, numbers or None."""
+        return {
+            option.native_name or name: (option.native_value or _same)(getattr(self, name))
+            for name, option in OPTIONS.items()
+            if option.native_type is not None
+        }
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+OPTIONS: Mapping[str, Option] = {
+    spec.name: spec.metadata["option"] for spec in fields(EngineOptions) if "option" in spec.metadata
+}
+"""Every field that more than Python knows of, in the order of dflash_engine_params."""
+
+DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in fields(EngineOptions) if spec.default is not MISSING}
+
+NATIVE_FIELDS: list[tuple[str, Any]] = [
+    (option.native_name or name, option.native_type)
+    for name, option in OPTIONS.items()
+    if option.native_type is not None
+]
+"""Name and ctypes type of each field of dflash_engine_params."""
+
+COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
+"""The options that change what a pass costs. The context's length does not: rows attend to what is there."""
+
+
+def takes_arguments_of(
+    options: Callable[P, Options],
+) -> Callable[[Callable[[Owner, Options], None]], Callable[Concatenate[Owner, P], None]]:
+    """Let a method that takes one `options` be called with the arguments of its class instead.
+
+    Its signature shows them, to type checkers and to `inspect` alike, so that no second list of them is needed.
+    """
+
+    def decorate(method: Callable[[Owner, Options], None]) -> Callable[Concatenate[Owner, P], None]:
+        def with_arguments(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            method(self, options(*args, **kwargs))
+
+        update_wrapper(with_arguments, method)
+        owner = next(iter(inspect.signature(method).parameters.values()))
+        arguments = inspect.signature(options).parameters.values()
+        with_arguments.__signature__ = inspect.Signature([owner, *arguments])  # type: ignore[attr-defined]
+        return with_arguments
+
+    return decorate
