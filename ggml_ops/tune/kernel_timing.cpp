@@ -1,8 +1,7 @@
 #include "tune/kernel_timing.h"
 
-#include "base/error.h"
-#include "engine/engine.h"
 #include "base/abort_guard.h"
+#include "base/error.h"
 #include "base/log.h"
 
 #include "common/common.h"
@@ -50,13 +49,6 @@ ggml_type quantized_type(const std::string & name) {
     }
     throw status_error(
         DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
-}
-
-void check_range(const char * field, int64_t value, int64_t lo, int64_t hi) {
-    if (value < lo || value > hi) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
-                                                 std::to_string(lo) + ".." + std::to_string(hi));
-    }
 }
 
 template <class F> F * find(ggml_backend_dev_t device, const char * name) {
