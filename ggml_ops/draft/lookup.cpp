@@ -63,7 +63,7 @@ float quotation_odds::at(int32_t matched) const {
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
     tally &       c      = bins_[bin(matched)];
     const int32_t tested = std::min(offered, accepted + 1);
-    c.trials               = 0.98 * c.trials + tested;
+    c.trials             = 0.98 * c.trials + tested;
     c.accepted           = 0.98 * c.accepted + std::min(offered, accepted);
 }
 

@@ -582,7 +582,7 @@ void engine::grow() {
         // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
         // without looking.
         if (s.writing() && s.block && s.next.size() > 1) {
-            s.drawn = draw_chain(s.draft, s.anchor, s.next.size() - 1, s.chain->shape(), s.chain->luck());
+            s.drawn = draw_chain(s.draft, s.anchor, s.next.size() - 1, s.chain->shape(), s.chain->random());
             s.next  = s.drawn.to_tree();
         }
     }

@@ -91,9 +91,21 @@ std::string engine::info() const {
 std::string engine::stats() const {
     const llama_perf_context_data     perf   = llama_perf_context(ctx_.get());
     const pass_costs &                costs  = controller_.costs();
-    const length_choice &             choice = controller_.last_choice();
     const controller::choice_counts & counts = controller_.counts();
-    const json                        j      = {
+    const length_choice &             choice = controller_.last_choice();
+    const double                      t_other =
+        times_.step - times_.plan - times_.verify - times_.walk - times_.commit - times_.draft - times_.grow;
+    const json choices     = { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
+            { "reasons", map_json(counts.reasons) } };
+    const json last_choice = {
+        { "length", choice.length },
+        { "rate", choice.rate },
+        { "plain_rate", controller_.plain_rate(1) },
+        { "drafted_rate", controller_.drafting().rate() },
+        { "resting", controller_.drafting().resting() },
+        { "reason", controller_.reason() },
+    };
+    const json j = {
         { "steps", totals_.n_steps },
         { "passes", totals_.n_passes },
         { "rows", totals_.n_rows },
@@ -105,8 +117,7 @@ std::string engine::stats() const {
         { "t_draft_ms", times_.draft },
         { "t_grow_ms", times_.grow },
         { "t_step_ms", times_.step },
-        { "t_other_ms", std::max(0.0, times_.step - times_.plan - times_.verify - times_.walk - times_.commit -
-                                                                      times_.draft - times_.grow) },
+        { "t_other_ms", std::max(0.0, t_other) },
         { "graphs_reused_target", perf.n_reused },
         { "graphs_built_target", std::max<int64_t>(0, totals_.n_passes - perf.n_reused) },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 },
@@ -118,13 +129,10 @@ std::string engine::stats() const {
         { "cost_cell_ms", costs.verify.per_cell() },
         { "cost_source", costs.source },
         { "kv_packs", access_packs(ctx_.get()) },
-        { "choices", { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
-                                                     { "reasons", map_json(counts.reasons) } } },
+        { "choices", choices },
         { "lookup", { { "drafted", totals_.n_lookup_drafted }, { "accepted", totals_.n_lookup_accepted } } },
         { "drafter_failure", controller_.drafter_failure() },
-        { "choice", { { "length", choice.length }, { "rate", choice.rate }, { "plain_rate", controller_.plain_rate(1) },
-                                                    { "drafted_rate", controller_.drafting().rate() },
-                                                    { "resting", controller_.drafting().resting() }, { "reason", controller_.reason() } } },
+        { "choice", last_choice },
     };
     return j.dump();
 }
