@@ -90,7 +90,7 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
 // never be slower than without us."
 class draft_switch {
   public:
-    bool draft_now();   // asked once per step
+    bool draft_now();   // once per step
     // A step with drafts: its slots, the draft tokens that were accepted and that its values had led to expect, its
     // cost, and the tokens per ms of plain decoding.
     void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
