@@ -62,7 +62,7 @@ void bend(const draft_shape & shape, std::vector<double> & weights, std::vector<
 
 }   // namespace
 
-drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & luck) {
+drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & random) {
     drawn_chain c;
     c.anchor = anchor;
     c.top_k  = d.top_k;
@@ -82,7 +82,7 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
             break;   // a damaged row says nothing
         }
         bend(shape, weights, order);
-        pred             = luck.pick(weights);
+        pred             = random.pick(weights);
         const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
         for (int32_t i = 0; i < d.top_k; ++i) {
             c.rows.push_back({ d.id(depth, i), weights[i] / sum });
@@ -131,10 +131,10 @@ class row_probs {
 
 }   // namespace
 
-// `reach` is the paper's p_i: the chance, before anything about token i is decided, that at least i tokens are
-// accepted. The longest accepted prefix wins: each prefix that is accepted on the way comes with its bonus, and a
-// longer one replaces both, so that no row of the target is needed twice.
-block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck) {
+// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The
+// longest accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one
+// replaces it: no row of the target is needed twice.
+block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & random) {
     block_result        result;
     std::vector<double> weights;
     double              reach = 1;
@@ -145,11 +145,11 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
         }
         weights.clear();
         if (i == chain.length()) {
-            if (i == 0 || luck.happens(reach)) {
+            if (i == 0 || random.happens(reach)) {
                 for (const token_prob & t : p) {
                     weights.push_back(t.prob);
                 }
-                result = { i, p[luck.pick(weights)].token };
+                result = { i, p[random.pick(weights)].token };
             }
             return result;
         }
@@ -165,8 +165,8 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
             }
         }
         // No residual (p = q): the next token is accepted in any case, this decision is empty.
-        if (rest > 0 && (i == 0 || luck.happens(rest / (rest + (1 - reach))))) {
-            result = { i, p[luck.pick(weights)].token };
+        if (rest > 0 && (i == 0 || random.happens(rest / (rest + (1 - reach))))) {
+            result = { i, p[random.pick(weights)].token };
         } else if (i == 0) {
             result = { 0, p[0].token };   // only rounding can lead here
         }

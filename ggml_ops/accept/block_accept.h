@@ -76,7 +76,7 @@ struct drawn_chain {
 
 // Draws `length` tokens (at most what the draft has), each given the one before. A lattice gives joint probabilities;
 // from marginals the positions are drawn independently. The length is fixed before anything is drawn.
-drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & luck);
+drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & random);
 
 struct block_result {
     int32_t accepted = 0;    // drawn tokens, 0..length
@@ -89,6 +89,6 @@ struct block_result {
 using target_rows = std::function<const std::vector<token_prob> &(int32_t i)>;
 
 // Throws std::runtime_error if a row is empty.
-block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & luck);
+block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & random);
 
 }   // namespace dflash

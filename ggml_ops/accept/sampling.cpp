@@ -67,7 +67,7 @@ draft_shape shape_of(const common_params_sampling & p) {
 }
 
 // Another stream than the chain's own, which has the same seed.
-uint64_t luck_seed(uint32_t seed) {
+uint64_t random_seed(uint32_t seed) {
     if (seed == LLAMA_DEFAULT_SEED) {
         std::random_device device;
         return (uint64_t(device()) << 32) | device();
@@ -105,7 +105,7 @@ sampler::sampler(const llama_model * model, common_params_sampling params) :
     vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), shortcut_(find_shortcut(vocab_, params)),
     constraints_(vocab_, params), chain_(make_chain(model, params)),
     gives_distribution_(constraints_.open() && draws_once(params)), shape_(shape_of(params)),
-    luck_(luck_seed(params.seed)) {}
+    random_(random_seed(params.seed)) {}
 
 // A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it
 // refuses.
@@ -250,7 +250,7 @@ walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * c
             }
             return ahead.distribution(ctx, first_row + i);
         },
-        s.luck());
+        s.random());
 
     walk_result r;
     for (int32_t i = 0; i <= block.accepted && !r.stopped; ++i) {

@@ -39,7 +39,7 @@ class sampler {
     // The part of the request's sampler that a draft can imitate.
     const draft_shape & shape() const { return shape_; }
     // Draws and decides for block verification; seeded by the request.
-    chance & luck() { return luck_; }
+    chance & random() { return random_; }
 
     // The sampler a few tokens ahead, without moving it: the distribution at each node of a path. Only if
     // gives_distribution().
@@ -77,7 +77,7 @@ class sampler {
     std::vector<llama_token_data> candidates_;
     bool                          gives_distribution_;
     draft_shape                   shape_;
-    seeded_chance                 luck_;
+    seeded_chance                 random_;
 };
 
 // walk() by block verification: the chain's rows, anchor first, are the output rows from first_row on. The accepted

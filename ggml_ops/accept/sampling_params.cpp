@@ -1,6 +1,8 @@
 #include "accept/sampling_params.h"
 
 #include "base/json_fields.h"
+
+#include "common/sampling.h"
 #include "files/gbnf.h"
 
 #include "common/json-schema-to-grammar.h"

@@ -1,4 +1,4 @@
-// guard.h - turns ggml's abort into an exception where that is safe.
+// Turns ggml's abort into an exception where that is safe.
 //
 // The second line of defence behind gguf_check(): the loaders and graphs of over a hundred architectures assert on what
 // a file says, and no checker of headers knows them all. docs/hardening.md says what this can and cannot save.

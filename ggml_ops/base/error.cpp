@@ -1,16 +1,21 @@
 #include "base/error.h"
 
 #include "dflash.h"
-#include "engine/engine.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <stdexcept>
 
 namespace dflash {
 
 static thread_local std::string thread_error;
+
+void check_range(const char * field, int64_t value, int64_t min, int64_t max) {
+    if (value < min || value > max) {
+        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
+                                                 std::to_string(min) + ".." + std::to_string(max));
+    }
+}
 
 void set_error(const std::string & message) noexcept {
     try {

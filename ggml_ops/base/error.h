@@ -1,10 +1,21 @@
-// What the C entry points of libdflash share: errors of the calling thread, and strings that outlive the call.
+// Errors: the exception that carries a dflash_status, and what the C entry points of libdflash share.
 
 #pragma once
 
+#include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace dflash {
+
+// An error with its dflash_status.
+struct status_error : std::runtime_error {
+    int status;
+    status_error(int status, const std::string & text) : std::runtime_error(text), status(status) {}
+};
+
+// Throws status_error (DFLASH_ERROR_ARG) that names the field if `value` is not in min..max.
+void check_range(const char * field, int64_t value, int64_t min, int64_t max);
 
 // What dflash_last_error() says to this thread from now on.
 void set_error(const std::string & message) noexcept;

@@ -183,17 +183,17 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
 
 bool draft_switch::draft_now() {
     if (rest_ > 0 && --rest_ == 0) {   // one step, judged by itself
-        steps_ = promised_ = ms_ = 0;
+        recent_certain_ = recent_expected_ = recent_ms_ = 0;
     }
     return rest_ == 0;
 }
 
-void draft_switch::drafted(int32_t n_slots, double accepted, double promised, double ms, double plain_rate) {
-    kept_     = LONG * kept_ + accepted;
-    said_     = LONG * said_ + promised;
-    steps_    = SHORT * steps_ + n_slots;
-    promised_ = SHORT * promised_ + promised;
-    ms_       = SHORT * ms_ + ms;
+void draft_switch::observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate) {
+    accepted_        = LONG * accepted_ + accepted;
+    expected_        = LONG * expected_ + expected;
+    recent_certain_  = SHORT * recent_certain_ + n_slots;
+    recent_expected_ = SHORT * recent_expected_ + expected;
+    recent_ms_       = SHORT * recent_ms_ + ms;
     if (rate() < plain_rate) {
         backoff_ = std::clamp(2 * backoff_, MIN_REST, MAX_REST);
         rest_    = backoff_;

@@ -85,28 +85,29 @@ struct length_choice {
 length_choice choose_length(const std::vector<const value_profile *> & slots, const std::vector<int32_t> & lengths,
     const cost_curve & verify, double context, const cost_curve & draft, double other_ms, int32_t max_rows);
 
-// Whether to draft at all: compares what drafts promise, corrected by what they kept so far, with what plain decoding
-// yields. Where they lose, it rests and tries again, ever more rarely. "A user must never be slower than without us."
+// Whether to draft at all: compares the tokens that drafts are expected to yield, corrected by what was accepted so
+// far, with the yield of plain decoding. Where drafts lose, it rests and tries again, ever more rarely. "A user must
+// never be slower than without us."
 class draft_switch {
   public:
-    bool draft_now();   // asked once per step
-    // A step with drafts: its slots, the draft tokens that were accepted and that its values had promised, its cost,
-    // and the tokens per ms of plain decoding.
-    void   drafted(int32_t n_slots, double accepted, double promised, double ms, double plain_rate);
-    void   new_text();   // a new answer begins: look again, briefly
-    bool   resting() const { return rest_ > 0; }
-    double rate() const {
-        return ms_ > 0 ? (steps_ + promised_ * bias()) / ms_ : 0;
-    }   // expected tokens per ms of drafted steps
+    bool draft_now();   // once per step
+    // A step with drafts: its slots, the draft tokens that were accepted and that its values had led to expect, its
+    // cost, and the tokens per ms of plain decoding.
+    void observe(int32_t n_slots, double accepted, double expected, double ms, double plain_rate);
+    void new_text();   // a new answer begins: look again, briefly
+    bool resting() const { return rest_ > 0; }
+    // Expected tokens per ms of drafted steps.
+    double rate() const { return recent_ms_ > 0 ? (recent_certain_ + recent_expected_ * bias()) / recent_ms_ : 0; }
 
   private:
     static constexpr int32_t MIN_REST = 4, MAX_REST = 512;
-    // Yields differ a lot from step to step, promises little: the sums of the former reach further back.
+    // Yields differ a lot from step to step, expectations little: the sums of the former reach further back.
     static constexpr double LONG = 0.98, SHORT = 0.7, PRIOR = 12;
-    double                  bias() const { return (PRIOR + kept_) / (PRIOR + said_); }
+    double                  bias() const { return (PRIOR + accepted_) / (PRIOR + expected_); }
 
-    double  kept_ = 0, said_ = 0;                 // draft tokens: what came and what was promised, long average
-    double  steps_ = 0, promised_ = 0, ms_ = 0;   // short average: certain tokens, promised ones, cost
+    double accepted_ = 0, expected_ = 0;   // draft tokens, long fading sums
+    // short fading sums: certain tokens, expected draft tokens, cost
+    double  recent_certain_ = 0, recent_expected_ = 0, recent_ms_ = 0;
     int32_t rest_ = 0, backoff_ = 0;
 };
 

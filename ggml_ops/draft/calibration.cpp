@@ -17,21 +17,21 @@ int32_t calibration::bin(float prob) {
 
 float calibration::of_bin(float prob, bool first) const {
     const tally & c = bins_[first][bin(prob)];
-    return (float) ((BIN_PRIOR * prob + c.accepted) / (BIN_PRIOR + c.seen));
+    return (float) ((BIN_PRIOR * prob + c.accepted) / (BIN_PRIOR + c.trials));
 }
 
 float calibration::apply(float prob, bool first, int32_t depth) const {
     const tally & d = depths_[level(depth)];
-    const double  f = (DEPTH_PRIOR + d.accepted) / (DEPTH_PRIOR + d.seen);
+    const double  f = (DEPTH_PRIOR + d.accepted) / (DEPTH_PRIOR + d.trials);
     return std::min((float) (of_bin(prob, first) * f), std::max(prob, MOST));
 }
 
 void calibration::observe(float prob, bool first, int32_t depth, bool accepted) {
     tally & d  = depths_[level(depth)];
-    d.seen     = 0.98 * d.seen + of_bin(prob, first);
+    d.trials   = 0.98 * d.trials + of_bin(prob, first);
     d.accepted = 0.98 * d.accepted + accepted;
     tally & c  = bins_[first][bin(prob)];
-    c.seen     = 0.99 * c.seen + 1;
+    c.trials   = 0.99 * c.trials + 1;
     c.accepted = 0.99 * c.accepted + accepted;
 }
 

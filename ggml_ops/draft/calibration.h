@@ -10,12 +10,12 @@ namespace dflash {
 
 // Fading counts of one kind of guess.
 struct tally {
-    double accepted = 0, seen = 0;
+    double accepted = 0, trials = 0;
 
-    void fade(double weight) {   // count what was seen as at most this many observations
-        const double f = weight < seen ? weight / seen : 1.0;
+    void fade(double max_trials) {   // count the past as at most this many trials
+        const double f = max_trials < trials ? max_trials / trials : 1.0;
         accepted *= f;
-        seen *= f;
+        trials *= f;
     }
 };
 
@@ -37,7 +37,7 @@ class calibration {
     float                    of_bin(float prob, bool first) const;
 
     std::array<std::array<tally, N_BINS>, 2> bins_;
-    std::array<tally, N_DEPTHS>              depths_;   // seen: what the bins expected there
+    std::array<tally, N_DEPTHS>              depths_;   // trials: what the bins expected there
 };
 
 }   // namespace dflash

@@ -57,13 +57,13 @@ static constexpr double PRIOR[] = { 0.5, 0.6, 0.7, 0.8, 0.85, 0.9 }, PRIOR_WEIGH
 float quotation_odds::at(int32_t matched) const {
     const int32_t b = bin(matched);
     const tally & c = bins_[b];
-    return (float) std::min(0.995, (PRIOR_WEIGHT * PRIOR[b] + c.accepted) / (PRIOR_WEIGHT + c.seen));
+    return (float) std::min(0.995, (PRIOR_WEIGHT * PRIOR[b] + c.accepted) / (PRIOR_WEIGHT + c.trials));
 }
 
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
     tally &       c      = bins_[bin(matched)];
     const int32_t tested = std::min(offered, accepted + 1);
-    c.seen               = 0.98 * c.seen + tested;
+    c.trials             = 0.98 * c.trials + tested;
     c.accepted           = 0.98 * c.accepted + std::min(offered, accepted);
 }
 

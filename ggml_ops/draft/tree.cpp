@@ -95,87 +95,133 @@ struct cursor {
     bool    quoted   = false;   // the quotation's token is among them
 };
 
-}   // namespace
+// Best first: the next best child of every node waits in a heap.
+class grower {
+  public:
+    grower(const draft & d, int32_t anchor, const growth & rules) :
+        draft_(d), rules_(rules), n_quoted_(rules.quoted ? (int32_t) rules.quoted->tokens.size() : 0), ranks_(d) {
+        tree_.nodes.reserve(std::max(1, rules.budget));
+        tree_.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+        cursors_.emplace_back();
+        std::vector<entry> storage;
+        storage.reserve(2 * (size_t) std::max(1, rules.budget));
+        heap_ = std::priority_queue<entry>({}, std::move(storage));
+    }
 
-tree grow(const draft & d, int32_t anchor, const growth & how) {
-    tree t;
-    t.nodes.reserve(std::max(1, how.budget));
-    t.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+    tree grow() {
+        push_child(0, 1.0f);
+        while (tree_.size() < rules_.budget && !heap_.empty()) {
+            const node best = heap_.top().n;
+            heap_.pop();
+            tree_.nodes.push_back(best);
+            cursors_.emplace_back();
+            push_child(tree_.size() - 1, best.value);
+            push_child(best.parent, best.value);
+        }
+        return std::move(tree_);
+    }
 
-    ranking             ranks(d);
-    std::vector<cursor> cursors(1);
-    std::vector<entry>  storage;
-    storage.reserve(2 * (size_t) std::max(1, how.budget));
-    std::priority_queue<entry> heap({}, std::move(storage));
-    const int32_t              n_quoted = how.quoted ? (int32_t) how.quoted->tokens.size() : 0;
+  private:
+    float chance(float prob, bool first, int32_t depth) const {
+        return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
+    }
 
-    // Puts the next best child of a node into the heap.
-    const auto push = [&](int32_t parent, float at_most) {
-        const node &  n     = t.nodes[parent];
-        cursor &      c     = cursors[parent];
-        const int32_t depth = n.depth + 1;
-        if (n.depth >= how.depth || c.children >= how.width) {
+    // Whether the drafter has candidates below a node. A token that is not a candidate has no row in a lattice.
+    bool has_candidates(const node & n) const {
+        return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice);
+    }
+
+    // Whether the quotation goes on below a node and is not listed yet. The anchor quotes 0 tokens.
+    bool quotes(const node & n, const cursor & c) const {
+        return !c.quoted && n.quoted == n.depth && n.depth < n_quoted_;
+    }
+
+    // Puts the next best child of a node into the heap. Calibrated chances need not fall with the rank, so that the
+    // child's value is bounded by that of the sibling before it.
+    void push_child(int32_t parent, float max_value) {
+        const node & n = tree_.nodes[parent];
+        cursor &     c = cursors_[parent];
+        if (n.depth >= rules_.depth || c.children >= rules_.width) {
             return;
         }
-        const bool    quotes = !c.quoted && n.quoted == n.depth && n.depth < n_quoted;   // the anchor quotes 0 tokens
-        const int32_t quoted = quotes ? how.quoted->tokens[n.depth] : -1;
-        // A token that is not a candidate has no row in a lattice.
-        const bool    drafted = depth <= d.positions() && (n.candidate >= 0 || !d.lattice);
-        const int32_t pred    = std::max(0, n.candidate);
-        const auto    odds    = [&](float p, bool first) { return how.odds ? how.odds->apply(p, first, depth) : p; };
-
-        entry next = { { -1, parent, depth, -1, 0.0f, -1.0f, false, 0 }, c.rank };
-        if (quotes) {
-            next.n = { quoted, parent, depth, -1, 0.0f, how.quoted->odds, false, depth };
-            for (int32_t r = c.rank; drafted && r < d.top_k; ++r) {
-                const int32_t candidate = ranks.candidate(depth, pred, r);
-                if (d.id(depth, candidate) == quoted) {   // both say so
-                    next.n.candidate = candidate;
-                    next.n.prob      = d.row(depth, pred)[candidate];
-                    next.n.first     = r == 0;
-                    next.n.value     = std::max(next.n.value, odds(next.n.prob, r == 0));
-                    break;
-                }
-            }
+        entry next = { { -1, parent, n.depth + 1, -1, 0.0f, -1.0f, false, 0 }, c.rank };
+        if (quotes(n, c)) {
+            next.n = quoted_child(parent);
         }
-        while (drafted && c.rank < d.top_k) {
-            const int32_t candidate = ranks.candidate(depth, pred, c.rank);
-            if (c.quoted && d.id(depth, candidate) == how.quoted->tokens[n.depth]) {
-                ++c.rank;   // already a child
-                continue;
-            }
-            const float prob = d.row(depth, pred)[candidate], value = odds(prob, c.rank == 0);
-            if (value > next.n.value) {
-                next.n    = { d.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, 0 };
-                next.rank = c.rank;
-            }
-            break;
+        if (has_candidates(n)) {
+            prefer_candidate(next);
         }
         if (next.n.value < 0) {
             return;
         }
-        if (next.n.quoted > 0) {
-            c.quoted = true;
-        }
-        if (next.n.quoted == 0 ||
-            (drafted && c.rank < d.top_k && next.n.candidate == ranks.candidate(depth, pred, c.rank))) {
+        c.quoted = c.quoted || next.n.quoted > 0;
+        if (next.n.quoted == 0 || is_candidate(next.n, c.rank)) {
             ++c.rank;
         }
         ++c.children;
-        next.n.value = std::min(next.n.value * n.value, at_most);   // calibrated chances need not fall with the rank
-        heap.push(next);
-    };
-
-    push(0, 1.0f);
-    while (t.size() < how.budget && !heap.empty()) {
-        const node n = heap.top().n;
-        heap.pop();
-        t.nodes.push_back(n);
-        cursors.emplace_back();
-        push(t.size() - 1, n.value);
-        push(n.parent, n.value);
+        next.n.value = std::min(next.n.value * n.value, max_value);
+        heap_.push(next);
     }
-    return t;
-}
+
+    // The quotation's next token; value: its chance below the parent. The drafter may propose it too.
+    node quoted_child(int32_t parent) {
+        const node &  n     = tree_.nodes[parent];
+        const int32_t depth = n.depth + 1;
+        node child = { rules_.quoted->tokens[n.depth], parent, depth, -1, 0.0f, rules_.quoted->odds, false, depth };
+        const int32_t pred    = std::max(0, n.candidate);
+        const int32_t n_ranks = has_candidates(n) ? draft_.top_k : 0;
+        for (int32_t rank = cursors_[parent].rank; rank < n_ranks; ++rank) {
+            const int32_t candidate = ranks_.candidate(depth, pred, rank);
+            if (draft_.id(depth, candidate) == child.token) {
+                child.candidate = candidate;
+                child.prob      = draft_.row(depth, pred)[candidate];
+                child.first     = rank == 0;
+                child.value     = std::max(child.value, chance(child.prob, rank == 0, depth));
+                break;
+            }
+        }
+        return child;
+    }
+
+    // Takes the parent's next candidate instead of `next` if it is worth more.
+    void prefer_candidate(entry & next) {
+        const int32_t parent = next.n.parent, depth = next.n.depth;
+        const node &  n    = tree_.nodes[parent];
+        cursor &      c    = cursors_[parent];
+        const int32_t pred = std::max(0, n.candidate);
+        while (c.rank < draft_.top_k) {
+            const int32_t candidate = ranks_.candidate(depth, pred, c.rank);
+            if (c.quoted && draft_.id(depth, candidate) == rules_.quoted->tokens[n.depth]) {
+                ++c.rank;   // already a child
+                continue;
+            }
+            const float prob = draft_.row(depth, pred)[candidate], value = chance(prob, c.rank == 0, depth);
+            if (value > next.n.value) {
+                next = { { draft_.id(depth, candidate), parent, depth, candidate, prob, value, c.rank == 0, 0 },
+                    c.rank };
+            }
+            return;
+        }
+    }
+
+    // Whether this child is its parent's candidate of this rank.
+    bool is_candidate(const node & child, int32_t rank) {
+        const node & parent = tree_.nodes[child.parent];
+        return has_candidates(parent) && rank < draft_.top_k &&
+               child.candidate == ranks_.candidate(child.depth, std::max(0, parent.candidate), rank);
+    }
+
+    const draft &              draft_;
+    const growth &             rules_;
+    const int32_t              n_quoted_;
+    tree                       tree_;
+    ranking                    ranks_;
+    std::vector<cursor>        cursors_;   // [tree nodes]
+    std::priority_queue<entry> heap_;
+};
+
+}   // namespace
+
+tree grow(const draft & d, int32_t anchor, const growth & rules) { return grower(d, anchor, rules).grow(); }
 
 }   // namespace dflash

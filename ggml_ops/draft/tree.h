@@ -66,6 +66,6 @@ struct growth {
 // The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). From
 // a lattice each child's probability is conditional on its parent. A quotation is one more candidate at each node along
 // it. Nodes come out in order of falling value, so that the first n of them are the best tree of n nodes.
-tree grow(const draft & d, int32_t anchor, const growth & how);
+tree grow(const draft & d, int32_t anchor, const growth & rules);
 
 }   // namespace dflash

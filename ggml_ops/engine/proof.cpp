@@ -3,37 +3,37 @@
 
 #include "engine/engine.h"
 
+#include "base/stopwatch.h"
+#include "llama/access.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <set>
 
 namespace dflash {
 
-// Feed tokens[0..n) to an idle slot, `width` rows a pass; `look(at, rows)` sees each pass with its logits. Whatever
+// Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
-template <class Look, class Then>
 void engine::feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
-    Look && look, Then && then) {
+    const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
     forget(s);
     try {
-        for (int32_t at = 0; at < n;) {
-            const int32_t rows = std::min(width, n - at);
-            llama_batch_ext_clear(batch_.get());
-            n_rows_ = 0;
-            for (int32_t k = 0; k < rows; ++k) {
-                add_row(s, tokens[at + k], at + k, all_outputs || k == rows - 1);
+        for (int32_t from = 0; from < n;) {
+            const int32_t n_rows = std::min(width, n - from);
+            batch_.clear();
+            for (int32_t k = 0; k < n_rows; ++k) {
+                batch_.add_row(s.id, tokens[from + k], from + k, all_outputs || k == n_rows - 1);
             }
             process_or_throw(what);
-            look(at, rows);
-            at += rows;
+            each_pass(from, n_rows);
+            from += n_rows;
         }
-        then();
+        at_end();
     } catch (...) {
-        s.n_rows = 0;
         forget(s);
         throw;
     }
-    s.n_rows = 0;
     forget(s);
 }
 
@@ -41,29 +41,29 @@ void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, i
     float * best_logit, float * logit) {
     slot & s = idle_slot(i);
     check_tokens(tokens, n);
-    if (from < 1 || from > n || width < 1 || width > n_outputs_max_) {
-        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(n_outputs_max_));
+    if (from < 1 || from > n || width < 1 || width > limits_.n_outputs) {
+        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(limits_.n_outputs));
     }
     const int32_t n_vocab = llama_vocab_n_tokens(vocab());
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
     feed(
         s, tokens, n - 1, width, true, "score",
-        [&](int32_t at, int32_t rows) {
-            for (int32_t k = 0; k < rows; ++k) {
-                const int32_t of = at + k + 1;   // the token these logits predict
-                if (of < from) {
+        [&](int32_t first, int32_t n_rows) {
+            for (int32_t k = 0; k < n_rows; ++k) {
+                const int32_t predicted = first + k + 1, i_out = predicted - from;
+                if (i_out < 0) {
                     continue;
                 }
                 const float * row  = llama_get_logits_ith(ctx_.get(), k);
                 const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
                 if (best_id) {
-                    best_id[of - from] = best;
+                    best_id[i_out] = best;
                 }
                 if (best_logit) {
-                    best_logit[of - from] = row[best];
+                    best_logit[i_out] = row[best];
                 }
                 if (logit) {
-                    logit[of - from] = row[tokens[of]];
+                    logit[i_out] = row[tokens[predicted]];
                 }
             }
         },
@@ -83,9 +83,9 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     }
     draft_probe full;
     feed(
-        s, tokens, n - 1, n_rows_max_, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); },
+        s, tokens, n - 1, limits_.n_rows, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); },
         [&] {
-            std::vector<draft> drafts;
+            std::vector<dflash::draft> drafts;
             drafter_->run(
                 { { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
         });
@@ -102,102 +102,123 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     copy(full.scores, scores ? scores + (drafter_->lattice() ? k * k : k) : nullptr);
 }
 
-void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
-    const auto bad = [](int32_t tree, const std::string & why) {
-        throw status_error(DFLASH_ERROR_ARG, "trees[" + std::to_string(tree) + "]: " + why);
+// ---- passes over any trees ----
+
+[[noreturn]] static void refuse_tree(int32_t index, const std::string & why) {
+    throw status_error(DFLASH_ERROR_ARG, "trees[" + std::to_string(index) + "]: " + why);
+}
+
+static void check_path(const dflash_tree_rows & rows, int32_t index) {
+    if (rows.n_path < 0 || rows.n_path > rows.n_nodes || (rows.n_path > 0 && !rows.path)) {
+        refuse_tree(index, "n_path is " + std::to_string(rows.n_path) + ", must be 0.." + std::to_string(rows.n_nodes));
+    }
+    for (int32_t k = 0; k < rows.n_path; ++k) {
+        const int32_t node = rows.path[k], before = k == 0 ? -1 : rows.path[k - 1];
+        if (node < 0 || node >= rows.n_nodes || rows.parents[node] != before) {
+            refuse_tree(index, "path[" + std::to_string(k) + "] is not a child of the one before");
+        }
+    }
+}
+
+static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
+    if (rows.n_nodes < 1 || !rows.tokens || !rows.parents) {
+        refuse_tree(index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at least 1");
+    }
+    tree t;
+    for (int32_t i = 0; i < rows.n_nodes; ++i) {
+        const int32_t parent = rows.parents[i];
+        if (i == 0 ? parent != -1 : parent < 0 || parent >= i) {
+            refuse_tree(index, "parents[" + std::to_string(i) + "] is " + std::to_string(parent) + ", must be " +
+                                   (i == 0 ? "-1" : "a smaller index"));
+        }
+        t.nodes.push_back({ rows.tokens[i], parent, i == 0 ? 0 : t.nodes[parent].depth + 1, 0, 1.0f, 1.0f });
+    }
+    return t;
+}
+
+// A tree that the slot and the target's memory can take.
+tree engine::check_tree(const dflash_tree_rows & rows, int32_t index) {
+    const slot & s = idle_slot(rows.slot);
+    const tree   t = make_tree(rows, index);
+    check_tokens(rows.tokens, rows.n_nodes);
+    if (s.n_past() + rows.n_nodes > limits_.n_ctx_slot) {
+        refuse_tree(index, std::to_string(s.n_past()) + " tokens and " + std::to_string(rows.n_nodes) +
+                               " nodes are more than a slot's context of " + std::to_string(limits_.n_ctx_slot));
+    }
+    const auto check_nodes = [&](int32_t most) {
+        if (rows.n_nodes > most) {
+            refuse_tree(
+                index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at most " + std::to_string(most));
+        }
     };
+    const bool rolls_back = rows.n_path < rows.n_nodes;
+    if (!t.is_chain()) {
+        if (!no_tree_.empty()) {
+            refuse_tree(index, no_tree_);
+        }
+        check_nodes(DFLASH_MAX_NODES);
+    } else if (rolls_back && is_recurrent() && !tapes_) {
+        refuse_tree(index, "a recurrent state cannot be rolled back to a part of the chain");
+    }
+    if (tapes_ && (!t.is_chain() || rolls_back)) {
+        need_tapes(DFLASH_MAX_NODES);
+        check_nodes(tape_rows_);
+    }
+    check_path(rows, index);
+    return t;
+}
+
+// All trees of a pass, each on an idle slot of its own.
+std::vector<tree> engine::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
     if (!trees || n_trees < 1) {
         throw status_error(DFLASH_ERROR_ARG, "n_trees is " + std::to_string(n_trees) + ", must be at least 1");
     }
-    std::vector<tree>   shapes(n_trees);
-    std::vector<slot *> slots;
-    int32_t             n_rows = 0, n_outputs = 0;
-    for (int32_t t = 0; t < n_trees; ++t) {
-        const dflash_tree_rows & in = trees[t];
-        slot &                   s  = idle_slot(in.slot);
-        if (std::find(slots.begin(), slots.end(), &s) != slots.end()) {
-            bad(t, "slot " + std::to_string(in.slot) + " has another tree in this pass");
+    std::vector<tree> checked;
+    std::set<int32_t> slots;
+    int32_t           n_rows = 0, n_outputs = 0;
+    for (int32_t i = 0; i < n_trees; ++i) {
+        const dflash_tree_rows & rows = trees[i];
+        if (!slots.insert(rows.slot).second) {
+            refuse_tree(i, "slot " + std::to_string(rows.slot) + " has another tree in this pass");
         }
-        slots.push_back(&s);
-        if (in.n_nodes < 1 || !in.tokens || !in.parents) {
-            bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at least 1");
-        }
-        tree & shape = shapes[t];
-        for (int32_t i = 0; i < in.n_nodes; ++i) {
-            if (i == 0 ? in.parents[0] != -1 : in.parents[i] < 0 || in.parents[i] >= i) {
-                bad(t, "parents[" + std::to_string(i) + "] is " + std::to_string(in.parents[i]) + ", must be " +
-                           (i == 0 ? "-1" : "a smaller index"));
-            }
-            shape.nodes.push_back(
-                { in.tokens[i], in.parents[i], i == 0 ? 0 : shape.nodes[in.parents[i]].depth + 1, 0, 1.0f, 1.0f });
-        }
-        check_tokens(in.tokens, in.n_nodes);
-        if (s.n_past() + in.n_nodes > n_ctx_slot_) {
-            bad(t, std::to_string(s.n_past()) + " tokens and " + std::to_string(in.n_nodes) +
-                       " nodes are more than a slot's context of " + std::to_string(n_ctx_slot_));
-        }
-        if (!shape.is_chain()) {
-            if (!no_tree_.empty()) {
-                bad(t, no_tree_);
-            }
-            if (in.n_nodes > DFLASH_MAX_NODES) {
-                bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " +
-                           std::to_string(DFLASH_MAX_NODES));
-            }
-        } else if (in.n_path < in.n_nodes && is_recurrent() && !tapes_) {
-            bad(t, "a recurrent state cannot be rolled back to a part of the chain");
-        }
-        if (tapes_ && (!shape.is_chain() || in.n_path < in.n_nodes)) {
-            need_tapes(DFLASH_MAX_NODES);
-            if (in.n_nodes > tape_rows_) {
-                bad(t, "n_nodes is " + std::to_string(in.n_nodes) + ", must be at most " + std::to_string(tape_rows_));
-            }
-        }
-        if (in.n_path < 0 || in.n_path > in.n_nodes || (in.n_path > 0 && !in.path)) {
-            bad(t, "n_path is " + std::to_string(in.n_path) + ", must be 0.." + std::to_string(in.n_nodes));
-        }
-        for (int32_t k = 0; k < in.n_path; ++k) {
-            if (in.path[k] < 0 || in.path[k] >= in.n_nodes ||
-                in.parents[in.path[k]] != (k == 0 ? -1 : in.path[k - 1])) {
-                bad(t, "path[" + std::to_string(k) + "] is not a child of the one before");
-            }
-        }
-        n_rows += in.n_nodes;
-        n_outputs += in.logits ? in.n_nodes : 1;
+        checked.push_back(check_tree(rows, i));
+        n_rows += rows.n_nodes;
+        n_outputs += rows.logits ? rows.n_nodes : 1;
     }
-    if (n_rows > n_rows_max_ || n_outputs > n_outputs_max_) {
+    if (n_rows > limits_.n_rows || n_outputs > limits_.n_outputs) {
         throw status_error(DFLASH_ERROR_ARG, std::to_string(n_rows) + " rows with " + std::to_string(n_outputs) +
-                                                 " outputs are more than one pass has (" + std::to_string(n_rows_max_) +
-                                                 ", " + std::to_string(n_outputs_max_) + ")");
+                                                 " outputs are more than one pass has (" +
+                                                 std::to_string(limits_.n_rows) + ", " +
+                                                 std::to_string(limits_.n_outputs) + ")");
     }
+    return checked;
+}
 
-    llama_batch_ext_clear(batch_.get());
-    n_rows_ = 0;
+void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
+    const std::vector<tree> checked = check_trees(trees, n_trees);
+    batch_.clear();
     try {
-        for (int32_t t = 0; t < n_trees; ++t) {
-            add_tree(*slots[t], shapes[t], trees[t].logits != nullptr, trees[t].n_path < trees[t].n_nodes);
+        for (int32_t i = 0; i < n_trees; ++i) {
+            const bool all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
+            add_tree(slots_[trees[i].slot], checked[i], all_outputs, rolls_back);
         }
-        const int64_t t = llama_time_us();
+        stopwatch watch;
         process_or_throw("tree_pass");
-        const double ms = (llama_time_us() - t) / 1000.0;
-        times_.verify += ms;
-        times_.step += ms;
+        times_.step += watch.lap(times_.verify);
     } catch (...) {
-        for (slot * s : slots) {
-            s->n_rows = 0;
-            forget(*s);
+        for (int32_t i = 0; i < n_trees; ++i) {
+            forget(slots_[trees[i].slot]);
         }
         throw;
     }
     const int32_t n_vocab = llama_vocab_n_tokens(vocab());
-    for (int32_t t = 0; t < n_trees; ++t) {
-        const dflash_tree_rows & in = trees[t];
-        slot &                   s  = *slots[t];
-        for (int32_t i = 0; in.logits && i < in.n_nodes; ++i) {
-            std::copy_n(llama_get_logits_ith(ctx_.get(), s.first_row + i), n_vocab, in.logits + (size_t) i * n_vocab);
+    for (int32_t i = 0; i < n_trees; ++i) {
+        const dflash_tree_rows & rows = trees[i];
+        slot &                   s    = slots_[rows.slot];
+        for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
+            std::copy_n(llama_get_logits_ith(ctx_.get(), s.first_row + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
-        s.n_rows        = 0;
-        const bool kept = keep_path(s, shapes[t], std::vector<int32_t>(in.path, in.path + in.n_path));
+        const bool kept = keep_path(s, checked[i], std::vector<int32_t>(rows.path, rows.path + rows.n_path));
         if (drafter_) {   // its context does not follow
             s.taps.clear(s.n_past());
         }

@@ -13,13 +13,6 @@ namespace {
 constexpr int32_t SAVE_TAIL = 16;   // tokens at a prompt's end that a saved state leaves out: the next prompt rarely
                                     // repeats the very end
 
-void check_range(const char * field, int32_t value, int32_t low, int32_t high) {
-    if (value < low || value > high) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
-                                                 std::to_string(low) + ".." + std::to_string(high));
-    }
-}
-
 }   // namespace
 
 void require_lattice(const drafter * drafter) {
@@ -41,9 +34,9 @@ void engine::check_tokens(const int32_t * tokens, int32_t n) const {
                                                      ", outside the vocabulary of " + std::to_string(n_vocab));
         }
     }
-    if (n >= n_ctx_slot_) {
+    if (n >= limits_.n_ctx_slot) {
         throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(n) + " tokens, a slot's context is " +
-                                                 std::to_string(n_ctx_slot_) +
+                                                 std::to_string(limits_.n_ctx_slot) +
                                                  ": shorten it or start with a larger -c");
     }
 }
@@ -75,12 +68,12 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     p->cache_prompt = r.cache_prompt;
     p->greedy       = sampling.temp <= 0.0f;
 
-    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : draft_mode_;
-    const int32_t rule = r.accept >= 0 ? r.accept : accept_;
-    p->budget          = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : budget_;
+    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params_.draft;
+    const int32_t rule = r.accept >= 0 ? r.accept : params_.accept;
+    p->budget          = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params_.budget;
     p->block           = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p->sampler->gives_distribution();
     p->width           = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
-    p->depth           = r.draft_n_max ? std::min(r.draft_n_max, draft_n_max_) : draft_n_max_;
+    p->depth           = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_draft_max) : limits_.n_draft_max;
     return p;
 }
 
@@ -97,10 +90,10 @@ void engine::submit(int32_t i, prepared_request & p) {
     if (p.owner != this) {
         throw status_error(DFLASH_ERROR_ARG, "prepared belongs to another engine: prepare the request with this one");
     }
-    s.prompt     = std::move(p.prompt);
-    s.sampler    = std::move(p.sampler);
-    s.greedy     = p.greedy;
-    s.seen       = last_seen_[s.greedy];
+    s.prompt  = std::move(p.prompt);
+    s.sampler = std::move(p.sampler);
+    s.greedy  = p.greedy;
+    controller_.begin_answer(s);
     s.n_predict  = p.n_predict;
     s.budget     = p.budget;
     s.width      = p.width;
@@ -110,9 +103,8 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.n_denoised = 0;
     s.draft_ms   = 0;
     s.stats      = {};
-    s.drafted    = {};
-    s.next       = {};
-    s.anchor     = -1;
+    s.clear_tree();
+    s.anchor = -1;
     s.error.clear();
 
     const int32_t n_prompt = (int32_t) s.prompt.size();
@@ -122,7 +114,6 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.stats.n_cached       = reuse_prefix(s, n_common);
     s.save_at =
         is_recurrent() && p.cache_prompt && n_prompt - s.stats.n_cached > 4 * SAVE_TAIL ? n_prompt - SAVE_TAIL : 0;
-    switch_.new_text();
     s.t_submit_us = llama_time_us();
     s.t_start_us = s.t_first_us = 0;
     s.state                     = DFLASH_READING;

@@ -162,8 +162,8 @@ struct outcome {
 template <class Claim>
 static outcome enumerate(const target & t, const draft & d, int32_t length, const draft_shape & shape, Claim && claim) {
     outcome out;
-    every_chance::run([&](chance & luck, auto && probability) {
-        drawn_chain c = draw_chain(d, 99, length, shape, luck);
+    every_chance::run([&](chance & random, auto && probability) {
+        drawn_chain c = draw_chain(d, 99, length, shape, random);
         claim(c);
         double single = 1, joint = 1, sum_single = 0, sum_joint = 0;
         text   before;
@@ -180,7 +180,7 @@ static outcome enumerate(const target & t, const draft & d, int32_t length, cons
                 CHECK(i <= c.length());
                 return row = t.after(text(c.tokens.begin(), c.tokens.begin() + i));
             },
-            luck);
+            random);
         const double w = probability();
         out.accepted += w * r.accepted;
         out.token_rule += w * sum_single;
@@ -287,9 +287,9 @@ static void the_papers_example() {
     }
     double                        block = 0, w_sum = 0;
     const std::vector<token_prob> p = { { 0, 1 / 3.0 }, { 1, 2 / 3.0 } };
-    every_chance::run([&](chance & luck, auto && probability) {
-        const drawn_chain  c = draw_chain(d, 9, 2, {}, luck);
-        const block_result r = block_accept(c, [&](int32_t) -> const std::vector<token_prob> & { return p; }, luck);
+    every_chance::run([&](chance & random, auto && probability) {
+        const drawn_chain  c = draw_chain(d, 9, 2, {}, random);
+        const block_result r = block_accept(c, [&](int32_t) -> const std::vector<token_prob> & { return p; }, random);
         block += probability() * r.accepted;
         w_sum += probability();
     });
@@ -298,7 +298,7 @@ static void the_papers_example() {
 }
 
 static void edges() {
-    seeded_chance                 luck(1);
+    seeded_chance                 random(1);
     const std::vector<token_prob> p = { { 7, 0.25 }, { 3, 0.75 } };
     std::vector<int32_t>          asked;
     const target_rows             rows = [&](int32_t i) -> const std::vector<token_prob> & {
@@ -306,7 +306,7 @@ static void edges() {
         return p;
     };
 
-    block_result r = block_accept(drawn_chain{}, rows, luck);   // nothing drafted: plain decoding
+    block_result r = block_accept(drawn_chain{}, rows, random);   // nothing drafted: plain decoding
     CHECK(r.accepted == 0 && (r.bonus == 7 || r.bonus == 3) && asked == text{ 0 });
 
     draft d;   // a token that the target never samples: no row after it is read
@@ -316,11 +316,11 @@ static void edges() {
     d.ids     = { 3, 7, 1, 2, 3, 7 };
     d.probs.assign(12, 0.5f);
     asked.clear();
-    r = block_accept(draw_chain(d, 0, 3, {}, luck), rows, luck);
+    r = block_accept(draw_chain(d, 0, 3, {}, random), rows, random);
     CHECK(r.accepted <= 1 && asked == (text{ 0, 1 }));
 
     d.ids         = { 3, 3, 7, 7, 3, 7 };   // listed twice: one probability
-    drawn_chain c = draw_chain(d, 5, 3, {}, luck);
+    drawn_chain c = draw_chain(d, 5, 3, {}, random);
     CHECK(c.length() == 3 && c.tokens[0] == 3 && c.q(0) == 1 && c.tokens[1] == 7 && c.q(1) == 1 && c.q(2) == 0.5);
     const tree t = c.to_tree();
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[0].token == 5 && t.nodes[2].token == 7 && t.nodes[3].depth == 3 &&
@@ -328,11 +328,11 @@ static void edges() {
     c.truncate(1);
     CHECK(c.length() == 1 && c.rows.size() == 2 && c.to_tree().size() == 2);
 
-    CHECK(draw_chain(d, 5, 99, {}, luck).length() == 3);
-    CHECK(draw_chain(d, 5, 0, {}, luck).length() == 0);
-    CHECK(draw_chain(draft{}, 5, 4, {}, luck).length() == 0);
+    CHECK(draw_chain(d, 5, 99, {}, random).length() == 3);
+    CHECK(draw_chain(d, 5, 0, {}, random).length() == 0);
+    CHECK(draw_chain(draft{}, 5, 4, {}, random).length() == 0);
     d.probs.assign(12, NAN);
-    CHECK(draw_chain(d, 5, 3, {}, luck).length() == 0);
+    CHECK(draw_chain(d, 5, 3, {}, random).length() == 0);
 
     // Bending, as the sampler bends: 0.5, 0.3, 0.15, 0.05.
     d.length       = 2;
@@ -340,7 +340,7 @@ static void edges() {
     d.ids          = { 1, 2, 3, 4 };
     d.probs        = { 0.15f, 0.5f, 0.05f, 0.3f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
     const auto row = [&](draft_shape shape) {
-        const drawn_chain x = draw_chain(d, 0, 1, shape, luck);
+        const drawn_chain x = draw_chain(d, 0, 1, shape, random);
         return std::vector<double>{ x.row(0)[0].prob, x.row(0)[1].prob, x.row(0)[2].prob, x.row(0)[3].prob };
     };
     const auto near = [](const std::vector<double> & a, const std::vector<double> & b) {
@@ -360,7 +360,7 @@ static void edges() {
     bool                          thrown = false;
     const std::vector<token_prob> none;
     try {
-        block_accept(drawn_chain{}, [&](int32_t) -> const std::vector<token_prob> & { return none; }, luck);
+        block_accept(drawn_chain{}, [&](int32_t) -> const std::vector<token_prob> & { return none; }, random);
     } catch (const std::runtime_error &) {
         thrown = true;
     }

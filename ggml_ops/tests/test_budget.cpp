@@ -172,7 +172,7 @@ static void switches() {
     for (int i = 0; i < 4000; ++i) {   // drafts that promise a lot and keep nothing
         if (s.draft_now()) {
             ++drafted;
-            s.drafted(1, 0.0, 4.0, 20.0, 0.1);
+            s.observe(1, 0.0, 4.0, 20.0, 0.1);
         }
     }
     CHECK(drafted < 40 && s.resting());
@@ -182,24 +182,24 @@ static void switches() {
         if (honest.draft_now()) {
             ++tried;
             late += i > 100;
-            honest.drafted(1, 0.0, 0.05, 20.0, 0.1);
+            honest.observe(1, 0.0, 0.05, 20.0, 0.1);
         }
     }
     CHECK(tried < 16 && late < 12);
     honest.new_text();   // a new answer is tried at once
     CHECK(honest.draft_now());
     for (int i = 0; i < 50; ++i) {   // and kept while it pays
-        honest.drafted(1, 7.0, 7.0, 40.0, 0.1);
+        honest.observe(1, 7.0, 7.0, 40.0, 0.1);
         CHECK(honest.draft_now());
     }
     CHECK(!honest.resting() && honest.rate() > 0.18);
     for (int i = 0; i < 60; ++i) {   // uneven yields of a drafter that is right on average do not stop it
-        honest.drafted(1, i % 3 == 0 ? 9.0 : 0.0, 3.0, 30.0, 0.1);
+        honest.observe(1, i % 3 == 0 ? 9.0 : 0.0, 3.0, 30.0, 0.1);
         CHECK(honest.draft_now());
     }
     int until_rest = 0;
     while (honest.draft_now() && until_rest < 100) {   // hard text: the values fall first
-        honest.drafted(1, 0.3, 0.5, 30.0, 0.1);
+        honest.observe(1, 0.3, 0.5, 30.0, 0.1);
         ++until_rest;
     }
     CHECK(until_rest >= 1 && until_rest < 10);

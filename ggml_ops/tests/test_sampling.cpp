@@ -267,7 +267,7 @@ void walk_blocks(model_row & at, const std::string & fields) {
     for (int32_t n = 0; n < WALKS; ++n) {
         params.seed = 1000 + n;
         dflash::sampler           s(at.model.get(), params), again(at.model.get(), params);
-        const dflash::drawn_chain chain = dflash::draw_chain(d, 50, LENGTH, s.shape(), s.luck());
+        const dflash::drawn_chain chain = dflash::draw_chain(d, 50, LENGTH, s.shape(), s.random());
         const dflash::walk_result w     = dflash::block_walk(chain, s, at.ctx.get(), FIRST, ends);
         expect(!w.tokens.empty() && w.tokens.size() == w.path.size() && w.path.size() <= LENGTH + 1,
             "a walk has as many nodes as tokens");
@@ -280,7 +280,7 @@ void walk_blocks(model_row & at, const std::string & fields) {
         ++lengths[w.tokens.size() - 1];
         ended += w.stopped;
         if (n < 50) {   // the same seed, the same walk; and the sampler has taken exactly these tokens
-            const dflash::drawn_chain same = dflash::draw_chain(d, 50, LENGTH, again.shape(), again.luck());
+            const dflash::drawn_chain same = dflash::draw_chain(d, 50, LENGTH, again.shape(), again.random());
             expect(same.tokens == chain.tokens &&
                        dflash::block_walk(same, again, at.ctx.get(), FIRST, ends).tokens == w.tokens,
                 "the seed decides");

@@ -1,8 +1,7 @@
 #include "tune/kernel_timing.h"
 
-#include "base/error.h"
-#include "engine/engine.h"
 #include "base/abort_guard.h"
+#include "base/error.h"
 #include "base/log.h"
 
 #include "common/common.h"
@@ -22,9 +21,9 @@ namespace {
 
 constexpr int32_t SAMPLE_ROWS =
     64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
-constexpr int32_t MOST_WEIGHTS   = 64;
-constexpr int     MOST_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
-constexpr size_t  LEAST_REPEATS = 3, MOST_REPEATS = 25;
+constexpr int32_t MAX_WEIGHTS   = 64;
+constexpr int     MAX_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
+constexpr size_t  MIN_REPEATS = 3, MAX_REPEATS = 25;
 
 // The CPU's counts before anybody sets one.
 const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
@@ -50,13 +49,6 @@ ggml_type quantized_type(const std::string & name) {
     }
     throw status_error(
         DFLASH_ERROR_ARG, "type is '" + name + "', which is no quantized type of ggml (try q4_K, q6_K, q8_0)");
-}
-
-void check_range(const char * field, int64_t value, int64_t lo, int64_t hi) {
-    if (value < lo || value > hi) {
-        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " is " + std::to_string(value) + ", must be " +
-                                                 std::to_string(lo) + ".." + std::to_string(hi));
-    }
 }
 
 template <class F> F * find(ggml_backend_dev_t device, const char * name) {
@@ -119,7 +111,7 @@ class bench {
             set_threads(backend_.get(), p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math());
         }
         const std::vector<char> data = random_weight(kernel.type(), p.m, p.k);
-        const size_t            n    = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MOST_WEIGHTS);
+        const size_t            n    = std::clamp<size_t>(((size_t) p.megabytes << 20) / data.size(), 2, MAX_WEIGHTS);
         weights_.resize(n);
         weights_ctx_ = new_context(n);
         for (ggml_tensor *& w : weights_) {
@@ -157,7 +149,7 @@ class bench {
             }
         }
         double spent = 0;
-        for (size_t r = 0; r < LEAST_REPEATS || (r < MOST_REPEATS && spent < limit_ms); ++r) {
+        for (size_t r = 0; r < MIN_REPEATS || (r < MAX_REPEATS && spent < limit_ms); ++r) {
             for (size_t i = 0; i < from.size(); ++i) {
                 if (per_pass_ < weights_.size()) {
                     build(passes_[i], n);
@@ -246,7 +238,7 @@ void matrix_rows::set(int rows) const {
     if (gpu_rows_) {
         gpu_rows_(index_, type_, rows);
     } else if (set_tile_rows_ && get() > 0) {
-        set_tile_rows_(type_, rows > 0 ? std::min(rows, MOST_TILE_ROWS) : own_tile_rows(tile_rows_)[type_]);
+        set_tile_rows_(type_, rows > 0 ? std::min(rows, MAX_TILE_ROWS) : own_tile_rows(tile_rows_)[type_]);
     }
 }
 
@@ -269,11 +261,11 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     }
     logged_error();   // forget what went wrong before
     const abort_guard guard(abort_guard::phase::load);
-    struct restore {
+    struct rows_guard {
         const matrix_rows & kernel;
         int                 rows;
-        ~restore() { kernel.set(rows); }
-    } as_it_was{ kernel, before };
+        ~rows_guard() { kernel.set(rows); }
+    } restore{ kernel, before };
     bench b(kernel, p);
     kernel.set(1 << 20);
     const int widest = kernel.get();   // one more than the vector kernel can serve

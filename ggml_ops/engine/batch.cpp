@@ -1,0 +1,56 @@
+#include "engine/batch.h"
+
+#include "base/error.h"
+#include "dflash.h"
+#include "llama-ext.h"
+
+namespace dflash {
+
+static constexpr int32_t ROW_GROUP = 4;   // rows that the CPU's matrix products take at once
+
+void batch::clear() {
+    llama_batch_ext_clear(rows_.get());
+    n_rows_ = n_padding_ = 0;
+}
+
+int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
+    const int32_t row = llama_batch_ext_add_token(rows_.get(), seq, token);
+    if (row != n_rows_ || !llama_batch_ext_set_pos(rows_.get(), row, &pos) ||
+        !llama_batch_ext_set_output_logits(rows_.get(), row, output)) {
+        throw status_error(DFLASH_ERROR_INTERNAL, "row " + std::to_string(n_rows_) + " was refused by the batch");
+    }
+    ++n_rows_;
+    return row;
+}
+
+int32_t batch::add_tree(
+    int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool with_parents, int32_t padded_size) {
+    const int32_t first = n_rows_;
+    for (int32_t i = 0; i < t.size(); ++i) {
+        const node &  n   = t.nodes[i];
+        const int32_t row = add_row(seq, n.token, n_past + n.depth, all_outputs || i == t.size() - 1);
+        if (with_parents) {
+            llama_batch_ext_set_parent(rows_.get(), row, i == 0 ? LLAMA_PARENT_NONE : first + n.parent);
+        }
+    }
+    for (int32_t i = t.size(); i < padded_size; ++i) {
+        const int32_t row = add_row(seq, t.nodes[0].token, n_past, false);
+        llama_batch_ext_set_parent(rows_.get(), row, LLAMA_PARENT_PADDING);
+    }
+    return first;
+}
+
+void batch::set_root(int32_t row) { llama_batch_ext_set_parent(rows_.get(), row, LLAMA_PARENT_NONE); }
+
+// The CPU's repacked matrix products take rows in groups of 4 and the rest one by one: 15 rows cost more than 16
+// (measured at load). Rows of a sequence that nobody reads fill the last group.
+void batch::pad(int32_t n_rows_max) {
+    if (padding_seq_ < 0 || n_rows_ < ROW_GROUP || n_rows_ % ROW_GROUP < 2) {
+        return;
+    }
+    while (n_rows_ % ROW_GROUP != 0 && n_rows_ < n_rows_max) {
+        add_row(padding_seq_, 0, n_padding_++, false);
+    }
+}
+
+}   // namespace dflash

@@ -1,0 +1,43 @@
+// The rows of one target pass: prompt chunks, trees, and padding that nobody reads.
+
+#pragma once
+
+#include "draft/tree.h"
+
+#include "llama-cpp.h"
+
+#include <cstdint>
+
+namespace dflash {
+
+class batch {
+  public:
+    void init(llama_context * ctx) { rows_.reset(llama_batch_ext_init(ctx)); }
+    void clear();
+
+    int32_t           n_rows() const { return n_rows_; }   // padding counted
+    int32_t           n_padding() const { return n_padding_; }
+    llama_batch_ext * get() { return rows_.get(); }
+
+    // Adds a row and returns its index. `output`: it has logits. Throws status_error if llama.cpp refuses it.
+    int32_t add_row(int32_t seq, int32_t token, int32_t pos, bool output);
+    // Adds a tree on top of the first n_past positions and returns its first row. Without `all_outputs` only the last
+    // row has logits. `with_parents`: the target's memory sees a tree and waits for the path (llama_memory_seq_commit);
+    // otherwise it sees a chain. Rows of padding fill the tree up to `padded_size`.
+    int32_t add_tree(
+        int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool with_parents, int32_t padded_size);
+    // Marks a row as the root of a tree.
+    void set_root(int32_t row);
+
+    // Which sequence takes padding rows, -1: passes are not padded.
+    void    set_padding_seq(int32_t seq) { padding_seq_ = seq; }
+    int32_t padding_seq() const { return padding_seq_; }
+    // Fills the last group of 4 rows, up to n_rows_max rows.
+    void pad(int32_t n_rows_max);
+
+  private:
+    llama_batch_ext_ptr rows_;
+    int32_t             n_rows_ = 0, n_padding_ = 0, padding_seq_ = -1;
+};
+
+}   // namespace dflash

@@ -1,0 +1,296 @@
+#include "engine/controller.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+// Drafted steps between two plain ones while drafts gain little: what plain decoding costs must not be an old
+// measurement. "Little": less than this over plain decoding.
+static constexpr int32_t REFRESH_STEPS = 32;
+static constexpr double  REFRESH_GAIN  = 1.3;
+
+// ---- an answer ----
+
+void controller::begin_answer(slot & s) {
+    s.learned = last_learned_[s.greedy];
+    switch_.new_text();
+}
+
+void controller::end_answer(const slot & s) {
+    if (s.stats.n_drafted > 0) {
+        last_learned_[s.greedy] = s.learned;
+        last_learned_[s.greedy].fade();
+    }
+}
+
+// ---- bounds ----
+
+int32_t controller::max_depth(const slot & s) const {
+    const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - s.n_past()) - 1;
+    return s.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
+}
+
+int32_t controller::max_nodes(const slot & s) const {
+    if (max_depth(s) == 0) {
+        return 1;
+    }
+    const int32_t n_shape  = s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    const int32_t n_budget = s.budget == 0 ? DFLASH_MAX_NODES : s.budget;
+    // Siblings take cells of the shared cache until the walk is over.
+    const int32_t n_cells = limits_.n_ctx_slot - s.n_past();
+    return std::min({ n_budget, n_shape, limits_.n_nodes, n_tree_rows_, n_cells });
+}
+
+// Block lengths to choose from, up to the first that holds n_max tokens.
+std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
+    std::vector<int32_t> lengths;
+    for (const int32_t length : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
+        lengths.push_back(std::min(length, limits_.block_size));
+        if (lengths.back() >= n_max) {
+            break;
+        }
+    }
+    return lengths;
+}
+
+// Delta-net layers take trees of one size; those of each other size are passes of their own. Where one pass is cheaper,
+// smaller trees are padded.
+int32_t controller::padded_size(const std::vector<slot> & slots) const {
+    std::map<int32_t, int32_t> n_slots_of;   // by the size of their trees
+    int32_t                    n_slots = 0, n_past = 0;
+    for (const slot & s : slots) {
+        if (s.writing()) {
+            ++n_slots_of[s.next.size()];
+            ++n_slots;
+            n_past = std::max(n_past, s.n_past());
+        }
+    }
+    if (!limits_.equal_trees || n_slots_of.size() < 2 || costs_.verify.empty()) {
+        return 0;
+    }
+    const int32_t size     = n_slots_of.rbegin()->first;
+    double        apart_ms = 0;
+    for (const auto & [n_nodes, n] : n_slots_of) {
+        apart_ms += costs_.verify.at(n_nodes * n, 0);
+    }
+    const bool fits = n_past + size <= limits_.n_ctx_slot && n_slots * size <= limits_.n_rows;
+    return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
+}
+
+// ---- whether to draft, and how long a block ----
+
+void controller::set_reason(const char * why) {
+    reason_ = why;
+    ++counts_.reasons[why];
+}
+
+double controller::plain_rate(int32_t n_slots) const {
+    return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * mean_context_) + costs_.other_ms);
+}
+
+void controller::begin_choice(const std::vector<slot> & slots) {
+    const auto n_writing = std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
+    // Every other slot may come to its prompt's end in the next pass, which takes an output too.
+    n_tree_rows_ = limits_.n_outputs - ((int32_t) slots.size() - (int32_t) n_writing);
+    draft_ms_ = expected_tokens_ = mean_context_ = 0;
+    for (const slot & s : slots) {
+        if (s.writing()) {
+            mean_context_ += (double) s.n_past() / (double) n_writing;
+        }
+    }
+}
+
+int32_t controller::choose_length(const std::vector<slot> & slots) {
+    begin_choice(slots);
+    if (limits_.block_size == 0) {
+        set_reason(REASON_NONE);
+        return 1;
+    }
+    int32_t                            n_drafting = 0, fixed_length = 1, max_length = 1;
+    std::vector<const value_profile *> profiles;   // of the slots that leave their budget to the controller
+    for (const slot & s : slots) {
+        if (!s.writing() || max_nodes(s) == 1) {
+            continue;
+        }
+        ++n_drafting;
+        // A tree of N nodes may be N - 1 deep, and its likeliest path often is.
+        const int32_t length = 1 + std::min({ max_depth(s), s.depth, limits_.block_size - 1 });
+        max_length           = std::max(max_length, length);
+        if (s.budget != 0) {
+            fixed_length = std::max(fixed_length, std::min(length, s.width > 1 ? DFLASH_MAX_NODES : s.budget));
+        } else {
+            profiles.push_back(&s.learned.values);
+        }
+    }
+    if (n_drafting == 0) {
+        set_reason(REASON_OFF);
+        return 1;
+    }
+    if (fixed_length > 1) {
+        set_reason(REASON_FIXED);
+    }
+    if (fixed_length == 1 || !profiles.empty()) {
+        last_choice_ = dflash::choose_length(profiles, block_lengths(max_length), costs_.verify, mean_context_,
+            costs_.draft, costs_.other_ms, n_tree_rows_);
+    }
+    if (fixed_length > 1) {
+        return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
+    }
+    return auto_length(n_drafting);
+}
+
+// The length of last_choice_, or 1 where plain decoding is faster or must be measured.
+int32_t controller::auto_length(int32_t n_drafting) {
+    if (!switch_.draft_now()) {
+        n_since_plain_ = 0;
+        set_reason(REASON_PLAIN);
+        return 1;
+    }
+    const bool gains_little = last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting);
+    if (gains_little && ++n_since_plain_ >= REFRESH_STEPS) {
+        n_since_plain_ = 0;
+        set_reason(REASON_REFRESH);
+        return 1;
+    }
+    set_reason(REASON_PAYS);
+    return last_choice_.length;
+}
+
+// ---- how many nodes ----
+
+const char * controller::reason_of(const slot & s) const {
+    if (limits_.block_size == 0) {
+        return REASON_NONE;
+    }
+    if (max_nodes(s) == 1) {
+        return REASON_OFF;
+    }
+    if (s.budget != 0) {
+        return REASON_FIXED;
+    }
+    return reason_ == REASON_FIXED ? REASON_PAYS : reason_;   // the others' budget is fixed
+}
+
+// What the drafter's part of a tree is worth, for the next choice of a block length.
+void controller::learn_values(slot & s) const {
+    if (s.draft.length <= 1) {
+        return;
+    }
+    std::vector<int32_t> depths;
+    std::vector<float>   values;
+    for (int32_t i = 1; i < s.next.size(); ++i) {
+        const node & n = s.next.nodes[i];
+        if (n.candidate >= 0) {
+            depths.push_back(n.depth);
+            values.push_back(n.value);
+        }
+    }
+    const int32_t max_length = std::min(limits_.block_size, limits_.n_draft_max + 1);
+    s.learned.values.observe(s.draft.length, block_lengths(max_length), depths, values);
+}
+
+// Trees with a fixed budget must leave every other slot its anchor: the last ones give nodes up. Returns their nodes.
+static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
+    int32_t n_nodes = 0;
+    for (const slot * s : fixed) {
+        n_nodes += s->next.size();
+    }
+    for (auto it = fixed.rbegin(); n_nodes > max_nodes && it != fixed.rend(); ++it) {
+        std::vector<node> & nodes = (*it)->next.nodes;
+        const int32_t       n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);
+        nodes.resize(nodes.size() - n_cut);
+        n_nodes -= n_cut;
+    }
+    return n_nodes;
+}
+
+void controller::choose_nodes(std::vector<slot> & slots) {
+    std::vector<slot *>             fixed, automatic;
+    std::vector<std::vector<float>> values;   // [automatic]: of the draft nodes
+    for (slot & s : slots) {
+        if (!s.writing()) {
+            continue;
+        }
+        s.reason = reason_of(s);
+        if (s.budget != 0) {
+            fixed.push_back(&s);
+            continue;
+        }
+        automatic.push_back(&s);
+        learn_values(s);
+        values.emplace_back();
+        for (int32_t i = 1; i < s.next.size(); ++i) {
+            values.back().push_back(s.next.nodes[i].value);
+        }
+    }
+    const int32_t n_fixed = cut_fixed(fixed, n_tree_rows_ - (int32_t) automatic.size());
+    if (!automatic.empty()) {
+        // Slots with a fixed budget carry their share of the drafter's pass.
+        const double      share    = (double) automatic.size() / (double) (automatic.size() + fixed.size());
+        const double      fixed_ms = draft_ms_ * share + costs_.other_ms;
+        const last_pass   last     = { last_rows_ - n_fixed, costs_.rebuild_ms };
+        const node_choice choice =
+            dflash::choose_nodes(values, costs_.verify, mean_context_, fixed_ms, n_tree_rows_ - n_fixed, last);
+        expected_tokens_ = choice.gain;
+        for (size_t i = 0; i < automatic.size(); ++i) {
+            slot & s = *automatic[i];
+            s.next.nodes.resize(choice.per_slot[i]);
+            if (draft_ms_ == 0 && s.next.size() > 1) {
+                s.reason = REASON_QUOTES;
+            }
+        }
+    }
+    for (const slot * s : fixed) {
+        for (const node & n : s->next.nodes) {
+            expected_tokens_ += n.value;
+        }
+    }
+}
+
+// ---- what is learned ----
+
+void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms) {
+    if (trees_only) {
+        double  n_cells = 0, n_tokens = 0;
+        int32_t n_slots = 0;
+        for (const slot & s : slots) {
+            if (s.n_rows > 0) {
+                n_cells += (double) s.n_rows * s.n_past();   // still without the accepted path
+                n_tokens += (double) s.walked.tokens.size();
+                ++n_slots;
+            }
+        }
+        costs_.verify.observe(n_rows, n_cells, ms - (n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms));
+        if (draft_ms_ > 0) {
+            switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, draft_ms_ + ms + costs_.other_ms,
+                plain_rate(n_slots));
+        }
+    }
+    draft_ms_   = 0;
+    last_rows_  = n_rows;
+    trees_only_ = trees_only;
+}
+
+void controller::observe_walk(slot & s) {
+    ++counts_.nodes[s.next.size()];
+    if (s.next.size() > 1) {
+        s.learned.observe(s.next, s.walked.path, s.quoted.matched);
+    }
+}
+
+void controller::observe_draft(int32_t n_slots, int32_t length, int32_t n_injected, double ms) {
+    ++counts_.lengths[length];
+    draft_ms_ = ms;
+    if (trees_only_ && n_injected <= 2 * n_slots * length) {   // beyond that, injecting is most of the time
+        costs_.draft.observe(n_slots * length, 0, ms);
+    }
+}
+
+void controller::observe_failure(const std::string & why) {
+    drafter_failure_ = why;
+    set_reason(REASON_FAILED);
+}
+
+void controller::observe_other(double ms) { costs_.other_ms += 0.05 * (ms - costs_.other_ms); }
+
+}   // namespace dflash

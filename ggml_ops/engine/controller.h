@@ -1,0 +1,111 @@
+// All policy of the engine (docs/budget.md): whether to draft, how much of a block, how many nodes, why, and what is
+// learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/test_controller.cpp.
+
+#pragma once
+
+#include "draft/budget.h"
+#include "engine/costs.h"
+#include "engine/slot.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+// Why the controller chose what it chose; docs/budget.md explains them.
+inline constexpr const char * REASON_NONE    = "no drafter";
+inline constexpr const char * REASON_OFF     = "drafting is off";
+inline constexpr const char * REASON_FIXED   = "fixed budget";
+inline constexpr const char * REASON_PAYS    = "drafting pays";
+inline constexpr const char * REASON_PLAIN   = "plain decoding is faster";
+inline constexpr const char * REASON_REFRESH = "plain step to measure";
+inline constexpr const char * REASON_QUOTES  = "prompt lookup alone";
+inline constexpr const char * REASON_FAILED  = "the drafter failed";
+
+// What bounds passes and trees, fixed at load.
+struct pass_limits {
+    int32_t n_ctx_slot  = 0;                  // positions of one slot
+    int32_t n_rows      = 0;                  // rows of a pass
+    int32_t n_outputs   = 0;                  // rows of a pass that have logits
+    int32_t n_draft_max = 0;                  // draft tokens on a path
+    int32_t n_nodes     = DFLASH_MAX_NODES;   // nodes of one tree
+    int32_t block_size  = 0;                  // of the drafter, 0: there is none
+    bool    equal_trees = false;              // trees of unlike sizes are passes of their own (delta-net layers)
+};
+
+class controller {
+  public:
+    // limits: stay where they are and may change until the first step.
+    explicit controller(const pass_limits & limits) : limits_(limits) {}
+
+    // an answer
+    void begin_answer(slot & s);   // it starts with what the last one of its kind learned
+    void end_answer(const slot & s);
+
+    // what a slot that writes may have
+    int32_t max_depth(const slot & s) const;   // draft tokens on a path
+    int32_t max_nodes(const slot & s) const;   // nodes of its next tree, as of the last choose_length()
+
+    // the choices of one step, in the order of its phases
+    // Rows that every tree of this pass takes up, 0: as they are.
+    int32_t padded_size(const std::vector<slot> & slots) const;
+    // Block tokens that the drafter denoises for the next pass, the same for all slots; 1: none.
+    int32_t choose_length(const std::vector<slot> & slots);
+    // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
+    void choose_nodes(std::vector<slot> & slots);
+
+    // what came of them
+    // A target pass, after its walk and before its commit. trees_only: no prompt rows were in it.
+    void observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms);
+    void observe_walk(slot & s);   // of a tree
+    // The drafter pass before the next target pass: blocks of `length` tokens for n_slots, n_injected rows of taps.
+    void observe_draft(int32_t n_slots, int32_t length, int32_t n_injected, double ms);
+    void observe_failure(const std::string & why);   // of the drafter's pass
+    void observe_other(double ms);                   // time of a step beyond its passes
+
+    pass_costs &       costs() { return costs_; }
+    const pass_costs & costs() const { return costs_; }
+    double             plain_rate(int32_t n_slots) const;   // tokens per ms of plain decoding
+
+    // for statistics: how often each choice was made, and the last one
+    struct choice_counts {
+        std::map<int32_t, int64_t>     nodes, lengths;
+        std::map<std::string, int64_t> reasons;
+    };
+    const choice_counts & counts() const { return counts_; }
+    const length_choice & last_choice() const { return last_choice_; }
+    const draft_switch &  drafting() const { return switch_; }
+    const char *          reason() const { return reason_; }
+    const std::string &   drafter_failure() const { return drafter_failure_; }
+
+  private:
+    void                 begin_choice(const std::vector<slot> & slots);
+    void                 set_reason(const char * why);
+    const char *         reason_of(const slot & s) const;
+    std::vector<int32_t> block_lengths(int32_t n_max) const;
+    int32_t              auto_length(int32_t n_drafting);
+    void                 learn_values(slot & s) const;
+
+    const pass_limits & limits_;
+    pass_costs          costs_;
+    experience          last_learned_[2];   // of the last answers, sampled and greedy
+
+    // this step
+    int32_t n_tree_rows_     = 0;   // most nodes of all trees of the next pass
+    double  mean_context_    = 0;   // positions that its rows attend to, mean of the writing slots
+    double  draft_ms_        = 0;   // of the drafter pass before it, 0: none
+    double  expected_tokens_ = 0;   // that it yields
+    int32_t last_rows_       = 0;   // rows of the last target pass
+    bool    trees_only_      = false;
+
+    draft_switch  switch_;
+    int32_t       n_since_plain_ = 0;   // drafted steps since a plain one
+    length_choice last_choice_;
+    const char *  reason_ = "";   // of the last choice
+    choice_counts counts_;
+    std::string   drafter_failure_;
+};
+
+}   // namespace dflash

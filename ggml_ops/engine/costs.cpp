@@ -1,0 +1,155 @@
+#include "engine/costs.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+namespace dflash {
+
+using json = nlohmann::ordered_json;
+
+// ---- measuring ----
+
+static constexpr double LIMIT_MS = 2000;
+
+void pass_costs::measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+    source = "measured";
+    if (passes.draft) {
+        measure_draft(passes, shapes, since_start);
+    }
+    measure_verify(passes, shapes, since_start);
+}
+
+void pass_costs::measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+    const int32_t other_rows = std::min(8, shapes.n_rows_max);   // of the target pass between two drafter passes
+    for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
+        for (const int32_t wanted : { 16, 8, 4, 32, 64 }) {
+            const int32_t length = std::min(wanted, shapes.block_size), n_tokens = n_slots * length;
+            if (draft.points().count(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
+                continue;
+            }
+            passes.draft(n_slots, length);
+            passes.verify(other_rows);
+            const double first = passes.draft(n_slots, length);
+            passes.verify(other_rows);
+            draft.set(n_tokens, std::min(first, passes.draft(n_slots, length)));
+        }
+    }
+}
+
+// Widths of target passes, the most telling first: slow machines get no further.
+static std::vector<int32_t> measured_widths() {
+    std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };
+    for (int32_t rows = 5; rows <= 64; ++rows) {
+        if (rows < 16 || rows % 4 == 0) {
+            widths.push_back(rows);
+        }
+    }
+    return widths;
+}
+
+void pass_costs::measure_verify(
+    const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
+    rebuild_ms = 0;
+    for (const int32_t rows : measured_widths()) {
+        if (rows > shapes.n_rows_max || verify.points().count(rows)) {
+            continue;
+        }
+        if (rows > 2 && since_start.ms() > LIMIT_MS) {
+            break;
+        }
+        const auto time_again = [&] {
+            if (rows > 1 && passes.draft) {   // one row is plain decoding: the drafter rests
+                passes.draft(1, std::min(8, shapes.block_size));
+            }
+            return passes.verify(rows);
+        };
+        const double first = passes.verify(rows), second = time_again(), best = std::min(second, time_again());
+        verify.set(rows, best);
+        if (rows == 1) {
+            rebuild_ms = std::max(0.0, first - best);
+        }
+    }
+}
+
+bool pass_costs::padding_pays() const { return verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16); }
+
+// ---- on disk ----
+
+static constexpr int32_t COST_FORMAT = 2;
+
+static json curve_json(const cost_curve & curve) {
+    json j = json::object();
+    for (const auto & [rows, ms] : curve.points()) {
+        j[std::to_string(rows)] = ms;
+    }
+    return j;
+}
+
+static bool read_curve(const json & j, cost_curve & curve) {
+    if (!j.is_object()) {
+        return false;
+    }
+    for (const auto & [key, value] : j.items()) {
+        const long   rows = std::strtol(key.c_str(), nullptr, 10);
+        const double ms   = value.is_number() ? value.get<double>() : -1;
+        if (rows < 1 || rows > (1 << 20) || !(ms > 0) || !(ms < 1e9)) {
+            return false;
+        }
+        curve.set((int32_t) rows, ms);
+    }
+    return true;
+}
+
+bool pass_costs::read(const std::string & path, bool has_drafter) {
+    std::ifstream in(path);
+    if (path.empty() || !in) {
+        return false;
+    }
+    const json j = json::parse(in, nullptr, false);
+    cost_curve verify_read, draft_read;
+    if (!j.is_object() || j.value("format", json()) != json(COST_FORMAT) ||
+        !read_curve(j.value("verify_ms", json()), verify_read) ||
+        !read_curve(j.value("draft_ms", json()), draft_read) || !j.value("rebuild_ms", json()).is_number() ||
+        !j.value("cell_ms", json()).is_number() || verify_read.empty() || draft_read.empty() == has_drafter) {
+        return false;
+    }
+    verify     = verify_read;
+    draft      = draft_read;
+    rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
+    verify.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
+    source = "cache";
+    return true;
+}
+
+void pass_costs::write(const std::string & path) const {
+    if (path.empty() || verify.empty() || std::string(source) == "none") {
+        return;
+    }
+    const json j = { { "format", COST_FORMAT }, { "verify_ms", curve_json(verify) }, { "draft_ms", curve_json(draft) },
+        { "rebuild_ms", rebuild_ms }, { "cell_ms", verify.per_cell() } };
+    const auto now         = std::chrono::steady_clock::now().time_since_epoch();
+    const std::string part = path + "." + std::to_string(now.count()) + ".part";
+    {
+        std::ofstream out(part);
+        out << j.dump(1) << "\n";
+        if (!out) {
+            std::remove(part.c_str());
+            return;
+        }
+    }
+#ifdef _WIN32
+    std::remove(path.c_str());   // rename() does not replace there
+#endif
+    if (std::rename(part.c_str(), path.c_str()) != 0) {
+        std::remove(part.c_str());
+    }
+}
+
+}   // namespace dflash

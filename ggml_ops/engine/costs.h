@@ -1,0 +1,50 @@
+// What passes cost on this machine: measured at load, kept on disk, and corrected by every pass that runs (controller).
+
+#pragma once
+
+#include "base/stopwatch.h"
+#include "draft/budget.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace dflash {
+
+// The two kinds of passes, as measuring runs them. Each runs one pass and returns its milliseconds.
+struct timed_passes {
+    std::function<double(int32_t rows)>                    verify;
+    std::function<double(int32_t n_slots, int32_t length)> draft;   // empty: no drafter
+};
+
+// What the passes of an engine may be.
+struct pass_shapes {
+    int32_t n_slots    = 1;
+    int32_t block_size = 1;   // of the drafter
+    int32_t n_rows_max = 1;   // widest target pass to measure
+};
+
+struct pass_costs {
+    cost_curve   verify, draft;         // by rows of the target pass, by block tokens of the drafter pass
+    double       rebuild_ms = 0;        // of a target pass whose width differs from the last one's
+    double       other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
+    const char * source     = "none";   // "none", "measured" or "cache"
+
+    // Passes are timed as steps run them, target and drafter in turns: each finds the caches full of the other's
+    // weights, which costs a tenth and more. `since_start` bounds the time: slow machines measure fewer points.
+    void measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+
+    // A file that cannot be read, or says something impossible, is as good as none: false, and nothing has changed.
+    bool read(const std::string & path, bool has_drafter);
+    // Best effort: a full disk costs nothing but the next start's measurement. No-op without a path or a measurement.
+    void write(const std::string & path) const;
+
+    // Whether 16 rows cost less than 15, so that it pays to fill the last group of rows.
+    bool padding_pays() const;
+
+  private:
+    void measure_draft(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+    void measure_verify(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
+};
+
+}   // namespace dflash

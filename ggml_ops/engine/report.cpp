@@ -1,0 +1,142 @@
+// What the engine tells about itself, as JSON.
+
+#include "engine/engine.h"
+
+#include "llama/access.h"
+
+#include "common/chat.h"
+#include "llama-ext.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace dflash {
+
+using json = nlohmann::ordered_json;
+
+namespace {
+
+json describe(const llama_model * m) {
+    char desc[256] = {};
+    llama_model_desc(m, desc, sizeof(desc));
+    return {
+        { "arch", access_arch(m) },
+        { "description", desc },
+        { "n_params", llama_model_n_params(m) },
+        { "size", llama_model_size(m) },
+        { "n_vocab", llama_vocab_n_tokens(llama_model_get_vocab(m)) },
+        { "n_embd", llama_model_n_embd(m) },
+        { "n_layer", llama_model_n_layer(m) },
+        { "n_ctx_train", llama_model_n_ctx_train(m) },
+    };
+}
+
+template <class Map> json map_json(const Map & counts) {
+    json j = json::object();
+    for (const auto & [key, n] : counts) {
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(key)>>) {
+            j[std::to_string(key)] = n;
+        } else {
+            j[key] = n;
+        }
+    }
+    return j;
+}
+
+}   // namespace
+
+std::string engine::info() const {
+    size_t context = 0, compute = 0;
+    for (const auto & [type, data] : llama_get_memory_breakdown(ctx_.get())) {
+        context += data.context;
+        compute += data.compute;
+    }
+    json j = {
+        { "target", describe(model_.get()) },
+        { "drafter", nullptr },
+        { "n_ctx_slot", limits_.n_ctx_slot },
+        { "n_slots", slots_.size() },
+        { "n_rows_max", limits_.n_rows },
+        { "bos_token", llama_vocab_bos(vocab()) },
+        { "eos_token", llama_vocab_eos(vocab()) },
+        { "add_bos", llama_vocab_get_add_bos(vocab()) },
+        { "no_tree", no_tree_ },
+        { "kv_unified", params_.kv_unified },
+        { "not_bit_exact", access_row_variance(ctx_.get()) },
+        { "chat_template", common_chat_templates_source(templates_.get()) },
+        { "memory", { { "target", llama_model_size(model_.get()) }, { "context", context }, { "compute", compute } } },
+    };
+    if (is_recurrent()) {
+        const state_bytes bytes   = access_state_bytes(ctx_.get());
+        j["memory"]["slot_state"] = bytes.state;
+        j["memory"]["slot_tape"]  = bytes.tape;
+        j["tape_rows"]            = tape_rows_;
+    }
+    if (drafter_) {
+        json d                         = describe(draft_model_.get());
+        d["kind"]                      = drafter_->lattice() ? "dflash2" : "dflash";
+        d["block_size"]                = drafter_->block_size();
+        d["top_k"]                     = drafter_->top_k();
+        d["target_layers"]             = drafter_->model().target_layers;
+        d["mask_token"]                = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
+        d["draft_ctx"]                 = drafter_->n_ctx();
+        d["no_draft"]                  = no_draft_;
+        j["drafter"]                   = d;
+        j["memory"]["drafter"]         = llama_model_size(draft_model_.get());
+        j["memory"]["drafter_context"] = drafter_->memory_bytes();
+    }
+    return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string engine::stats() const {
+    const llama_perf_context_data     perf   = llama_perf_context(ctx_.get());
+    const pass_costs &                costs  = controller_.costs();
+    const controller::choice_counts & counts = controller_.counts();
+    const length_choice &             choice = controller_.last_choice();
+    const double                      t_other =
+        times_.step - times_.plan - times_.verify - times_.walk - times_.commit - times_.draft - times_.grow;
+    const json choices     = { { "nodes", map_json(counts.nodes) }, { "lengths", map_json(counts.lengths) },
+            { "reasons", map_json(counts.reasons) } };
+    const json last_choice = {
+        { "length", choice.length },
+        { "rate", choice.rate },
+        { "plain_rate", controller_.plain_rate(1) },
+        { "drafted_rate", controller_.drafting().rate() },
+        { "resting", controller_.drafting().resting() },
+        { "reason", controller_.reason() },
+    };
+    const json j = {
+        { "steps", totals_.n_steps },
+        { "passes", totals_.n_passes },
+        { "rows", totals_.n_rows },
+        { "tokens", totals_.n_tokens },
+        { "t_plan_ms", times_.plan },
+        { "t_verify_ms", times_.verify },
+        { "t_walk_ms", times_.walk },
+        { "t_commit_ms", times_.commit },
+        { "t_draft_ms", times_.draft },
+        { "t_grow_ms", times_.grow },
+        { "t_step_ms", times_.step },
+        { "t_other_ms", std::max(0.0, t_other) },
+        { "graphs_reused_target", perf.n_reused },
+        { "graphs_built_target", std::max<int64_t>(0, totals_.n_passes - perf.n_reused) },
+        { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 },
+        { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
+        { "cost_verify_ms", map_json(costs.verify.points()) },
+        { "cost_draft_ms", map_json(costs.draft.points()) },
+        { "cost_other_ms", costs.other_ms },
+        { "cost_rebuild_ms", costs.rebuild_ms },
+        { "cost_cell_ms", costs.verify.per_cell() },
+        { "cost_source", costs.source },
+        { "kv_packs", access_packs(ctx_.get()) },
+        { "choices", choices },
+        { "lookup", { { "drafted", totals_.n_lookup_drafted }, { "accepted", totals_.n_lookup_accepted } } },
+        { "drafter_failure", controller_.drafter_failure() },
+        { "choice", last_choice },
+    };
+    return j.dump();
+}
+
+}   // namespace dflash

@@ -1,0 +1,120 @@
+#include "engine/slot.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+// ---- pending_taps ----
+
+void pending_taps::clear(int32_t at) {
+    data.clear();
+    pos  = at;
+    rows = 0;
+}
+
+void pending_taps::truncate(int32_t end, size_t width) {
+    rows = std::clamp(end - pos, 0, rows);
+    data.resize(rows * width);
+    if (rows == 0) {
+        pos = std::min(pos, end);
+    }
+}
+
+void pending_taps::drop_front(int32_t n, size_t width) {
+    n = std::clamp(n, 0, rows);
+    data.erase(data.begin(), data.begin() + n * width);
+    pos += n;
+    rows -= n;
+}
+
+float * pending_taps::append(int32_t n, size_t width) {
+    const size_t end = rows * width;
+    data.resize(end + n * width);
+    rows += n;
+    return data.data() + end;
+}
+
+// ---- experience ----
+
+static std::vector<bool> reached_nodes(const tree & verified, const std::vector<int32_t> & path) {
+    std::vector<bool> reached(verified.size());
+    for (const int32_t node : path) {
+        reached[node] = true;
+    }
+    return reached;
+}
+
+void experience::observe(const tree & verified, const std::vector<int32_t> & path, int32_t n_matched) {
+    const std::vector<bool> reached  = reached_nodes(verified, path);
+    int32_t                 n_quoted = 0, n_accepted = 0;
+    for (int32_t i = 1; i < verified.size(); ++i) {
+        const node & n = verified.nodes[i];
+        if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test
+            odds.observe(n.prob, n.first, n.depth, reached[i]);
+        }
+        n_quoted   = std::max(n_quoted, n.quoted);
+        n_accepted = reached[i] ? std::max(n_accepted, n.quoted) : n_accepted;
+    }
+    if (n_quoted > 0) {
+        quotes.observe(n_matched, n_quoted, n_accepted);
+    }
+}
+
+void experience::fade() {
+    odds.fade(16);
+    quotes.fade(8);
+}
+
+// ---- slot ----
+
+void slot::begin_pass() {
+    n_rows = 0;
+    reads = samples = false;
+    emitted.clear();
+    update = {};
+}
+
+void slot::begin_tree(int32_t token) {
+    clear_tree();
+    anchor = token;
+    next.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+    n_denoised = 0;
+    draft_ms   = 0;
+}
+
+void slot::clear_tree() {
+    next   = {};
+    draft  = {};
+    drawn  = {};
+    quoted = {};
+}
+
+void slot::count_walk(const tree & verified) {
+    const int32_t n_drafted = verified.size() - 1, n_accepted = (int32_t) walked.path.size() - 1;
+    update.n_accepted = n_accepted;
+    update.n_drafted  = n_drafted;
+    update.n_depth    = verified.depth();
+    update.n_denoised = n_denoised;
+    update.draft_ms   = draft_ms;
+    update.reason     = reason;
+    ++stats.n_passes;
+    if (n_drafted == 0) {
+        ++stats.n_plain;
+        return;
+    }
+    stats.n_drafted += n_drafted;
+    stats.n_accepted += n_accepted;
+    const std::vector<bool> reached = reached_nodes(verified, walked.path);
+    for (int32_t i = 1; i < verified.size(); ++i) {
+        if (verified.nodes[i].candidate < 0) {
+            ++stats.n_lookup_drafted;
+            stats.n_lookup_accepted += reached[i];
+        }
+    }
+    for (int32_t d = 1; d <= update.n_depth; ++d) {
+        ++stats.depth_drafted[d];
+        stats.depth_accepted[d] += d <= n_accepted;
+    }
+}
+
+}   // namespace dflash

@@ -1,0 +1,104 @@
+// A slot: one running sequence, its request, its next tree, and what it learned about its drafts. No llama.cpp types.
+
+#pragma once
+
+#include "accept/block_accept.h"
+#include "accept/walk.h"
+#include "draft/budget.h"
+#include "draft/calibration.h"
+#include "draft/lookup.h"
+#include "draft/tree.h"
+#include "dflash.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+class sampler;   // accept/sampling.h
+
+// Host copies of tap rows that the drafter has not injected yet: positions [pos, pos + rows). `width`: floats of a row.
+struct pending_taps {
+    std::vector<float> data;   // [rows, width]
+    int32_t            pos  = 0;
+    int32_t            rows = 0;
+
+    void    clear(int32_t at);                     // hold nothing, go on at position `at`
+    void    truncate(int32_t end, size_t width);   // keep positions < end
+    void    drop_front(int32_t n, size_t width);   // forget the n oldest rows
+    float * append(int32_t n, size_t width);       // room for n more rows
+};
+
+// What a slot has learned about its drafts.
+struct experience {
+    value_profile  values;   // what its trees were worth, by block length
+    calibration    odds;     // the drafter's probabilities against what was accepted
+    quotation_odds quotes;   // how often quotations go on
+
+    // A verified tree: path holds the accepted nodes, n_matched how much text the tree's quotation shares.
+    void observe(const tree & verified, const std::vector<int32_t> & path, int32_t n_matched);
+    // Where a new answer may start: what the last one learned counts as few observations.
+    void fade();
+};
+
+struct slot {
+    int32_t id    = 0;
+    int32_t state = DFLASH_IDLE;
+
+    // what the target's memory holds for this sequence
+    std::vector<int32_t> tokens;
+    // a recurrent target's state after the first saved_at of them, 0: none
+    std::vector<uint8_t> saved;
+    int32_t              saved_at = 0;
+    // the request
+    std::vector<int32_t>             prompt;
+    int32_t                          save_at = 0;   // save the state when so much of the prompt has been read, 0: never
+    std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
+    int32_t                          n_predict = -1;
+    int32_t                          budget    = 0;       // effective: 0 auto, 1 plain, N fixed
+    int32_t                          width     = 1;       // children per node: 1 chains
+    int32_t                          depth     = 0;       // most draft tokens on a path
+    bool                             block     = false;   // block verification instead of sample-and-match
+    bool                             greedy    = false;   // temperature 0
+    // the next pass
+    int32_t       anchor = -1;
+    tree          next;             // node 0 is the anchor
+    dflash::draft draft;            // what `next` grew from
+    drawn_chain   drawn;            // block verification: what `next` was drawn as
+    quotation     quoted;           // prompt lookup
+    int32_t       n_denoised = 0;   // block length of the drafter pass behind `next`, 0: none
+    double        draft_ms   = 0;   // that pass
+    const char *  reason     = "";
+    // this pass
+    int32_t     first_row = 0;       // first row of the slot in the batch
+    int32_t     n_rows    = 0;       // a prompt chunk's or a tree's
+    bool        reads     = false;   // a prompt chunk
+    bool        samples   = false;   // a tree, or the chunk that holds the prompt's last row
+    bool        open      = false;   // its rows are a tree to the target's memory, which waits for the path
+    walk_result walked;
+    // drafting
+    pending_taps taps;
+    experience   learned;
+    text_index   text;   // of `tokens`
+    // result of this step
+    std::vector<int32_t> emitted;
+    dflash_update        update = {};
+    std::string          error;
+
+    dflash_slot_stats stats       = {};
+    int64_t           t_submit_us = 0, t_start_us = 0, t_first_us = 0;
+
+    bool    running() const { return state == DFLASH_READING || state == DFLASH_WRITING; }
+    bool    writing() const { return state == DFLASH_WRITING; }
+    int32_t n_past() const { return (int32_t) tokens.size(); }
+    int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
+
+    void begin_pass();                        // nothing is planned or emitted yet
+    void begin_tree(int32_t token);           // the next tree is this anchor alone
+    void clear_tree();                        // there is no next tree
+    void count_walk(const tree & verified);   // statistics of a tree that was walked
+};
+
+}   // namespace dflash

@@ -1,0 +1,289 @@
+// The controller's policy on slots and pass times that are made up.
+
+#include "engine/controller.h"
+
+#include "check.h"
+
+#include <cmath>
+#include <string>
+
+using namespace dflash;
+
+static pass_limits limits() {
+    pass_limits l;
+    l.n_ctx_slot  = 1000;
+    l.n_rows      = 128;
+    l.n_outputs   = 80;
+    l.n_draft_max = 15;
+    l.block_size  = 16;
+    return l;
+}
+
+// A pass of n rows costs 10 ms and 1 ms a row, a drafter pass 5 ms.
+static void set_costs(controller & c) {
+    for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
+        c.costs().verify.set(rows, 10.0 + rows);
+    }
+    c.costs().draft.set(4, 4.0);
+    c.costs().draft.set(16, 5.0);
+}
+
+static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
+    slot s;
+    s.id     = id;
+    s.state  = DFLASH_WRITING;
+    s.budget = budget;
+    s.width  = DFLASH_MAX_NODES;
+    s.depth  = 15;
+    s.tokens.assign(n_past, 7);
+    s.begin_tree(7);
+    return s;
+}
+
+// A drafter pass of `length` tokens that gives each position one candidate of this probability, and the tree from it.
+static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
+    s.draft.length = length;
+    s.draft.top_k  = 1;
+    s.draft.ids.assign(length - 1, 3);
+    s.draft.probs.assign(length - 1, prob);
+    growth rules;
+    rules.budget = c.max_nodes(s);
+    rules.width  = s.width;
+    rules.depth  = std::min(c.max_depth(s), s.depth);
+    rules.odds   = &s.learned.odds;
+    s.next       = grow(s.draft, s.anchor, rules);
+}
+
+static bool same(const char * reason, const char * expected) { return std::string(reason) == expected; }
+
+// The walk accepts n_accepted nodes of every slot's chain; then the pass is observed.
+static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted, double ms) {
+    int32_t n_rows = 0;
+    for (slot & s : slots) {
+        s.n_rows = s.next.size();
+        s.walked = {};
+        for (int32_t i = 0; i <= std::min(n_accepted, s.next.size() - 1); ++i) {
+            s.walked.path.push_back(i);
+            s.walked.tokens.push_back(3);
+        }
+        s.count_walk(s.next);
+        c.observe_walk(s);
+        n_rows += s.n_rows;
+    }
+    c.observe_verify(slots, n_rows, true, ms);
+}
+
+static void bounds() {
+    const pass_limits l = limits();
+    controller        c(l);
+    std::vector<slot> slots = { writer(0), writer(1, 1), writer(2, 5), writer(3, 0, 990), slot() };
+    slots[0].n_predict      = 4;
+    c.choose_length(slots);
+    CHECK(c.max_depth(slots[0]) == 3);                                  // the bonus is the fourth
+    CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1]) == 1);    // plain
+    CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
+    CHECK(c.max_depth(slots[3]) == 9 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
+    slots[3].width = 1;
+    CHECK(c.max_nodes(slots[3]) == 10);   // a chain: anchor and path
+    CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
+    pass_limits few = l;
+    few.n_outputs   = 12;   // four slots write, one may come to its prompt's end
+    controller narrow(few);
+    narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0]) == 11);
+}
+
+static void reasons_without_choice() {
+    pass_limits l = limits();
+    l.block_size  = 0;
+    controller        c(l);
+    std::vector<slot> slots = { writer(0, 1) };
+    CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_NONE));
+    c.choose_nodes(slots);
+    CHECK(same(slots[0].reason, REASON_NONE) && slots[0].next.size() == 1);
+    l = limits();
+    CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_OFF));
+    c.choose_nodes(slots);
+    CHECK(same(slots[0].reason, REASON_OFF));
+}
+
+// One step: drafts of `length` tokens, each as likely as `prob`. Returns the nodes that the next pass verifies.
+static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob, double draft_ms) {
+    for (slot & s : slots) {
+        s.begin_tree(7);
+    }
+    const int32_t length = c.choose_length(slots);
+    if (length > 1) {
+        for (slot & s : slots) {
+            draft_chain(c, s, length, prob);
+        }
+        c.observe_draft((int32_t) slots.size(), length, (int32_t) slots.size(), draft_ms);
+    }
+    c.choose_nodes(slots);
+    int32_t n_nodes = 0;
+    for (const slot & s : slots) {
+        n_nodes += s.next.size();
+    }
+    return n_nodes;
+}
+
+static void drafts_that_pay() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0), writer(1) };
+    for (int i = 0; i < 40; ++i) {
+        const int32_t n_nodes = draft_step(c, slots, 0.95f, 5.0);
+        verify(c, slots, 15, 10.0 + n_nodes);
+        CHECK(same(c.reason(), REASON_PAYS) && n_nodes > 12 && n_nodes <= 32);
+    }
+    CHECK(c.last_choice().length == 16 && c.counts().lengths.at(16) > 35);
+    CHECK(c.counts().reasons.at(REASON_PAYS) == 40);
+    CHECK(slots[0].stats.n_passes == 40 && slots[0].stats.n_accepted > 200);
+}
+
+static void drafts_that_lose() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0) };
+    for (int i = 0; i < 200; ++i) {
+        const int32_t n_nodes = draft_step(c, slots, 0.3f, 5.0);
+        verify(c, slots, 0, 10.0 + n_nodes);
+    }
+    const auto & reasons = c.counts().reasons;
+    CHECK(reasons.at(REASON_PLAIN) > 150);
+    CHECK(c.drafting().resting() && c.counts().nodes.at(1) > 150);
+    // a new answer is tried at once
+    slots[0].greedy = true;
+    c.begin_answer(slots[0]);
+    CHECK(c.choose_length(slots) > 1 && same(c.reason(), REASON_PAYS));
+}
+
+// Drafts that gain a little: now and then a plain step.
+static void refreshes() {
+    const pass_limits l = limits();
+    controller        c(l);
+    for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
+        c.costs().verify.set(rows, 2.0 + 8.0 * rows);
+    }
+    c.costs().draft.set(4, 0.5);
+    c.costs().draft.set(16, 0.5);
+    std::vector<slot> slots = { writer(0) };
+    for (int i = 0; i < 100; ++i) {
+        const int32_t n_nodes = draft_step(c, slots, 0.9f, 0.5);
+        verify(c, slots, 1, 2.0 + 8.0 * n_nodes);
+    }
+    CHECK(c.counts().reasons.at(REASON_REFRESH) >= 2 && c.counts().reasons.at(REASON_REFRESH) <= 4);
+}
+
+static void fixed_budgets() {
+    pass_limits l = limits();
+    l.n_outputs   = 14;
+    controller c(l);
+    set_costs(c);
+    std::vector<slot> slots  = { writer(0, 10), writer(1, 10), writer(2) };
+    const int32_t     length = c.choose_length(slots);
+    CHECK(length > 1 && same(c.reason(), REASON_FIXED));
+    for (slot & s : slots) {
+        draft_chain(c, s, 16, 0.9f);
+    }
+    c.observe_draft(3, length, 3, 5.0);
+    c.choose_nodes(slots);
+    CHECK(slots[0].next.size() == 10 && slots[1].next.size() == 3);   // the last gives way to the third slot's anchor
+    CHECK(slots[2].next.size() == 1);
+    CHECK(same(slots[0].reason, REASON_FIXED) && same(slots[2].reason, REASON_PAYS));
+    std::vector<slot> alone = { writer(0, 10) };
+    CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
+    alone[0].width = 1;
+    CHECK(c.choose_length(alone) == 10);   // a chain of ten
+}
+
+static void quotations_and_failures() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0) };
+    c.choose_length(slots);
+    c.observe_failure("no memory");
+    CHECK(c.drafter_failure() == "no memory" && same(c.reason(), REASON_FAILED));
+    c.choose_nodes(slots);
+    CHECK(same(slots[0].reason, REASON_FAILED) && slots[0].next.size() == 1);
+    c.choose_length(slots);   // nothing was denoised, but the text repeats itself
+    slots[0].next.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
+    slots[0].next.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
+    c.choose_nodes(slots);
+    CHECK(same(slots[0].reason, REASON_QUOTES) && slots[0].next.size() == 3);
+}
+
+static void padding() {
+    pass_limits l = limits();
+    l.equal_trees = true;
+    controller c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0), writer(1), writer(2) };
+    CHECK(c.padded_size(slots) == 0);   // equal
+    slots[1].next.nodes.resize(3, slots[1].next.nodes[0]);
+    slots[2].next.nodes.resize(4, slots[2].next.nodes[0]);
+    CHECK(c.padded_size(slots) == 4);   // one pass of 12 rows instead of three passes
+    slots[2].tokens.resize(l.n_ctx_slot - 2);
+    CHECK(c.padded_size(slots) == 0);   // no room for the padding
+    slots[2].tokens.resize(10);
+    for (const int32_t rows : { 8, 16 }) {
+        c.costs().verify.set(rows, 500.0);
+    }
+    CHECK(c.padded_size(slots) == 0);   // dearer than three passes
+    l.equal_trees = false;
+    CHECK(c.padded_size(slots) == 0);
+}
+
+// A new answer starts with a faded memory of the last one of its kind.
+static void memory() {
+    const pass_limits l = limits();
+    controller        c(l);
+    slot              s = writer(0);
+    c.begin_answer(s);
+    for (int i = 0; i < 200; ++i) {
+        s.learned.odds.observe(0.9f, true, 1, false);
+    }
+    s.stats.n_drafted = 200;
+    c.end_answer(s);
+    slot next = writer(1), greedy = writer(2);
+    greedy.greedy = true;
+    c.begin_answer(next);
+    c.begin_answer(greedy);
+    CHECK(next.learned.odds.apply(0.9f, true, 1) < 0.5f);
+    CHECK(next.learned.odds.apply(0.9f, true, 1) > s.learned.odds.apply(0.9f, true, 1));
+    CHECK(std::fabs(greedy.learned.odds.apply(0.9f, true, 1) - 0.9f) < 1e-6);
+}
+
+static void taps() {
+    pending_taps t;
+    t.clear(10);
+    for (int32_t i = 0; i < 3; ++i) {
+        float * row = t.append(1, 2);
+        row[0] = row[1] = (float) i;
+    }
+    t.drop_front(-5, 2);
+    CHECK(t.rows == 3 && t.pos == 10);
+    t.drop_front(1, 2);
+    CHECK(t.rows == 2 && t.pos == 11 && t.data[0] == 1.0f);
+    t.truncate(12, 2);
+    CHECK(t.rows == 1 && t.data.size() == 2);
+    t.truncate(5, 2);
+    CHECK(t.rows == 0 && t.pos == 5);
+}
+
+int main() {
+    bounds();
+    reasons_without_choice();
+    drafts_that_pay();
+    drafts_that_lose();
+    refreshes();
+    fixed_budgets();
+    quotations_and_failures();
+    padding();
+    memory();
+    taps();
+    return TEST_RESULT;
+}
