@@ -35,12 +35,12 @@ void on_abort(const char * message) {
 
 }   // namespace
 
-abort_guard::abort_guard(phase now) : before(current) {
+abort_guard::abort_guard(phase now) : outer_(current) {
     static std::once_flag once;
     std::call_once(once, [] { previous = ggml_set_abort_callback(on_abort); });
     current = static_cast<int>(now);
 }
 
-abort_guard::~abort_guard() { current = before; }
+abort_guard::~abort_guard() { current = outer_; }
 
 }   // namespace dflash

@@ -7,13 +7,12 @@
 
 namespace dflash {
 
-// While one lives, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message ("file:line:
-// ...").
+// While one lives, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message
+// ("file:line: ...").
 //
 // load: around the creation of a model or context. llama.cpp's own handlers clean up and report the failure.
-// pass: around llama_process(). Throws only from building a graph; inside a kernel other threads wait for this one, so
-// there the
-//       process still ends. A context whose pass threw holds a half-built graph: free it, do not use it again.
+// pass: around llama_process(). Throws only while a graph is built. Inside a kernel other threads wait for this one, so
+//       that the process still ends. A context whose pass threw holds a half-built graph: free it, do not use it again.
 class abort_guard {
   public:
     enum class phase { load, pass };
@@ -25,7 +24,7 @@ class abort_guard {
     abort_guard & operator=(const abort_guard &) = delete;
 
   private:
-    int before;
+    int outer_;   // the phase around this one
 };
 
 }   // namespace dflash

@@ -63,9 +63,9 @@ class value_profile {
 
   private:
     static constexpr int32_t STALE = 32;   // observations of shorter blocks after which a longer one is unknown again
-    static constexpr float   GOOD_END =
-        0.4f;   // value of a block's last node from which on a longer one is unknown at once
-    static constexpr float NEWEST = 0.5f;   // weight of the newest tree: easy and hard stretches of a text take turns
+    // Value of a block's last node from which on a longer one is unknown at once.
+    static constexpr float GOOD_END = 0.4f;
+    static constexpr float NEWEST   = 0.5f;   // weight of the newest tree: easy and hard stretches of a text take turns
     struct mean {
         std::vector<float> values;
         int32_t            age = 0;

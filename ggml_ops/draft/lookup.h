@@ -46,9 +46,9 @@ class text_index {
 class quotation_odds {
   public:
     float at(int32_t matched) const;
-    void  observe(int32_t matched, int32_t offered,
-         int32_t accepted);   // offered: nodes that could be tested, accepted: how many were
-    void  fade(double weight);
+    // offered: nodes that could be tested, accepted: how many were
+    void observe(int32_t matched, int32_t offered, int32_t accepted);
+    void fade(double weight);
 
   private:
     static constexpr int32_t  N_BINS = 6;
