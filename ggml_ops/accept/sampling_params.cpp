@@ -6,6 +6,7 @@
 #include "files/gbnf.h"
 
 #include "common/json-schema-to-grammar.h"
+#include "common/sampling.h"
 
 #include <algorithm>
 #include <cmath>
