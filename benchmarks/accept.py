@@ -65,8 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for temperature in args.temperatures:
             row: dict[str, Any] = {"temperature": temperature}
             for rule in RULES:
-                done = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, accept=rule))
-                row[rule] = {"al": acceptance_length(done), "error": standard_error(done), "answers": len(done)}
+                completions = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, accept=rule))
+                row[rule] = {
+                    "al": acceptance_length(completions),
+                    "error": standard_error(completions),
+                    "answers": len(completions),
+                }
             row["ratio"] = row["block"]["al"] / row["match"]["al"]
             row["ratio_error"] = row["ratio"] * math.hypot(*(row[rule]["error"] / row[rule]["al"] for rule in RULES))
             say(f"T{temperature:g}: block over match {row['ratio']:.3f}")

@@ -64,9 +64,9 @@ class Meter:
         self._program = folder / "ceilings"
         cpu = "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
         command = [*compiler.split(), "-std=c++17", "-O3", cpu, "-pthread", str(SOURCE), "-o", str(self._program)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise DFlashError(f"{SOURCE.name} does not compile: {done.stderr.strip()[:500]}")
+        process = subprocess.run(command, capture_output=True, text=True)
+        if process.returncode != 0:
+            raise DFlashError(f"{SOURCE.name} does not compile: {process.stderr.strip()[:500]}")
 
     def measure(self, threads: int, sizes: Iterable[int] = (), quick: bool = False) -> Ceilings:
         """`sizes`: how many bytes to read, beside MEMORY. A few seconds; `quick`: half of one, and MEMORY is not
@@ -77,9 +77,9 @@ class Meter:
             "2" if quick else "5",
             *map(str, sorted({*sizes} if quick else {MEMORY, *sizes})),
         ]
-        found = json.loads(self._run(argv))
-        read = {int(size): speed for size, speed in found["read"].items()}
-        return Ceilings(read, found["int8"], found["f32"], found["tile"], found["instruction"])
+        figures = json.loads(self._run(argv))
+        read = {int(size): speed for size, speed in figures["read"].items()}
+        return Ceilings(read, figures["int8"], figures["f32"], figures["tile"], figures["instruction"])
 
     def instructions_per_clock(self, threads: int) -> float:
         """What a core can begin in a clock, of the thread with the fewest. A few milliseconds."""
@@ -87,12 +87,12 @@ class Meter:
 
     @staticmethod
     def _run(argv: list[str]) -> str:
-        done = subprocess.run(argv, capture_output=True, text=True)
-        if done.returncode != 0:
+        process = subprocess.run(argv, capture_output=True, text=True)
+        if process.returncode != 0:
             raise DFlashError(
-                f"measuring the machine's ceilings failed: {done.stderr.strip() or f'status {done.returncode}'}"
+                f"measuring the machine's ceilings failed: {process.stderr.strip() or f'status {process.returncode}'}"
             )
-        return done.stdout
+        return process.stdout
 
 
 class Cores:

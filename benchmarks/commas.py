@@ -18,18 +18,18 @@ class Commas(tuple[Any, ...]):
     @classmethod
     def numbers(cls, text: str) -> Commas:
         """Positive integers."""
-        found = cls(int(word) for word in text.split(","))
-        if min(found) < 1:
+        values = cls(int(word) for word in text.split(","))
+        if min(values) < 1:
             raise argparse.ArgumentTypeError(f"{text}: every number must be at least 1")
-        return found
+        return values
 
     @classmethod
     def types(cls, text: str) -> Commas:
         """Types of `targets`."""
-        found = cls(text.lower().split(","))
-        if wrong := [word for word in found if word not in targets.TYPES]:
+        values = cls(text.lower().split(","))
+        if wrong := [word for word in values if word not in targets.TYPES]:
             raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(targets.TYPES)}")
-        return found
+        return values
 
 
 def add_types_option(ap: argparse.ArgumentParser, default: Sequence[str] = ("q4_0", "q4_k_m", "q8_0")) -> None:

@@ -222,12 +222,12 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
     """Finished cells of an interrupted run with the same settings and the seconds that it took; nothing unless
     `--resume`."""
-    found = record.load(args.out) if args.resume else {}
-    if not found:
+    results = record.load(args.out) if args.resume else {}
+    if not results:
         return [], 0.0
     selection = ("drafters", "types", "temperatures")
     before, now = (
-        {k: v for k, v in options.items() if k not in selection} for options in (found["options"], env["options"])
+        {k: v for k, v in options.items() if k not in selection} for options in (results["options"], env["options"])
     )
     if before != now:
         different = [key for key in now if before.get(key) != now[key]]
@@ -235,7 +235,7 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
             f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or "
             "give -o"
         )
-    return [Cell.from_json(cell) for cell in found["cells"]], float(found["seconds"])
+    return [Cell.from_json(cell) for cell in results["cells"]], float(results["seconds"])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -275,13 +275,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                     where = f"{drafter} {ftype} T{temperature:g}"
                     runs = measure(systems, prompts, temperature, args.n_predict, args.repeats, where)
                     cells.append(Cell(drafter, ftype, temperature, runs))
-                    whole = {
+                    results = {
                         **env,
                         "seconds": round(before + time.monotonic() - start),
                         "summary": summary(cells),
                         "cells": [cell.to_json() for cell in cells],
                     }
-                    record.save(args.out, whole, markdown(cells, record.footer(env)))
+                    record.save(args.out, results, markdown(cells, record.footer(env)))
     print(markdown(cells, record.footer(env)))
     return 0
 

@@ -106,13 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     for clients in args.clients:
         setting = Setting(pair, bins, clients, args.threads)
-        several = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
+        load_prompts = list(itertools.islice(itertools.cycle(prompts), max(len(prompts), PROMPTS_PER_CLIENT * clients)))
         with (
             tempfile.TemporaryDirectory(prefix="concurrency-") as logs,
             Systems(setting.commands(), Path(logs), clients) as systems,
         ):
-            systems.warm_up(requests(several[: 2 * clients], args.n_predict, args.temperature))
-            rows.append(row(clients, measure(systems, several, args.temperature, args.n_predict, args.repeats)))
+            systems.warm_up(requests(load_prompts[: 2 * clients], args.n_predict, args.temperature))
+            rows.append(row(clients, measure(systems, load_prompts, args.temperature, args.n_predict, args.repeats)))
             record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
     print(markdown(rows, record.footer(env)))
     return 0

@@ -53,14 +53,14 @@ def convert_target(checkpoint: Path, out: Path, outtype: str = "f16") -> None:
         # --no-nextn: the checkpoint has no layers for multi-token prediction, and without the flag the converter wants
         # some
         flags = ["--no-nextn", "--outtype", outtype, "--model-name", "pocket-hybrid", "--outfile", str(out)]
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", CONVERTER, str(checkpoint), *flags],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(source), str(source / "gguf-py")])},
             capture_output=True,
             text=True,
         )
-    if done.returncode:
-        raise ConvertError(f"upstream's converter failed on {checkpoint}:\n{done.stderr[-2000:]}")
+    if process.returncode:
+        raise ConvertError(f"upstream's converter failed on {checkpoint}:\n{process.stderr[-2000:]}")
 
 
 def make(target: Path, drafter: Path, outdir: Path) -> Pair:

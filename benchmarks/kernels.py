@@ -119,7 +119,7 @@ def surprise(tokens: list[int], window: int, width: int) -> np.ndarray:
     Windows of `window` tokens begin with nothing before them and are read `width` rows a pass.
     """
     engine = _open[0]
-    found = []
+    surprises = []
     for first in range(0, len(tokens), window):
         part = tokens[first : first + window]
         engine.slot_clear(0)
@@ -130,8 +130,8 @@ def surprise(tokens: list[int], window: int, width: int) -> np.ndarray:
             wide = logits.astype(np.float64)
             top = wide.max(axis=1)
             log_sum = top + np.log(np.exp(wide - top[:, None]).sum(axis=1))
-            found.append(log_sum - wide[np.arange(len(rows)), part[at + 1 : at + 1 + len(rows)]])
-    return np.concatenate(found)
+            surprises.append(log_sum - wide[np.arange(len(rows)), part[at + 1 : at + 1 + len(rows)]])
+    return np.concatenate(surprises)
 
 
 def tokenize(text: str) -> list[int]:

@@ -59,11 +59,11 @@ def load(path: Path, how: str, threads: int) -> dict[str, float]:
     else:
         keep = Engine(path, n_ctx=512, n_threads=threads, warmup=False, cost_cache=False)
     seconds, after = time.perf_counter() - start, memory()
-    found = {"seconds": seconds, "from_disk": from_disk() - read, "peak": after["VmHWM"] - before["VmRSS"]}
-    found |= {"own": after["RssAnon"] - before["RssAnon"], "file": after["RssFile"] - before["RssFile"]}
+    figures = {"seconds": seconds, "from_disk": from_disk() - read, "peak": after["VmHWM"] - before["VmRSS"]}
+    figures |= {"own": after["RssAnon"] - before["RssAnon"], "file": after["RssFile"] - before["RssFile"]}
     if isinstance(keep, Engine):
         keep.close()
-    return found
+    return figures
 
 
 def _load_mapped(path: Path, threads: int) -> Any:
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
         ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")
-    found = record.environment(ap, args) | {"machine_name": str(this_machine()), "rows": []}
+    figures = record.environment(ap, args) | {"machine_name": str(this_machine()), "rows": []}
     for shape in args.shapes:
         for kind in args.types:
             path = targets.make(args.work, shape, kind)
@@ -148,10 +148,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 }
                 row |= {key: int(median(one[key] for one in warm)) for key in ("own", "file", "peak")}
                 row["cold_from_disk"] = int(median(one["from_disk"] for one in cold))
-                found["rows"].append(row)
+                figures["rows"].append(row)
                 record.say(str(row))
-                record.save(args.json, found, markdown(found))
-    print(markdown(found))
+                record.save(args.json, figures, markdown(figures))
+    print(markdown(figures))
     return 0
 
 

@@ -44,12 +44,12 @@ def surprises(
     """-log p of every token, by width and process."""
     kernels.open_all(both, path, threads, n_ctx=WINDOW)
     tokens = both[STOCK].submit(kernels.tokenize, text).result()
-    found = {
+    figures = {
         n: {name: both[name].submit(kernels.surprise, tokens, WINDOW, n).result() for name in kernels.NAMES}
         for n in widths
     }
     kernels.close_all(both)
-    return found
+    return figures
 
 
 def row(kind: str, width: int, by_name: dict[str, np.ndarray], f16: np.ndarray) -> dict[str, Any]:
@@ -106,19 +106,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = ap.parse_args(argv)
     text = TEXT.read_text(encoding="utf-8")[: args.letters]
-    found = record.environment(ap, args) | {"machine_name": str(this_machine()), "tokens": 0, "rows": []}
+    figures = record.environment(ap, args) | {"machine_name": str(this_machine()), "tokens": 0, "rows": []}
     with kernels.processes() as both:
         f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[
             args.widths[-1]
         ][STOCK]
-        found["tokens"] = len(f16)
+        figures["tokens"] = len(f16)
         for kind in args.types:
             by_width = surprises(both, targets.make(args.work, args.shape, kind), text, args.widths, args.threads)
-            found["rows"] += [row(kind, width, by_name, f16) for width, by_name in by_width.items()]
-            record.say(f"{kind}: {found['rows'][-1]}")
-            record.save(args.json, found, markdown(found))
-    print(markdown(found))
-    return int(not all(row["same"] for row in found["rows"]))
+            figures["rows"] += [row(kind, width, by_name, f16) for width, by_name in by_width.items()]
+            record.say(f"{kind}: {figures['rows'][-1]}")
+            record.save(args.json, figures, markdown(figures))
+    print(markdown(figures))
+    return int(not all(row["same"] for row in figures["rows"]))
 
 
 if __name__ == "__main__":

@@ -41,16 +41,16 @@ def measure_phases(
 ) -> dict[str, Any]:
     """Milliseconds per step by phase over the answers, the graphs' reuse rates and AL."""
     before, start = EngineStats.of(engine.stats()), time.perf_counter()
-    done = list(answers(engine, prompts, n, temperature, ignore_eos=True, **options))
+    completions = list(answers(engine, prompts, n, temperature, ignore_eos=True, **options))
     wall = 1e3 * (time.perf_counter() - start)
     passed = EngineStats.of(engine.stats()) - before
-    steps, trees = passed.steps or 1, sum(answer.timings.n_passes for answer in done)
+    steps, trees = passed.steps or 1, sum(answer.timings.n_passes for answer in completions)
     phases = {phase: ms / steps for phase, ms in passed.phase_ms.items() if phase != "other"}
     phases["other"] = wall / steps - sum(phases.values())
     return {
         "steps": steps,
-        "tokens": sum(len(answer.tokens) for answer in done),
-        "al": acceptance_length(done),
+        "tokens": sum(len(answer.tokens) for answer in completions),
+        "al": acceptance_length(completions),
         "ms_per_step": {phase: round(ms, 5) for phase, ms in phases.items()},
         "other_share": round(phases["other"] / sum(phases.values()), 5),
         "us_per_tree": round(1e3 * passed.phase_ms.get("grow", 0.0) / trees, 2),
@@ -109,15 +109,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         cost["kept_fresh"] = curves(engine)
         long = {"messages": [{"role": "user", "content": LONG}]}
         (answer,) = answers(engine, [long], args.n_predict, args.temperature, ignore_eos=True, trace=True)
-    found = {
+    figures = {
         **env,
         "auto": auto,
         "most_nodes": most,
         "cost": cost,
         "trace": [step._asdict() for step in answer.steps],
     }
-    text = markdown(found, record.footer(env))
-    record.save(args.out, found, text)
+    text = markdown(figures, record.footer(env))
+    record.save(args.out, figures, text)
     print(text)
     return 0
 

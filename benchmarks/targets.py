@@ -87,15 +87,15 @@ class Matrices:
         """Of a qwen3 target. The token embedding is read a row at a time; it counts only where it is the head too."""
         tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
         head = "output.weight" if "output.weight" in tensors else "token_embd.weight"
-        found = Matrices({}, {}, 0, 0)
+        matrices = Matrices({}, {}, 0, 0)
         for name, tensor in tensors.items():
             if len(tensor.shape) == 2 and (name == head or name.startswith("blk.")):
                 kind = tensor.tensor_type.name
-                found.n_bytes[kind] = found.n_bytes.get(kind, 0) + int(tensor.n_bytes)
-                found.macs[kind] = found.macs.get(kind, 0) + int(np.prod(tensor.shape))
+                matrices.n_bytes[kind] = matrices.n_bytes.get(kind, 0) + int(tensor.n_bytes)
+                matrices.macs[kind] = matrices.macs.get(kind, 0) + int(np.prod(tensor.shape))
         value = {
             key: int(read_metadata(path)[f"qwen3.{key}"].data)
             for key in ("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length")
         }
         layers, heads, heads_kv, size = value.values()
-        return replace(found, kv_bytes=layers * heads_kv * size * 2 * 2, kv_macs=layers * heads * size * 2)
+        return replace(matrices, kv_bytes=layers * heads_kv * size * 2 * 2, kv_macs=layers * heads * size * 2)

@@ -31,17 +31,24 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     budgets = sorted({row["budget"] for row in rows})
     lines = []
     for drafter, temperature in dict.fromkeys((row["drafter"], row["temperature"]) for row in rows):
-        found = {row["budget"]: row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)}
+        by_budget = {
+            row["budget"]: row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)
+        }
         for shape in SHAPES:
             lines.append(
-                [drafter, f"{temperature:g}", shape, *(f"{found[b][shape]:.2f}" if b in found else "" for b in budgets)]
+                [
+                    drafter,
+                    f"{temperature:g}",
+                    shape,
+                    *(f"{by_budget[b][shape]:.2f}" if b in by_budget else "" for b in budgets),
+                ]
             )
         lines.append(
             [
                 drafter,
                 f"{temperature:g}",
                 "ratio",
-                *(f"{found[b]['tree'] / found[b]['chain']:.2f}" if b in found else "" for b in budgets),
+                *(f"{by_budget[b]['tree'] / by_budget[b]['chain']:.2f}" if b in by_budget else "" for b in budgets),
             ]
         )
     return record.table(["drafter", "temperature", "AL by nodes", *map(str, budgets)], lines) + f"\n\n{footer}\n"

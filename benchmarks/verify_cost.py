@@ -90,11 +90,11 @@ class Turns:
         for tried in range(TRIES):
             self.n_again += tried > 0
             self._cores.wait()
-            found = turn()
+            times = turn()
             if self._cores.alone():
-                return found
+                return times
         self.n_disturbed += 1
-        return found
+        return times
 
 
 def measure(
@@ -146,12 +146,12 @@ LINES: tuple[tuple[str, Callable[[Row], str]], ...] = (
 )
 
 
-def markdown(found: Mapping[str, Any]) -> str:
+def markdown(figures: Mapping[str, Any]) -> str:
     """For each number of threads a table with the lines of LINES per type; then what it was measured against."""
     lines = []
-    models = found["models"]
-    for threads, ceilings in found["ceilings"].items():
-        rows = [row for row in found["rows"] if row["threads"] == int(threads)]
+    models = figures["models"]
+    for threads, ceilings in figures["ceilings"].items():
+        rows = [row for row in figures["rows"] if row["threads"] == int(threads)]
         if not rows:
             continue
         widths = sorted({row["n"] for row in rows})
@@ -177,7 +177,7 @@ def markdown(found: Mapping[str, Any]) -> str:
             f"of int8 ({ceilings['instruction']}), {ceilings['f32']:.0f} · 10⁹ of f32{tile}.",
             "",
         ]
-        if turns := found.get("turns", {}).get(threads):
+        if turns := figures.get("turns", {}).get(threads):
             lines += [
                 f"{turns['n']} turns; {turns['again']} were done again, because another guest computed on the same "
                 f"cores, {turns['disturbed']} stayed disturbed.",
@@ -189,12 +189,12 @@ def markdown(found: Mapping[str, Any]) -> str:
         work = f"{macs / 1e6:.0f} · 10⁶ multiply-adds per row"
         share = f"reads {percent(kv['bytes'], n_bytes)} as much and computes {percent(kv['macs'], macs)}"
         attention = (
-            f" Attention over {found['context']} cells, which the roofline leaves out, {share}."
-            if found["context"]
+            f" Attention over {figures['context']} cells, which the roofline leaves out, {share}."
+            if figures["context"]
             else ""
         )
         lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
-    return "\n".join([*lines, "", f"{found['machine_name']}. `{found['command']}`", ""])
+    return "\n".join([*lines, "", f"{figures['machine_name']}. `{figures['command']}`", ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -228,14 +228,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
     args = ap.parse_args(argv)
     if args.md:
-        if not (found := record.load(args.json)):
+        if not (figures := record.load(args.json)):
             ap.error(f"--md: {args.json} is not there")
-        record.save(args.json, found, markdown(found))
-        print(markdown(found))
+        record.save(args.json, figures, markdown(figures))
+        print(markdown(figures))
         return 0
-    found = record.environment(ap, args)
-    found["command"] = kernels.switched() + found["command"]
-    found |= {
+    figures = record.environment(ap, args)
+    figures["command"] = kernels.switched() + figures["command"]
+    figures |= {
         "machine_name": str(this_machine()),
         "context": args.context,
         "ceilings": {},
@@ -246,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = {kind: targets.make(args.work, args.shape, kind) for kind in args.types}
     weights = {kind: Matrices.of(path) for kind, path in files.items()}
     for kind, matrices in weights.items():
-        found["models"][kind] = {
+        figures["models"][kind] = {
             "bytes": matrices.n_bytes,
             "macs": matrices.macs,
             "attention": {"bytes": args.context * matrices.kv_bytes, "macs": args.context * matrices.kv_macs},
@@ -262,23 +262,23 @@ def main(argv: Sequence[str] | None = None) -> int:
                 limits = partial(meter.measure, threads, [size], quick=True)
                 times, at = measure(both, path, threads, args.rows, args.context, args.repeats, limits, turns)
                 measured += [one for all_ in at.values() for one in all_]
-                found["turns"][str(threads)] = {
+                figures["turns"][str(threads)] = {
                     "n": turns.n_turns,
                     "again": turns.n_again,
                     "disturbed": turns.n_disturbed,
                 }
-                found["ceilings"][str(threads)] = Ceilings.middle(measured).to_json()
+                figures["ceilings"][str(threads)] = Ceilings.middle(measured).to_json()
                 for n in args.rows:
                     bounds = [roofline(weights[kind], one, n) for one in at[n]]
-                    found["rows"].append(
+                    figures["rows"].append(
                         cell(kind, threads, n, times[n], (median(b[0] for b in bounds), median(b[1] for b in bounds)))
                     )
-                record.save(args.json, found, markdown(found))
+                record.save(args.json, figures, markdown(figures))
                 record.say(
                     f"{kind}, {threads} threads: "
                     + ", ".join(f"{n}: {median(t[STOCK]):.1f} → {median(t[OURS]):.1f}" for n, t in times.items())
                 )
-    print(markdown(found))
+    print(markdown(figures))
     return 0
 
 

@@ -104,7 +104,7 @@ class Report:
 
     def to_json(self) -> str:
         summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
-        whole = {
+        report = {
             "environment": self.environment,
             "prompts": self.n_prompts,
             "same_answers": self.same,
@@ -114,7 +114,7 @@ class Report:
                 name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()
             },
         }
-        return json.dumps(whole, indent=1) + "\n"
+        return json.dumps(report, indent=1) + "\n"
 
     def to_csv(self) -> str:
         out = io.StringIO()
@@ -262,7 +262,7 @@ def measure(
     stats: dict[str, EngineStats] = {}
     for name in decodings:
         _answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
-    before = EngineStats.of(engine.stats())
+    stats_before = EngineStats.of(engine.stats())
     for number in range(repeat):
         for name in list(decodings)[:: -1 if number % 2 else 1]:
             runs = []
@@ -272,16 +272,16 @@ def measure(
                 for i, step in enumerate(runs[-1].steps):
                     print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
             repeats[name].append(runs)
-            after = EngineStats.of(engine.stats())
-            spent = after - before
-            stats[name] = stats[name] + spent if name in stats else spent
-            before = after
-    first = [[run.text for run in answers[0]] for answers in repeats.values()]
+            stats_after = EngineStats.of(engine.stats())
+            difference = stats_after - stats_before
+            stats[name] = stats[name] + difference if name in stats else difference
+            stats_before = stats_after
+    first_texts = [[run.text for run in answers[0]] for answers in repeats.values()]
     return Report(
         environment=_environment(engine, sampling, repeat, threads),
         summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
-        same=sum(len(set(texts)) == 1 for texts in zip(*first, strict=True)),
+        same=sum(len(set(texts)) == 1 for texts in zip(*first_texts, strict=True)),
         stats=stats,
     )
 
@@ -304,15 +304,15 @@ def _answer(
         generation = engine.submit(engine.tokenize(prompt["prompt"]), sampling, **options)
     next(iter(generation), None)
     ttft = time.perf_counter() - start
-    done = generation.result()
+    completion = generation.result()
     return Run(
-        text=done.text,
-        n_steps=done.timings.n_steps,
-        generate=done.timings.predicted_ms / 1e3,
+        text=completion.text,
+        n_steps=completion.timings.n_steps,
+        generate=completion.timings.predicted_ms / 1e3,
         ttft=ttft,
-        n_drafted=done.timings.draft_n,
-        lengths=tuple(done.acceptance_lengths),
-        steps=tuple(done.steps),
+        n_drafted=completion.timings.draft_n,
+        lengths=tuple(completion.acceptance_lengths),
+        steps=tuple(completion.steps),
     )
 
 

@@ -81,14 +81,14 @@ class ChatAnswer:
         return self._chat.push(text, False) if text else []
 
     def finish(self, completion: Completion) -> tuple[list[dict[str, Any]], ChatCompletion]:
-        """The last deltas, and the whole."""
+        """The deltas that the end of the text completes, and the finished answer."""
         deltas = self._chat.push("", True)
         message = self._chat.message()
         called = completion.finish_reason == "stop" and message.get("tool_calls")
         return deltas, ChatCompletion(message, "tool_calls" if called else completion.finish_reason, completion)
 
     def parse(self, completion: Completion) -> ChatCompletion:
-        """The whole at once."""
+        """The finished answer from its whole text."""
         self.push(completion.text)
         return self.finish(completion)[1]
 
@@ -99,10 +99,10 @@ def stream_deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDe
         for chunk in generation:
             for delta in answer.push(chunk.text):
                 yield ChatDelta(delta)
-        rest, whole = answer.finish(generation.result())
-        for delta in rest:
+        last_deltas, chat = answer.finish(generation.result())
+        for delta in last_deltas:
             yield ChatDelta(delta)
-        yield ChatDelta({}, whole.finish_reason, whole.completion)
+        yield ChatDelta({}, chat.finish_reason, chat.completion)
     finally:
         generation.cancel()
 

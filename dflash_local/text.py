@@ -47,10 +47,10 @@ class TextStream:
             return ""
         text = self._held + text
         # The earliest match counts. Of two at the same place the longer is named; the text is the same.
-        found = min(((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
-        if found:
-            self._held, self.stopped_by = "", found[2]
-            return text[: found[0]]
+        match = min(((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
+        if match:
+            self._held, self.stopped_by = "", match[2]
+            return text[: match[0]]
         keep = max(_overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

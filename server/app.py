@@ -50,8 +50,8 @@ class KeyCheck:
             await self._app(scope, receive, send)
 
     def _allows(self, headers: dict[bytes, bytes]) -> bool:
-        shown = headers.get(b"authorization", headers.get(b"x-api-key", b"")).removeprefix(b"Bearer ")
-        return True in [hmac.compare_digest(shown, key) for key in self._keys]  # all of them: time tells nothing
+        credential = headers.get(b"authorization", headers.get(b"x-api-key", b"")).removeprefix(b"Bearer ")
+        return True in [hmac.compare_digest(credential, key) for key in self._keys]  # all of them: time tells nothing
 
 
 def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:

@@ -75,8 +75,8 @@ class ChatReply(Reply):
         return [self._delta(index, delta) for delta in self._answers[index].push(chunk.text)]
 
     def end(self, index: int, completion: Completion) -> list[Body]:
-        deltas, whole = self._answers[index].finish(completion)
-        return [*(self._delta(index, delta) for delta in deltas), self._delta(index, {}, whole.finish_reason)]
+        deltas, chat = self._answers[index].finish(completion)
+        return [*(self._delta(index, delta) for delta in deltas), self._delta(index, {}, chat.finish_reason)]
 
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]

@@ -87,10 +87,10 @@ async def events(
                 completions[index] = item
                 bodies += reply.end(index, item)
                 if len(completions) == len(generations):
-                    done = [completions[choice] for choice in range(len(generations))]
+                    answers = [completions[choice] for choice in range(len(generations))]
                     if include_usage:
-                        bodies.append(reply.usage_event(done, n_prompts))
-                    bodies[-1]["timings"] = timings(done)
+                        bodies.append(reply.usage_event(answers, n_prompts))
+                    bodies[-1]["timings"] = timings(answers)
             if bodies:
                 yield bodies
 
@@ -108,9 +108,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancelled_on_disconnect(receive, self._generations), aclosing(self._events) as stream:
-            first = await anext(stream)
+            first_event = await anext(stream)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await _send_events(send, first)
+            await _send_events(send, first_event)
             try:
                 async for bodies in stream:
                     await _send_events(send, bodies)

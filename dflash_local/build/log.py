@@ -51,7 +51,7 @@ class BuildLog:
         lines."""
         self._file.write(f"$ {' '.join(command)}\n")
         lines: list[str] = []
-        shown = 0
+        last_percent = 0
         with subprocess.Popen(
             command,
             env=env,
@@ -67,19 +67,19 @@ class BuildLog:
                 self._file.flush()
                 lines.append(line.rstrip())
                 if match := _PROGRESS.match(line):
-                    shown = self._progress(int(match[1]), int(match[2]), shown)
-        if shown and self._live:
+                    last_percent = self._progress(int(match[1]), int(match[2]), last_percent)
+        if last_percent and self._live:
             print(flush=True)
         return process.returncode, lines
 
-    def _progress(self, done: int, total: int, shown: int) -> int:
+    def _progress(self, done: int, total: int, last_percent: int) -> int:
         percent = 100 * done // max(total, 1)
         if self._live:
             print(f"\r  [{done}/{total}] {percent:3d} %  {self.seconds:4.0f} s", end="", flush=True)
             return percent or 1
-        if percent // 20 > shown // 20:
+        if percent // 20 > last_percent // 20:
             print(f"  {percent} % of {total} files, {self.seconds:.0f} s", flush=True)
-        return max(shown, percent)
+        return max(last_percent, percent)
 
     @staticmethod
     def excerpt(lines: Sequence[str], count: int = 8) -> str:
@@ -87,7 +87,7 @@ class BuildLog:
         plain = [line.strip()[:300] for line in lines if line.strip() and not _PROGRESS.match(line)]
         errors = [at for at, line in enumerate(plain) if _ERROR.search(line) and not _NOISE.search(line)]
         # CMake puts the message on the line below "CMake Error at ...".
-        wanted = sorted(
+        numbers = sorted(
             {at + extra for at in errors[:count] for extra in range(2 if plain[at].startswith("CMake Error") else 1)}
         )
-        return "\n".join("  " + line for line in ([plain[at] for at in wanted if at < len(plain)] or plain[-count:]))
+        return "\n".join("  " + line for line in ([plain[at] for at in numbers if at < len(plain)] or plain[-count:]))

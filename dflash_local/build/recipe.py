@@ -154,10 +154,10 @@ def _host_compiler(language: str) -> str:
     variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "C++": ("CXX", ("c++", "g++", "clang++"))}[language]
     if sys.platform == "win32":
         return "msvc"  # CMake finds it through the registry, not on PATH
-    chosen = shlex.split(os.environ.get(variable, ""))
-    if found := next((path for name in (chosen[-1:] or names) if (path := shutil.which(name))), None):
+    override = shlex.split(os.environ.get(variable, ""))
+    if found := next((path for name in (override[-1:] or names) if (path := shutil.which(name))), None):
         return found
-    tried = f"{variable}={chosen[-1]}" if chosen else ", ".join(names)
+    tried = f"{variable}={override[-1]}" if override else ", ".join(names)
     raise BuildError(
         f"no {language} compiler found (tried {tried})",
         hint="install one ('apt-get install g++', 'dnf install gcc-c++', 'xcode-select --install'), or set CC and CXX",
@@ -166,7 +166,7 @@ def _host_compiler(language: str) -> str:
 
 def _identify(compiler: str) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except OSError as error:
@@ -174,7 +174,7 @@ def _identify(compiler: str) -> str:
             return compiler
         raise BuildError(f"{compiler} does not run: {error.strerror}", hint="repair or replace the compiler") from None
     # nvcc's version is not on the first line.
-    return f"{compiler}: {' '.join((done.stdout or done.stderr).split())[:300]}"
+    return f"{compiler}: {' '.join((process.stdout or process.stderr).split())[:300]}"
 
 
 def _machine() -> str:

@@ -48,11 +48,11 @@ def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, for
 
 def _sync_sources(source: Path, target: Path) -> None:
     """Mirror our sources, touching only files that changed, so that only they are compiled again."""
-    wanted = {file.relative_to(source): file for file in native_files(source)}
+    files = {file.relative_to(source): file for file in native_files(source)}
     for old in native_files(target):
-        if old.relative_to(target) not in wanted:
+        if old.relative_to(target) not in files:
             old.unlink()
-    for name, file in wanted.items():
+    for name, file in files.items():
         copy = target / name
         if not (copy.is_file() and filecmp.cmp(file, copy, shallow=False)):
             copy.parent.mkdir(parents=True, exist_ok=True)

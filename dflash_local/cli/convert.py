@@ -61,17 +61,15 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
     progress = None if args.quiet else _Progress(sys.stderr)
     try:
-        done = convert(args.drafter, args.target, output, outtype=args.outtype, progress=progress)
+        conversion = convert(args.drafter, args.target, output, outtype=args.outtype, progress=progress)
     finally:
         if progress:
             progress.close()
-    kind = "DFlash 2" if done.config.conv else "DFlash"
-    taps = ", ".join(map(str, done.config.taps))
-    print(f"{done.path}: {kind} drafter, {done.n_tensors} tensors, {done.n_bytes / 1e6:.1f} MB as {args.outtype}")
-    print(
-        f"  block size {done.config.block_size}, mask token {done.config.mask_token}, taps at the inputs of layers "
-        f"{taps}"
-    )
+    config = conversion.config
+    size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {args.outtype}"
+    print(f"{conversion.path}: {'DFlash 2' if config.conv else 'DFlash'} drafter, {size}")
+    taps = f"taps at the inputs of layers {', '.join(map(str, config.taps))}"
+    print(f"  block size {config.block_size}, mask token {config.mask_token}, {taps}")
     return 0
 
 

@@ -146,8 +146,8 @@ class _Progress:
         self._bytes += n_bytes
         if self._shown < 0:
             print(self.text, file=sys.stderr, flush=True)
-        if (step := self._bytes >> 26) != self._shown:
-            self._shown = step
+        if (n_chunks := self._bytes >> 26) != self._shown:  # of 64 MiB
+            self._shown = n_chunks
             if sys.stderr.isatty():
                 print(f"\r  {self._bytes / 2**20:.0f} MiB written ", end="", file=sys.stderr, flush=True)
 

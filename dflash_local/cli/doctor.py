@@ -126,21 +126,22 @@ def _tune(args: argparse.Namespace, info: dict[str, Any], runs: list[dict[str, A
         return
     table: tuning.Table = {device: {}}
     for weights in types:
-        mine = []
+        type_runs = []
         for shape in args.shape:
             run = tuning.measure(
                 device, weights, shape, n_threads=args.n_threads or 0, progress=_progress(f"{weights} {shape}")
             )
             run["measured"] = tuning.crossover([run], run["now"])
-            mine.append(run)
+            type_runs.append(run)
             if args.json != "-":
                 print(*_time_table(run), "", sep="\n", flush=True)
-        runs += mine
-        rows = table[device][mine[0]["type"]] = tuning.crossover(mine, mine[0]["now"])
-        each = ", ".join(f"{run['shape']}: {run['measured']}" for run in mine)
+        runs += type_runs
+        rows = table[device][type_runs[0]["type"]] = tuning.crossover(type_runs, type_runs[0]["now"])
+        crossovers = ", ".join(f"{run['shape']}: {run['measured']}" for run in type_runs)
         yield ok(
             "tuned rows",
-            f"{device} {mine[0]['type']}: matrix kernel from {mine[0]['now']} rows on -> from {rows} ({each})",
+            f"{device} {type_runs[0]['type']}: matrix kernel from {type_runs[0]['now']} rows on -> from {rows} "
+            f"({crossovers})",
         )
     try:
         yield ok("tuned rows", f"kept in {tuning.keep(table)}")
@@ -162,7 +163,7 @@ def _time_table(run: dict[str, Any]) -> Iterator[str]:
     kernel = f"matrix kernel from {run['now']} rows on -> from {run['measured']}"
     yield f"{run['type']}, {run['shape']}, {run['device']}: {kernel}"
     yield f"{'rows':>6}{'vector ms':>12}{'matrix ms':>12}"
-    shown = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 40, 48, 56, 64, run["now"], run["measured"]}
+    listed_rows = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 40, 48, 56, 64, run["now"], run["measured"]}
     for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1):
-        if n in shown:
+        if n in listed_rows:
             yield f"{n:>6}{'-' if vector is None else f'{vector:.3f}':>12}{matrix:>12.3f}"

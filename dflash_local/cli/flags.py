@@ -175,14 +175,14 @@ def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, require
             kind = truth
         elif option.low is not None:
             kind = count(option.low)
-        more = {
+        arguments = {
             "type": kind,
             "metavar": flag.metavar or "|".join(flag.choices),
             "help": text,
             "required": required,
             **_SPELLINGS.get(name, {}),
         }
-        add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **more)
+        add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **arguments)
         return
     if flag.names:
         add_flag(group, *flag.names, env=flag.env, dest=name, action="store_true", default=default, help=text)
@@ -231,8 +231,8 @@ def sampling_options(args: argparse.Namespace) -> SamplingParams:
     Raises:
         RequestError: a value is out of range.
     """
-    given = {name: getattr(args, f"sampling_{name}") for name in _sampling_numbers()}
-    return SamplingParams(**{name: value for name, value in given.items() if value is not None})
+    values = {name: getattr(args, f"sampling_{name}") for name in _sampling_numbers()}
+    return SamplingParams(**{name: value for name, value in values.items() if value is not None})
 
 
 def _sampling_numbers() -> dict[str, tuple[type, Any]]:

@@ -71,8 +71,8 @@ def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -
     layers, heads = size("block_count"), size("attention.head_count", 1)
     heads_kv = size("attention.head_count_kv", heads)
     total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * layers
-    first = heads[0] if isinstance(heads, (list, tuple)) else heads
-    head = size("embedding_length") // max(first, 1)
+    n_head = heads[0] if isinstance(heads, (list, tuple)) else heads
+    head = size("embedding_length") // max(n_head, 1)
     per_token = size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0) + size(
         "attention.value_length", head
     ) * KV_BYTES.get(type_v, 2.0)

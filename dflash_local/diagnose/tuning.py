@@ -93,17 +93,17 @@ def measure(
         if interrupted:
             raise KeyboardInterrupt from None
         raise
-    first = runs[0]
+    first_run = runs[0]
     times = {
         name: [None if None in row else sum(row) for row in zip(*(run[name] for run in runs), strict=True)]
         for name in ("vector_ms", "matrix_ms")
     }
     return {
         "device": device,
-        "type": first["type"],
+        "type": first_run["type"],
         "shape": shape,
-        "now": first["rows"],
-        "rows_max": first["rows_max"],
+        "now": first_run["rows"],
+        "rows_max": first_run["rows_max"],
         **times,
     }
 
@@ -116,7 +116,7 @@ def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
     over all row counts that both kernels can compute; differences up to MARGIN do not count. Among equal counts `now`
     is kept, else the smallest is taken.
     """
-    both = [
+    ratios = [
         (n, vector / matrix, matrix / vector)
         for run in runs
         for n, (vector, matrix) in enumerate(zip(run["vector_ms"], run["matrix_ms"], strict=True), 1)
@@ -124,9 +124,9 @@ def crossover(runs: Iterable[Mapping[str, Any]], now: int) -> int:
     ]
 
     def loss(rows: int) -> float:
-        return sum(max(0.0, (vector if n < rows else matrix) - 1 - MARGIN) for n, vector, matrix in both)
+        return sum(max(0.0, (vector if n < rows else matrix) - 1 - MARGIN) for n, vector, matrix in ratios)
 
-    counts = range(1, max((n for n, *_ in both), default=0) + 2)
+    counts = range(1, max((n for n, *_ in ratios), default=0) + 2)
     best = min(counts, key=loss)
     return now if loss(now) <= loss(best) else best
 
@@ -154,18 +154,18 @@ def read_table() -> tuple[Table, str]:
     without a reason: none is kept."""
     file = tuned_file()
     try:
-        kept = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
+        document = json.loads(file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else "")
     except FileNotFoundError:
         return {}, ""
     except OSError as error:
         return {}, f"{file} cannot be read: {error.strerror}"
     except (ValueError, RecursionError):
         return {}, f"{file} is damaged"
-    if not isinstance(kept, dict) or kept.get("format") != FORMAT or not _is_table(kept.get("rows")):
+    if not isinstance(document, dict) or document.get("format") != FORMAT or not _is_table(document.get("rows")):
         return {}, f"{file} is damaged"
-    if kept.get("build") != build_identity():
+    if document.get("build") != build_identity():
         return {}, f"{file} was measured with another build"
-    return kept["rows"], ""
+    return document["rows"], ""
 
 
 def keep(table: Table) -> Path:
@@ -192,10 +192,10 @@ def apply() -> Table:
         log.warning("%s: ignored (run: dflash-local doctor --tune)", ignored)
     counts: Table = {}
     for device in _devices():
-        wanted = table.get(device["name"], {})
+        device_counts = table.get(device["name"], {})
         for weights in TYPES:
-            rows = native.matrix_rows(device["name"], weights, wanted.get(weights, 0))
-            if rows and weights in wanted:
+            rows = native.matrix_rows(device["name"], weights, device_counts.get(weights, 0))
+            if rows and weights in device_counts:
                 counts.setdefault(device["name"], {})[weights] = rows
     return counts
 

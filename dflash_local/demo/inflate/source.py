@@ -24,8 +24,8 @@ class SmallModel:
     def __init__(self, path: Path, arch: str) -> None:
         self.path, self.arch = path, arch
         self.metadata = read_metadata(path)
-        found = self.metadata.get("general.architecture")
-        if found is None or found.data != arch.encode():
+        architecture = self.metadata.get("general.architecture")
+        if architecture is None or architecture.data != arch.encode():
             raise ModelError(
                 f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
             )

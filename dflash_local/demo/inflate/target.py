@@ -29,13 +29,16 @@ class InflatedTarget(InflatedModel):
         result = super().metadata(ftype)
         if self.experts is None:
             return result
-        old, new = f"{self.source.arch}.", f"{MOE_ARCH}."
+        old_prefix, new_prefix = f"{self.source.arch}.", f"{MOE_ARCH}."
         return {
-            **{(new + key.removeprefix(old) if key.startswith(old) else key): value for key, value in result.items()},
+            **{
+                (new_prefix + key.removeprefix(old_prefix) if key.startswith(old_prefix) else key): value
+                for key, value in result.items()
+            },
             "general.architecture": string(MOE_ARCH),
-            f"{new}expert_count": u32(self.experts.n),
-            f"{new}expert_used_count": u32(self.experts.n_used),
-            f"{new}expert_feed_forward_length": u32(self.experts.n_ff),
+            f"{new_prefix}expert_count": u32(self.experts.n),
+            f"{new_prefix}expert_used_count": u32(self.experts.n_used),
+            f"{new_prefix}expert_feed_forward_length": u32(self.experts.n_ff),
         }
 
     def tensors(self) -> Iterator[OutputTensor]:

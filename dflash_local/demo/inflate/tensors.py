@@ -53,7 +53,7 @@ def padded_matrix(
     rows = int(np.prod(stack))
 
     def chunks() -> Iterator[Array]:
-        known = blocks()
+        rectangles = blocks()
         step = max(1, CHUNK // columns)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
@@ -62,7 +62,7 @@ def padded_matrix(
                 out = _noise()[at : at + (stop - start) * columns].reshape(-1, columns).copy()
             else:
                 out = np.zeros((stop - start, columns), np.float32)
-            for row, column, values in known:
+            for row, column, values in rectangles:
                 first, last = max(row, start), min(row + values.shape[0], stop)
                 if first < last:
                     out[first - start : last - start, column : column + values.shape[1]] = values[
