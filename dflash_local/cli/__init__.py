@@ -21,6 +21,7 @@ COMMANDS = {
     "bench": "dflash_local.cli.bench",
     "doctor": "dflash_local.diagnose.doctor",
     "build": "dflash_local.build.wheel",
+    "patch": "dflash_local.build.patch_command",
 }
 
 EPILOG = """\

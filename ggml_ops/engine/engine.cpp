@@ -2,6 +2,7 @@
 
 #include "base/abort_guard.h"
 #include "llama-ext.h"
+#include "llama/tree.h"
 #include "base/log.h"
 
 #include <algorithm>

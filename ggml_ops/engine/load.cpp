@@ -8,6 +8,7 @@
 #include "base/abort_guard.h"
 #include "base/log.h"
 #include "llama-ext.h"
+#include "llama/tree.h"
 
 #include <nlohmann/json.hpp>
 
