@@ -16,6 +16,9 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _UNSUPPORTED = ("rename ", "copy ", "GIT binary patch", "Binary files ")
 
 
+State = Literal["applies", "moved", "applied", "fails"]
+
+
 @dataclass
 class Hunk:
     """The `old` lines, expected at 1-based line `start`, become the `new` lines (each with its line end)."""
@@ -41,7 +44,7 @@ class Placement:
 
     file: str
     line: int  # where the patch expects it in the file before the change, from 1
-    state: Literal["applies", "moved", "applied", "fails"]
+    state: State
     moved: int = 0
     reason: str = ""  # why it does not apply
 
@@ -133,7 +136,7 @@ APPLIED = "the source has this change already"
 def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement], str | None]:
     if text is None and file.source is not None:
         gone = file.target is None
-        state: Literal["applied", "fails"] = "applied" if gone else "fails"
+        state: State = "applied" if gone else "fails"
         return [Placement(path, hunk.start, state, reason=MISSING) for hunk in file.hunks], None
     if text is not None and file.source is None:
         same = text == "".join(line for hunk in file.hunks for line in hunk.new)

@@ -17,7 +17,12 @@ from dflash_local.build.upstream import Upstream, cache_dir, native_source
 from dflash_local.errors import BuildError
 
 VENDOR = "vendor/llama.cpp/"  # where llama-cpp-python keeps llama.cpp, and what the paths in patches begin with
-STATES = {"applies": "apply", "moved": "apply moved", "applied": "are applied already", "fails": "do not apply"}
+STATES: dict[patch.State, str] = {
+    "applies": "apply",
+    "moved": "apply moved",
+    "applied": "are applied already",
+    "fails": "do not apply",
+}
 NO_SOURCE = "give the root of llama.cpp or llama-cpp-python: a folder, or a source distribution (.tar.gz)"
 
 
