@@ -149,13 +149,13 @@ def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement
     for hunk in file.hunks:
         # "-5,0" means "after line 5"; with old lines, "-5,3" means "from line 5 on".
         expected = hunk.start - (1 if hunk.old else 0)
-        at = _nearest(lines, hunk.old, expected + offset, done)
+        old_at = _nearest(lines, hunk.old, expected + offset, done)
         new_at = _nearest(lines, hunk.new, expected + offset, done) if hunk.new else None
-        applied = new_at is not None and (at is None or _is_applied(hunk, at, new_at, expected + offset))
-        if applied and new_at is not None:
+        if new_at is not None and (old_at is None or _is_applied(hunk, old_at, new_at, expected + offset)):
             at = new_at
             placements.append(Placement(path, hunk.start, "applied", reason=APPLIED))
-        elif at is not None:
+        elif old_at is not None:
+            at = old_at
             moved = at - expected - grown
             placements.append(Placement(path, hunk.start, "moved" if moved else "applies", moved))
             lines[at : at + len(hunk.old)] = hunk.new
