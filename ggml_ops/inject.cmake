@@ -46,7 +46,6 @@ endfunction()
 # Our ops and kernels, in the library of ggml that each belongs to.
 function(dflash_join_ggml ggml)
     dflash_join(ggml-base gdn)
-    target_compile_definitions(ggml-base PRIVATE GGML_USE_CPU_DFLASH)   # huge pages (patches/0012)
     get_property(targets DIRECTORY ${ggml}/src PROPERTY BUILDSYSTEM_TARGETS)
     foreach(target ${targets})
         if(target MATCHES "^ggml-cpu")

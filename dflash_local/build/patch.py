@@ -5,13 +5,18 @@ since an earlier patch may have been deleted."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from dflash_local.errors import BuildError
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _UNSUPPORTED = ("rename ", "copy ", "GIT binary patch", "Binary files ")
+
+
+State = Literal["applies", "moved", "applied", "fails"]
 
 
 @dataclass
@@ -30,6 +35,22 @@ class FilePatch:
     source: str | None
     target: str | None
     hunks: list[Hunk] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one hunk fits a source: as it is, `moved` lines further down (negative: up), not any more since the source
+    has the change already, or not at all."""
+
+    file: str
+    line: int  # where the patch expects it in the file before the change, from 1
+    state: State
+    moved: int = 0
+    reason: str = ""  # why it does not apply
+
+    @property
+    def fits(self) -> bool:
+        return self.state in ("applies", "moved")
 
 
 def parse(text: str, name: str) -> list[FilePatch]:
@@ -65,38 +86,106 @@ def apply(patch: Path, root: Path) -> list[str]:
     Raises BuildError naming patch, file and line where it does not fit.
     """
     contents: dict[str, str | None] = {}
+    for placement in place(patch, contents, lambda path: read_file(root / path)):
+        if not placement.fits:
+            line = f":{placement.line}:" if placement.reason not in (MISSING, EXISTS) else ""
+            raise BuildError(
+                f"{patch.name} does not apply: {placement.file}{line} {placement.reason}",
+                hint="the patch was made against another source: renew it (docs/building.md, 'Working on the patches')",
+            )
+    write_files(root, contents)
+    return list(contents)
+
+
+def place(patch: Path, contents: dict[str, str | None], read: Callable[[str], str | None]) -> list[Placement]:
+    """Where each hunk of a patch file stands in a source; `contents` (text by path, None: no such file) takes in those
+    that fit. Files that `contents` lacks come from `read`. Raises BuildError if the file is no patch."""
+    placements = []
     for file in parse(_read(patch), patch.name):
         path = file.target or file.source
         if path is None or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise BuildError(f"{patch.name}: bad path '{path}'")
         if path not in contents:
-            contents[path] = _read(root / path) if (root / path).is_file() else None
-        contents[path] = _patched(contents[path], file, f"{patch.name} does not apply: {path}")
+            contents[path] = read(path)
+        placed, contents[path] = _place(file, path, contents[path])
+        placements += placed
+    return placements
+
+
+def read_file(path: Path) -> str | None:
+    """A source file's text, whatever its encoding; None if there is none."""
+    return _read(path) if path.is_file() else None
+
+
+def write_files(root: Path, contents: dict[str, str | None]) -> None:
+    """Write the texts that `place` made of files below `root`; None deletes."""
     for path, text in contents.items():
         if text is None:
-            (root / path).unlink()
+            (root / path).unlink(missing_ok=True)
         else:
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(text.encode("utf-8", "surrogateescape"))
-    return list(contents)
 
 
-def _patched(text: str | None, file: FilePatch, what: str) -> str | None:
-    hint = "the patch was made against another source: renew it (docs/building.md, 'Working on the patches')"
-    if (text is None) != (file.source is None):
-        raise BuildError(f"{what} {'is not there' if text is None else 'exists already'}", hint=hint)
+MISSING = "is not there"
+EXISTS = "exists already"
+DIFFERS = "the lines there differ from the patch"
+APPLIED = "the source has this change already"
+
+
+def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement], str | None]:
+    if text is None and file.source is not None:
+        gone = file.target is None
+        state: State = "applied" if gone else "fails"
+        return [Placement(path, hunk.start, state, reason=MISSING) for hunk in file.hunks], None
+    if text is not None and file.source is None:
+        same = text == "".join(line for hunk in file.hunks for line in hunk.new)
+        state = "applied" if same else "fails"
+        return [Placement(path, hunk.start, state, reason=EXISTS) for hunk in file.hunks], text
+
     lines = _lines(text or "")
-    offset = done = 0
+    placements = []
+    grown = offset = done = 0  # lines that the hunks before have added; that and how far they lay from their places
     for hunk in file.hunks:
         # "-5,0" means "after line 5"; with old lines, "-5,3" means "from line 5 on".
         expected = hunk.start - (1 if hunk.old else 0)
-        at = _nearest(lines, hunk.old, expected + offset, done)
-        if at is None:
-            raise BuildError(f"{what}:{hunk.start}: the lines there differ from the patch", hint=hint)
-        lines[at : at + len(hunk.old)] = hunk.new
+        old_at = _nearest(lines, hunk.old, expected + offset, done)
+        new_at = _nearest(lines, hunk.new, expected + offset, done) if hunk.new else None
+        if new_at is not None and (old_at is None or _is_applied(hunk, old_at, new_at, expected + offset)):
+            at = new_at
+            placements.append(Placement(path, hunk.start, "applied", reason=APPLIED))
+        elif old_at is not None:
+            at = old_at
+            moved = at - expected - grown
+            placements.append(Placement(path, hunk.start, "moved" if moved else "applies", moved))
+            lines[at : at + len(hunk.old)] = hunk.new
+        else:
+            reason = f"{DIFFERS}{_difference(lines, hunk.old, expected + offset)}"
+            placements.append(Placement(path, hunk.start, "fails", reason=reason))
+            continue
         done = at + len(hunk.new)
         offset = done - expected - len(hunk.old)
-    return "".join(lines) if file.target else None
+        grown += len(hunk.new) - len(hunk.old)
+    whole = file.target is None and all(placement.fits for placement in placements)
+    return placements, None if whole else "".join(lines)
+
+
+def _is_applied(hunk: Hunk, old_at: int, new_at: int, expected: int) -> bool:
+    """Both sides of a hunk stand in the file: the nearer one counts, at one place the one that says more."""
+    old, new = abs(old_at - expected), abs(new_at - expected)
+    return (new, -len(hunk.new)) < (old, -len(hunk.old))
+
+
+def _difference(lines: list[str], old: list[str], expected: int) -> str:
+    """The first line that differs, at the place that has most of the lines `old` (the one closest to `expected`)."""
+    if not lines or not old:
+        return ""
+    places = range(max(1, len(lines) - len(old) + 1))
+    at = max(places, key=lambda i: (sum(map(str.__eq__, old, lines[i : i + len(old)])), -abs(i - expected)))
+    for i, line in enumerate(old, at):
+        if i >= len(lines) or lines[i] != line:
+            return f" (line {i + 1} should be '{line.strip()}')"
+    return ""
 
 
 def _nearest(lines: list[str], wanted: list[str], expected: int, start: int) -> int | None:

@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "dflash.h"
+#include "llama/tree.h"
+
 #include "llama-ext.h"
 
 namespace dflash {

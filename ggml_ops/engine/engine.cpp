@@ -5,6 +5,8 @@
 #include "accept/sampling.h"
 #include "base/abort_guard.h"
 #include "base/stopwatch.h"
+#include "llama/tree.h"
+
 #include "llama-ext.h"
 
 #include <algorithm>

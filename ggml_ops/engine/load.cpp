@@ -10,6 +10,7 @@
 #include "common/common.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "llama/tree.h"
 
 #include "llama-ext.h"
 

@@ -92,7 +92,7 @@ state_bytes access_state_bytes(const llama_context * ctx) {
         const llama_memory_recurrent & mem = *hybrid->get_mem_recr();
         for (size_t il = 0; il < mem.s_l.size(); ++il) {
             bytes.state += mem.s_l[il] ? (mem.r_l[il]->nb[1] + mem.s_l[il]->nb[1]) * (1 + mem.n_rs_seq) : 0;
-            bytes.tape += mem.s_l[il] && mem.can_tree() ? mem.tapes.row_bytes() * mem.tapes.capacity : 0;
+            bytes.tape += mem.s_l[il] ? mem.tapes.row_bytes() * mem.tapes.capacity : 0;
         }
     }
     return bytes;
@@ -149,7 +149,7 @@ void access_order_cells(llama_context * ctx) {
     for (llama_kv_cache * kv : kv_caches(ctx)) {
         // A sliding window's own, smaller cache must use the cells of positions that no token sees any more.
         if (!(off && off[0] == '0') && kv->get_size() == kv_caches(ctx)[0]->get_size()) {
-            kv->set_ordered();
+            kv->order.enable();
         }
     }
 }
@@ -157,7 +157,7 @@ void access_order_cells(llama_context * ctx) {
 int64_t access_packs(const llama_context * ctx) {
     int64_t n = 0;
     for (const llama_kv_cache * kv : kv_caches(ctx)) {
-        n += kv->get_n_packed();
+        n += kv->order.n_packed;
     }
     return n;
 }
@@ -184,11 +184,11 @@ std::string access_row_variance(const llama_context * ctx) {
         }
     }
     for (const llama_kv_cache * kv : caches) {
-        if (!kv->is_ordered() && kv->get_size() != caches[0]->get_size()) {
+        if (!kv->order.enabled() && kv->get_size() != caches[0]->get_size()) {
             return "sliding windows use their cells again in another order (--bit-exact or --swa-full gives them a "
                    "cache of full size)";
         }
-        if (!kv->is_ordered() && (caches.size() > 1 || (cparams.kv_unified && cparams.n_seq_max > 1))) {
+        if (!kv->order.enabled() && (caches.size() > 1 || (cparams.kv_unified && cparams.n_seq_max > 1))) {
             return "slots share one KV cache, where they use cells in any order (--no-kv-unified gives each its own)";
         }
     }

@@ -5,9 +5,11 @@
 #include "llama-io.h"
 #include "llama-memory-recurrent.h"
 #include "llama-model.h"
+#include "llama/tree.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 
 namespace dflash {
 
@@ -53,91 +55,87 @@ bool tape_ref::has_path(const int32_t * rows, int32_t n) const {
         return false;
     }
     for (int32_t k = 0; k < n; ++k) {
-        if (rows[k] < 0 || rows[k] >= (int32_t) parents.size() || parents[rows[k]] != (k == 0 ? -1 : rows[k - 1])) {
+        const int32_t before = k == 0 ? (int32_t) LLAMA_PARENT_NONE : rows[k - 1];
+        if (rows[k] < 0 || rows[k] >= (int32_t) parents.size() || parents[rows[k]] != before) {
             return false;
         }
     }
     return true;
 }
 
-int32_t path_bucket(int32_t longest, int32_t capacity) {
-    return longest == 0 ? 0 : std::min(longest <= 16 ? 16 : 64, capacity);
-}
-
-}   // namespace dflash
-
-// ---- llama_memory_recurrent ----
-
-bool llama_memory_recurrent::set_tree_capacity(int32_t n_rows) {
-    if (n_rows > 0 && n_rows == tapes.capacity) {
+bool state_tapes::set_capacity(int32_t n_rows) {
+    if (n_rows > 0 && n_rows == capacity) {
         return true;
     }
-    if (tapes.capacity > 0 || n_rows < 1 || n_rows > 64 || n_rs_seq > 0 || !tapes.possible()) {
+    if (capacity > 0 || n_rows < 1 || n_rows > 64 || mem.n_rs_seq > 0 || !possible()) {
         return false;
     }
 
-    tapes.layers.assign(s_l.size(), nullptr);
-    tapes.composed.assign(s_l.size(), false);
+    layers.assign(mem.s_l.size(), nullptr);
+    composed.assign(mem.s_l.size(), false);
 
+    if (!allocate(n_rows)) {
+        layers.clear();
+        return false;
+    }
+    capacity = n_rows;
+
+    return true;
+}
+
+bool state_tapes::allocate(int32_t n_rows) {
     std::vector<std::pair<ggml_context_ptr, ggml_backend_buffer_ptr>> made;
 
     // a tape lies where its layer's states are
-    for (size_t first = 0; first < s_l.size(); ++first) {
-        if (!s_l[first] || tapes.layers[first]) {
+    for (size_t first = 0; first < layers.size(); ++first) {
+        if (!mem.s_l[first] || layers[first]) {
             continue;
         }
-        ggml_backend_buffer_type_t buft = ggml_backend_buffer_get_type(s_l[first]->buffer);
+        ggml_backend_buffer_type_t buft = ggml_backend_buffer_get_type(mem.s_l[first]->buffer);
 
-        ggml_context_ptr ctx{ ggml_init({ s_l.size() * ggml_tensor_overhead(), nullptr, true }) };
+        ggml_context_ptr ctx{ ggml_init({ layers.size() * ggml_tensor_overhead(), nullptr, true }) };
         if (!ctx) {
             return false;
         }
-        for (size_t il = first; il < s_l.size(); ++il) {
-            if (s_l[il] && ggml_backend_buffer_get_type(s_l[il]->buffer) == buft) {
-                tapes.layers[il] = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, tapes.n_row(), (int64_t) n_rows * size);
-                ggml_format_name(tapes.layers[il], "cache_tape_l%zu", il);
-                tapes.composed[il] = !tapes.has_kernel(ggml_backend_buft_get_device(buft));
+        for (size_t il = first; il < layers.size(); ++il) {
+            if (mem.s_l[il] && ggml_backend_buffer_get_type(mem.s_l[il]->buffer) == buft) {
+                layers[il] = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, n_row(), (int64_t) n_rows * mem.size);
+                ggml_format_name(layers[il], "cache_tape_l%zu", il);
+                composed[il] = !has_kernel(ggml_backend_buft_get_device(buft));
             }
         }
         ggml_backend_buffer_ptr buf{ ggml_backend_alloc_ctx_tensors_from_buft(ctx.get(), buft) };
         if (!buf) {
-            tapes.layers.clear();
             return false;
         }
         ggml_backend_buffer_clear(buf.get(), 0);
         made.emplace_back(std::move(ctx), std::move(buf));
     }
-    for (auto & pair : made) {
-        ctxs_bufs.push_back(std::move(pair));
-    }
-
-    tapes.capacity = n_rows;
+    std::move(made.begin(), made.end(), std::back_inserter(mem.ctxs_bufs));
 
     return true;
 }
 
-const dflash::tape_ref * llama_memory_recurrent::seq_tape(llama_seq_id seq_id) const {
-    const int32_t tail = seq_id >= 0 && (uint32_t) seq_id < size ? cells[seq_id].tail : -1;
-    return tail >= 0 ? &cells[tail].tape : nullptr;
+const cell_tape * state_tapes::find(llama_seq_id seq_id) const {
+    const int32_t tail = seq_id >= 0 && (uint32_t) seq_id < mem.size ? mem.cells[seq_id].tail : -1;
+    return tail >= 0 ? &mem.cells[tail].tape : nullptr;
 }
 
-bool llama_memory_recurrent::can_tree() const { return tapes.capacity > 0; }
-
-bool llama_memory_recurrent::seq_has_tree(llama_seq_id seq_id) const {
-    const dflash::tape_ref * tape = seq_tape(seq_id);
+bool state_tapes::has_tree(llama_seq_id seq_id) const {
+    const cell_tape * tape = find(seq_id);
     return tape && tape->open();
 }
 
-bool llama_memory_recurrent::seq_has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
-    const dflash::tape_ref * tape = seq_tape(seq_id);
+bool state_tapes::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
+    const cell_tape * tape = find(seq_id);
     return tape && tape->has_path(path, n_path);
 }
 
-void llama_memory_recurrent::seq_commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
-    auto & cell = cells[cells[seq_id].tail];
+void state_tapes::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
+    auto & cell = mem.cells[mem.cells[seq_id].tail];
 
     if (n_path == 0 && cell.tape.root == 0) {
-        seq_rm(seq_id, -1, -1);   // nothing is left of the sequence
+        mem.seq_rm(seq_id, -1, -1);   // nothing is left of the sequence
         return;
     }
     cell.pos = cell.tape.root - 1 + n_path;
@@ -148,8 +146,26 @@ void llama_memory_recurrent::seq_commit(llama_seq_id seq_id, const int32_t * pat
     }
 }
 
-// Go back to the position before p0, which the cell's tape must be able to.
-bool llama_memory_recurrent::cell_rewind(mem_cell & cell, llama_pos p0) {
+bool state_tapes::refuses(llama_seq_id seq_id) const {
+    if (!has_tree(seq_id)) {
+        return false;
+    }
+    LLAMA_LOG_ERROR("%s: sequence %d has a tree that was not committed\n", __func__, seq_id);
+    return true;
+}
+
+bool state_tapes::refuses_div(llama_seq_id seq_id) const {
+    const cell_tape * tape = find(seq_id);
+    if (!tape || tape->region < 0) {
+        return false;
+    }
+    LLAMA_LOG_ERROR("%s: sequence %d has a tree\n", __func__, seq_id);
+    return true;
+}
+
+bool state_tapes::rewind(llama_seq_id seq_id, llama_pos p0) {
+    auto & cell = mem.cells[mem.cells[seq_id].tail];
+
     if (p0 < cell.tape.root || cell.tape.region < 0 || cell.seq_id.size() > 1 ||
         (cell.tape.open() && p0 > cell.tape.root)) {
         return false;
@@ -163,32 +179,33 @@ bool llama_memory_recurrent::cell_rewind(mem_cell & cell, llama_pos p0) {
     return true;
 }
 
-// A pass over the sequences of cells [first, first + n_seqs) begins: it takes in what is pending, and a tree gets a
-// tape of its own.
-void llama_memory_recurrent::begin_tapes(const llama_ubatch & ubatch, uint32_t first) {
+void state_tapes::begin_pass(const llama_ubatch & ubatch, uint32_t first) {
     for (uint32_t s = 0; s < ubatch.n_seqs; ++s) {
-        auto & cell = cells[first + s];
-        GGML_ASSERT(!cell.tape.open());
-        cell.taken = std::move(cell.tape);
-        cell.tape  = {};
+        cell_tape & tape = mem.cells[first + s].tape;
+        GGML_ASSERT(!tape.open());
+        tape.taken                    = std::move(static_cast<tape_ref &>(tape));
+        static_cast<tape_ref &>(tape) = {};
     }
-    if (!ubatch.is_tree()) {
+    if (!ubatch.parents.is_tree()) {
         return;
     }
     for (uint32_t s = 0; s < ubatch.n_seqs; ++s) {
-        const uint32_t i    = s * ubatch.n_seq_tokens;
-        auto &         tape = cells[first + s].tape;
-        tape.region         = free_region();
-        tape.root           = ubatch.pos[i];
-        for (uint32_t k = i; k < i + ubatch.n_seq_tokens; ++k) {
-            tape.parents.push_back(ubatch.parent[k] < 0 ? ubatch.parent[k] : ubatch.parent[k] - (int32_t) i);
+        const uint32_t begin = s * ubatch.n_seq_tokens, end = begin + ubatch.n_seq_tokens;
+
+        auto & cell      = mem.cells[first + s];
+        cell.pos         = *std::max_element(ubatch.pos + begin, ubatch.pos + end);
+        cell.tape.region = free_region();
+        cell.tape.root   = ubatch.pos[begin];
+        for (uint32_t i = begin; i < end; ++i) {
+            const int32_t parent = ubatch.parents[i];
+            cell.tape.parents.push_back(parent < 0 ? parent : parent - (int32_t) begin);
         }
     }
 }
 
-int32_t llama_memory_recurrent::free_region() const {
-    std::vector<bool> named(size);
-    for (const auto & cell : cells) {
+int32_t state_tapes::free_region() const {
+    std::vector<bool> named(mem.size);
+    for (const auto & cell : mem.cells) {
         if (!cell.is_empty() && cell.tape.region >= 0) {
             named[cell.tape.region] = true;
         }
@@ -196,74 +213,118 @@ int32_t llama_memory_recurrent::free_region() const {
     return std::find(named.begin(), named.end(), false) - named.begin();
 }
 
-bool llama_memory_recurrent::has_path(llama_seq_id seq_id) const {
-    return std::any_of(cells.begin(), cells.end(), [&](const mem_cell & cell) {
-        return (seq_id == -1 ? !cell.is_empty() : cell.has_seq_id(seq_id)) && !cell.tape.path.empty();
-    });
+// ---- saved states ----
+
+static constexpr uint32_t TAPE_FLAG = 1u << 31;   // of the count of cells
+
+static bool is_saved(const llama_memory_recurrent::mem_cell & cell, llama_seq_id seq_id) {
+    return seq_id == -1 ? !cell.is_empty() : cell.has_seq_id(seq_id);
 }
 
-void llama_memory_recurrent::tape_write(llama_io_write_i & io, llama_seq_id seq_id) const {
-    const int64_t n_row = tapes.n_row();
-    io.write(&n_row, sizeof(n_row));
+uint32_t state_tapes::state_flag(llama_seq_id seq_id) const {
+    for (llama_seq_id s = 0; s < (llama_seq_id) mem.size; ++s) {
+        if ((seq_id == -1 || seq_id == s) && has_tree(s)) {
+            throw std::runtime_error("a sequence has a tree that was not committed");
+        }
+    }
+    const bool pending = std::any_of(mem.cells.begin(), mem.cells.end(),
+        [&](const auto & cell) { return is_saved(cell, seq_id) && !cell.tape.path.empty(); });
 
-    for (const auto & cell : cells) {
-        if (!(seq_id == -1 ? !cell.is_empty() : cell.has_seq_id(seq_id))) {
+    return pending ? TAPE_FLAG : 0;
+}
+
+bool state_tapes::take_flag(uint32_t & cell_count) {
+    const bool pending = cell_count & TAPE_FLAG;
+    cell_count &= ~TAPE_FLAG;
+    return pending;
+}
+
+void state_tapes::state_write(llama_io_write_i & io, llama_seq_id seq_id) const {
+    const int64_t row_size = n_row();
+    io.write(&row_size, sizeof(row_size));
+
+    for (const auto & cell : mem.cells) {
+        if (!is_saved(cell, seq_id)) {
             continue;
         }
         const int32_t n_path = cell.tape.path.size();
         io.write(&n_path, sizeof(n_path));
-        for (ggml_tensor * layer : tapes.layers) {
+        for (ggml_tensor * layer : layers) {
             for (int32_t k = 0; layer && k < n_path; ++k) {
-                io.write_tensor(layer,
-                    (cell.tape.region * (size_t) tapes.capacity + cell.tape.path[k]) * tapes.row_bytes(),
-                    tapes.row_bytes());
+                const size_t row = cell.tape.region * (size_t) capacity + cell.tape.path[k];
+                io.write_tensor(layer, row * row_bytes(), row_bytes());
             }
         }
     }
 }
 
-bool llama_memory_recurrent::tape_read(llama_io_read_i & io, uint32_t cell_count) {
-    if (!can_tree()) {
+bool state_tapes::state_read(llama_io_read_i & io, uint32_t cell_count) {
+    if (capacity == 0) {
         LLAMA_LOG_ERROR(
             "%s: the state has a path of a tree that it has not taken in: it needs a memory with tree capacity\n",
             __func__);
         return false;
     }
 
-    int64_t n_row;
-    io.read(&n_row, sizeof(n_row));
-    if (n_row != tapes.n_row()) {
+    int64_t row_size;
+    io.read(&row_size, sizeof(row_size));
+    if (row_size != n_row()) {
         LLAMA_LOG_ERROR(
-            "%s: mismatched tape row size (%lld != %lld)\n", __func__, (long long) tapes.n_row(), (long long) n_row);
+            "%s: mismatched tape row size (%lld != %lld)\n", __func__, (long long) n_row(), (long long) row_size);
         return false;
     }
 
-    for (uint32_t i = head; i < head + cell_count; ++i) {
-        auto & cell = cells[i];
-
-        int32_t n_path;
-        io.read(&n_path, sizeof(n_path));
-        if (n_path < 0 || n_path > tapes.capacity || n_path > cell.pos + 1) {
-            LLAMA_LOG_ERROR("%s: a path of %d rows does not fit a tape of %d\n", __func__, n_path, tapes.capacity);
+    for (uint32_t i = mem.head; i < mem.head + cell_count; ++i) {
+        if (!read_path(io, i)) {
             return false;
         }
-
-        cell.tape = {};
-        if (n_path == 0) {
-            continue;
-        }
-        const int32_t region = free_region();
-        cell.tape.region     = region;
-        cell.tape.root       = cell.pos + 1 - n_path;
-        for (int32_t k = 0; k < n_path; ++k) {
-            cell.tape.path.push_back(k);
-        }
-        for (ggml_tensor * layer : tapes.layers) {
-            if (layer) {
-                io.read_tensor(layer, (size_t) region * tapes.capacity * tapes.row_bytes(), n_path * tapes.row_bytes());
-            }
-        }
     }
-
     return true;
 }
+
+bool state_tapes::read_path(llama_io_read_i & io, uint32_t i) {
+    auto & cell = mem.cells[i];
+
+    int32_t n_path;
+    io.read(&n_path, sizeof(n_path));
+    if (n_path < 0 || n_path > capacity || n_path > cell.pos + 1) {
+        LLAMA_LOG_ERROR("%s: a path of %d rows does not fit a tape of %d\n", __func__, n_path, capacity);
+        return false;
+    }
+
+    cell.tape = {};
+    if (n_path == 0) {
+        return true;
+    }
+    const int32_t region = free_region();
+    cell.tape.region     = region;
+    cell.tape.root       = cell.pos + 1 - n_path;
+    for (int32_t k = 0; k < n_path; ++k) {
+        cell.tape.path.push_back(k);
+    }
+    for (ggml_tensor * layer : layers) {
+        if (layer) {
+            io.read_tensor(layer, (size_t) region * capacity * row_bytes(), n_path * row_bytes());
+        }
+    }
+    return true;
+}
+
+// ---- pass_tapes ----
+
+const state_tapes & pass_tapes::store() const { return mctx.mem->tapes; }
+
+const tape_ref & pass_tapes::written(uint32_t s) const { return mctx.mem->cells[mctx.mem->head + s].tape; }
+
+const tape_ref & pass_tapes::taken(uint32_t s) const { return mctx.mem->cells[mctx.mem->head + s].tape.taken; }
+
+int32_t pass_tapes::n_path(uint32_t n_seqs) const {
+    int32_t longest = 0;
+    for (uint32_t s = 0; !mctx.is_full && s < n_seqs; ++s) {
+        longest = std::max(longest, (int32_t) taken(s).path.size());
+    }
+    // few shapes, so that graphs stay
+    return longest == 0 ? 0 : std::min(longest <= 16 ? 16 : 64, store().capacity);
+}
+
+}   // namespace dflash

@@ -10,29 +10,40 @@
 
 #include "ggml-backend.h"
 #include "ggml.h"
+#include "llama.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-struct llama_hparams;
+class llama_io_read_i;
+class llama_io_write_i;
+class llama_memory_recurrent;
+class llama_memory_recurrent_context;
 struct llama_model;
+struct llama_ubatch;
 
 namespace dflash {
 
-// What a cell knows of its tape.
+// The name of a tape.
 struct tape_ref {
     int32_t              region = -1;   // -1: no tape
     int32_t              root   = 0;    // position of the tree's root
-    std::vector<int32_t> path;   // accepted rows of the region that the cell's state has not taken in, the root first
-    std::vector<int32_t> parents;   // of a tree whose path is not decided: of each row, -1: root, -2: padding
+    std::vector<int32_t> path;          // accepted rows that the cell's state has not taken in, the root first
+    std::vector<int32_t> parents;       // of each row while the path is open: a row, LLAMA_PARENT_NONE or _PADDING
 
     bool open() const { return !parents.empty(); }
     bool has_path(const int32_t * rows, int32_t n) const;
 };
 
-// The tapes of a memory.
+// What a cell knows: the tape that its state has not taken in, and, while a pass builds its graph and sets its inputs,
+// the one that this pass takes in.
+struct cell_tape : tape_ref {
+    tape_ref taken;
+};
+
+// The shape of a model's tapes, and their tensors.
 struct tape_store {
     int32_t heads_k = 0, heads_v = 0, head = 0, channels = 0;   // as the tape holds them; 0: a model without tapes
     int32_t d_conv   = 0;
@@ -54,7 +65,54 @@ struct tape_store {
     size_t  row_bytes() const { return n_row() * sizeof(float); }
 };
 
-// Rows that a graph reserves for pending paths of at most `longest` rows: few shapes, so that graphs stay.
-int32_t path_bucket(int32_t longest, int32_t capacity);
+// The tapes of a recurrent memory.
+class state_tapes : public tape_store {
+  public:
+    state_tapes(llama_memory_recurrent & mem, const llama_model & model) : tape_store(model), mem(mem) {}
+
+    // Allocates tapes of n_rows rows, 1..64, for all cells. Returns false if the model cannot have tapes, the memory
+    // keeps snapshots or other tapes, or there is no memory for them.
+    bool set_capacity(int32_t n_rows);
+
+    bool has_tree(llama_seq_id seq_id) const;   // one that is not committed
+    bool has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const;
+    void commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path);
+
+    // Whether an open tree forbids to change the sequence, or any tape to divide its positions. Logs it.
+    bool refuses(llama_seq_id seq_id) const;
+    bool refuses_div(llama_seq_id seq_id) const;
+
+    // Goes back to the position before p0. Returns false, and changes nothing, if it lies before the last path.
+    bool rewind(llama_seq_id seq_id, llama_pos p0);
+
+    // A pass over the sequences of cells [first, first + ubatch.n_seqs) begins: it takes in what is pending, and a tree
+    // gets a tape of its own.
+    void begin_pass(const llama_ubatch & ubatch, uint32_t first);
+
+    // Saved states (seq_id -1: of all sequences): pending paths follow the state, and a flag in its count of cells
+    // tells so. Without pending paths a state is that of a memory without tapes.
+    uint32_t    state_flag(llama_seq_id seq_id) const;   // throws std::runtime_error if there is an open tree
+    static bool take_flag(uint32_t & cell_count);
+    void        state_write(llama_io_write_i & io, llama_seq_id seq_id) const;
+    bool        state_read(llama_io_read_i & io, uint32_t cell_count);   // of the cells from the memory's head on
+
+  private:
+    llama_memory_recurrent & mem;
+
+    const cell_tape * find(llama_seq_id seq_id) const;   // null: the sequence has no state
+    bool              allocate(int32_t n_rows);
+    int32_t           free_region() const;
+    bool              read_path(llama_io_read_i & io, uint32_t cell);
+};
+
+// The tapes of the pass that a context stands for, by sequences of its ubatch.
+struct pass_tapes {
+    const llama_memory_recurrent_context & mctx;
+
+    const state_tapes & store() const;
+    const tape_ref &    written(uint32_t s) const;
+    const tape_ref &    taken(uint32_t s) const;
+    int32_t             n_path(uint32_t n_seqs) const;   // rows that the graph reserves for each pending path
+};
 
 }   // namespace dflash

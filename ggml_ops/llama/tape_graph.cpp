@@ -46,14 +46,14 @@ template <class T> void upload(ggml_tensor * t, const std::vector<T> & data) {
 
 llm_graph_input_tape::llm_graph_input_tape(
     ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
-    is_tree(ubatch.is_tree()), n_path(mctx->get_n_path(ubatch.n_seqs)), mctx(mctx) {
-    const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = mctx->get_tapes().d_conv - 1;
+    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch.n_seqs)), mctx(mctx) {
+    const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = tapes().d_conv - 1;
     if (n_path > 0) {
         path_rows = new_ids(ctx, "tape_path_rows", n_path * n);
         path      = new_ids(ctx, "tape_path", n_path, n);
         tail_rows = new_ids(ctx, "tape_tail_rows", d * n);
         tail_pick = new_ids(ctx, "tape_tail_pick", d, n);
-        if (mctx->get_tapes().is_composed()) {
+        if (tapes().is_composed()) {
             path_mask = new_mask(ctx, "tape_path_mask", n_path, n_path + 2, n);
         }
     }
@@ -61,7 +61,7 @@ llm_graph_input_tape::llm_graph_input_tape(
         parent   = new_ids(ctx, "tape_parent", T, n);
         window   = new_ids(ctx, "tape_window", (d + 1) * T, n);
         new_rows = new_ids(ctx, "tape_new_rows", T * n);
-        if (mctx->get_tapes().is_composed()) {
+        if (tapes().is_composed()) {
             tree_mask = new_mask(ctx, "tape_tree_mask", T, T, n);
         }
     }
@@ -70,72 +70,89 @@ llm_graph_input_tape::llm_graph_input_tape(
 bool llm_graph_input_tape::can_reuse(const llm_graph_params & params) {
     mctx = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
 
-    return is_tree == params.ubatch.is_tree() && n_path == mctx->get_n_path(params.ubatch.n_seqs);
+    return is_tree == params.ubatch.parents.is_tree() &&
+           n_path == dflash::pass_tapes{ *mctx }.n_path(params.ubatch.n_seqs);
 }
 
 void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
-    const int32_t n = ubatch->n_seqs, T = ubatch->n_seq_tokens, d = mctx->get_tapes().d_conv - 1,
-                  capacity = mctx->get_tapes().capacity;
     if (n_path > 0) {
-        std::vector<int32_t> rows(n_path * n), steps(n_path * n), tail(d * n), pick(d * n);
-        for (int32_t s = 0; s < n; ++s) {
-            const dflash::tape_ref & taken  = mctx->get_taken(s);
-            const int32_t            length = taken.path.size();
-            const auto               row    = [&](int32_t k) {
-                return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0;
-            };
-            for (int32_t k = 0; k < n_path; ++k) {
-                rows[s * n_path + k]  = row(k);
-                steps[s * n_path + k] = k < length ? k : -1;
-            }
-            // [d inputs of the state | d of the tail, the last one last]: the newest d that exist
-            const int32_t n_new = std::min(length, d);
-            for (int32_t k = 0; k < d; ++k) {
-                tail[s * d + k] = row(length - d + k);
-                pick[s * d + k] = k < d - n_new ? k + n_new : d + k;
-            }
-        }
-        upload(path_rows, rows);
-        upload(path, steps);
-        upload(tail_rows, tail);
-        upload(tail_pick, pick);
-        if (path_mask) {
-            std::vector<float> mask(n_path * (n_path + 2) * n);
-            ggml_gdn_commit_mask(steps.data(), n_path, n_path, n, mask.data());
-            upload(path_mask, mask);
-        }
+        set_path(ubatch->n_seqs);
     }
     if (is_tree) {
-        std::vector<int32_t> parents(T * n), inputs((d + 1) * T * n), rows(T * n);
-        for (int32_t s = 0; s < n; ++s) {
-            const dflash::tape_ref & tape = mctx->get_tape(s);
-            for (int32_t t = 0; t < T; ++t) {
-                parents[s * T + t] = tape.parents[t];
-                rows[s * T + t]    = tape.region * capacity + t;
-                // from the row itself backwards; beyond the root lies the state
-                int32_t at = t, before = 0;
-                for (int32_t k = d; k >= 0; --k) {
-                    inputs[(s * T + t) * (d + 1) + k] = at >= 0 ? d + at : std::max(0, d - ++before);
-                    at                                = at >= 0 ? tape.parents[at] : -1;
-                }
+        set_tree(ubatch->n_seqs, ubatch->n_seq_tokens);
+    }
+}
+
+void llm_graph_input_tape::set_path(int32_t n) {
+    const int32_t d = tapes().d_conv - 1, capacity = tapes().capacity;
+
+    std::vector<int32_t> rows(n_path * n), steps(n_path * n), tail(d * n), pick(d * n);
+    for (int32_t s = 0; s < n; ++s) {
+        const dflash::tape_ref & taken  = dflash::pass_tapes{ *mctx }.taken(s);
+        const int32_t            length = taken.path.size();
+        const auto row = [&](int32_t k) { return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0; };
+        for (int32_t k = 0; k < n_path; ++k) {
+            rows[s * n_path + k]  = row(k);
+            steps[s * n_path + k] = k < length ? k : -1;
+        }
+        // [d inputs of the state | d of the tail, the last one last]: the newest d that exist
+        const int32_t n_new = std::min(length, d);
+        for (int32_t k = 0; k < d; ++k) {
+            tail[s * d + k] = row(length - d + k);
+            pick[s * d + k] = k < d - n_new ? k + n_new : d + k;
+        }
+    }
+    upload(path_rows, rows);
+    upload(path, steps);
+    upload(tail_rows, tail);
+    upload(tail_pick, pick);
+    if (path_mask) {
+        std::vector<float> mask(n_path * (n_path + 2) * n);
+        ggml_gdn_commit_mask(steps.data(), n_path, n_path, n, mask.data());
+        upload(path_mask, mask);
+    }
+}
+
+void llm_graph_input_tape::set_tree(int32_t n, int32_t T) {
+    const int32_t d = tapes().d_conv - 1, capacity = tapes().capacity;
+
+    std::vector<int32_t> parents(T * n), inputs((d + 1) * T * n), rows(T * n);
+    for (int32_t s = 0; s < n; ++s) {
+        const dflash::tape_ref & tape = dflash::pass_tapes{ *mctx }.written(s);
+        for (int32_t t = 0; t < T; ++t) {
+            parents[s * T + t] = tape.parents[t];
+            rows[s * T + t]    = tape.region * capacity + t;
+            // from the row itself backwards; beyond the root lies the state
+            int32_t at = t, before = 0;
+            for (int32_t k = d; k >= 0; --k) {
+                inputs[(s * T + t) * (d + 1) + k] = at >= 0 ? d + at : std::max(0, d - ++before);
+                at                                = at >= 0 ? tape.parents[at] : -1;
             }
         }
-        upload(parent, parents);
-        upload(window, inputs);
-        upload(new_rows, rows);
-        if (tree_mask) {
-            std::vector<float> mask(T * T * n);
-            ggml_gdn_tree_mask(parents.data(), T, n, mask.data());
-            upload(tree_mask, mask);
-        }
+    }
+    upload(parent, parents);
+    upload(window, inputs);
+    upload(new_rows, rows);
+    if (tree_mask) {
+        std::vector<float> mask(T * T * n);
+        ggml_gdn_tree_mask(parents.data(), T, n, mask.data());
+        upload(tree_mask, mask);
     }
 }
 
 namespace dflash {
 
-ggml_tensor * tape_conv_state(
+llm_graph_input_tape * add_tape_input(llm_graph_result & res, ggml_context * ctx, const llama_ubatch & ubatch,
+    const llama_memory_recurrent_context * mctx) {
+    if (pass_tapes{ *mctx }.store().capacity == 0) {
+        return nullptr;
+    }
+    return (llm_graph_input_tape *) res.add_input(std::make_unique<llm_graph_input_tape>(ctx, ubatch, mctx));
+}
+
+static ggml_tensor * take_in_conv(
     ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il) {
-    const tape_store & tapes = inp->mctx->get_tapes();
+    const tape_store & tapes = inp->tape->tapes();
     if (inp->tape->n_path == 0) {
         return conv_states;
     }
@@ -151,8 +168,16 @@ ggml_tensor * tape_conv_state(
 }
 
 ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp,
-    ggml_tensor * conv_states, ggml_tensor * qkv, int il) {
-    const tape_store & tapes = inp->mctx->get_tapes();
+    ggml_tensor *& conv_states, ggml_tensor * qkv, int il) {
+    if (!inp->tape) {
+        return nullptr;
+    }
+    conv_states = take_in_conv(ctx, gf, inp, conv_states, il);
+    if (!inp->tape->is_tree) {
+        return nullptr;
+    }
+
+    const tape_store & tapes = inp->tape->tapes();
     const int64_t      d = tapes.d_conv - 1, C = tapes.channels, T = qkv->ne[1], n = qkv->ne[2];
 
     ggml_tensor * all = inp->mctx->get_r_l(il);
@@ -170,9 +195,9 @@ ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_gr
     return ggml_cont(ctx, ggml_permute(ctx, ggml_reshape_3d(ctx, inputs, C, d + 1, T * n), 1, 0, 2, 3));
 }
 
-ggml_tensor * tape_state(
+static ggml_tensor * take_in_state(
     ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il) {
-    const tape_store & tapes = inp->mctx->get_tapes();
+    const tape_store & tapes = inp->tape->tapes();
     if (inp->tape->n_path == 0) {
         return state;
     }
@@ -188,8 +213,16 @@ ggml_tensor * tape_state(
 }
 
 ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q,
-    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor * state, int il) {
-    const tape_store & tapes = inp->mctx->get_tapes();
+    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor *& state, int il) {
+    if (!inp->tape) {
+        return nullptr;
+    }
+    state = take_in_state(ctx, gf, inp, state, il);
+    if (!inp->tape->is_tree) {
+        return nullptr;
+    }
+
+    const tape_store & tapes = inp->tape->tapes();
     const int64_t      n = state->ne[3], rows = k->ne[2] * n;
 
     ggml_tensor * all = inp->mctx->get_s_l(il);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "llama-graph.h"
+#include "llama/state_tape.h"
 
 // Indices of one pass. T rows of each of n sequences; d = d_conv - 1. Tensors that the pass does not need are null.
 class llm_graph_input_tape : public llm_graph_input_i {
@@ -13,6 +14,8 @@ class llm_graph_input_tape : public llm_graph_input_i {
 
     void set_input(const llama_ubatch * ubatch) override;
     bool can_reuse(const llm_graph_params & params) override;
+
+    const dflash::tape_store & tapes() const { return dflash::pass_tapes{ *mctx }.store(); }
 
     const bool    is_tree;
     const int32_t n_path;   // rows reserved for each pending path, 0: none is pending
@@ -29,26 +32,26 @@ class llm_graph_input_tape : public llm_graph_input_i {
     ggml_tensor * new_rows = nullptr;   // I32 [T * n] rows of the tapes to write
 
   private:
+    void set_path(int32_t n_seqs);
+    void set_tree(int32_t n_seqs, int32_t n_seq_tokens);
+
     const llama_memory_recurrent_context * mctx;
 };
 
 namespace dflash {
 
-// Convolution states [d, channels, n] with the pending paths taken in.
-ggml_tensor * tape_conv_state(
-    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * conv_states, int il);
+// Adds the indices of a pass to its graph. Returns null if the memory has no tapes.
+llm_graph_input_tape * add_tape_input(llm_graph_result & res, ggml_context * ctx, const llama_ubatch & ubatch,
+    const llama_memory_recurrent_context * mctx);
 
-// Stores the convolution states and returns the input of ggml_ssm_conv() that gives every row of the trees: [d + 1,
-// channels, T * n].
+// Takes the pending paths into the convolution states [d, channels, n]. For trees also stores them, and returns the
+// input of ggml_ssm_conv() that gives every row: [d + 1, channels, T * n]; for chunks, and without tapes, null.
 ggml_tensor * tape_conv_input(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp,
-    ggml_tensor * conv_states, ggml_tensor * qkv, int il);
+    ggml_tensor *& conv_states, ggml_tensor * qkv, int il);
 
-// States [S, S, H, n] with the pending paths taken in.
-ggml_tensor * tape_state(
-    ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * state, int il);
-
-// Stores the states and gives every row of the trees: [S, H, T, n].
+// Takes the pending paths into the states [S, S, H, n]. For trees also stores them, and returns the output of every
+// row: [S, H, T, n]; for chunks, and without tapes, null.
 ggml_tensor * tape_attention(ggml_context * ctx, ggml_cgraph * gf, const llm_graph_input_rs * inp, ggml_tensor * q,
-    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor * state, int il);
+    ggml_tensor * k, ggml_tensor * v, ggml_tensor * g, ggml_tensor * b, ggml_tensor *& state, int il);
 
 }   // namespace dflash

@@ -105,7 +105,7 @@ void register_devices() {
     reg.iface.get_device_count = [](ggml_backend_reg_t) { return (size_t) 2; };
     reg.iface.get_device       = [](ggml_backend_reg_t, size_t i) { return &devices[i]; };
     reg.iface.get_proc_address = [](ggml_backend_reg_t, const char * name) {
-        return std::strcmp(name, "dflash_matrix_rows") == 0 ? (void *) set_rows : nullptr;
+        return std::strcmp(name, "ggml_backend_cuda_set_matrix_rows") == 0 ? (void *) set_rows : nullptr;
     };
     ggml_backend_register(&reg);
 }

@@ -224,7 +224,7 @@ matrix_rows::matrix_rows(const char * device, const char * type) :
     while (ggml_backend_reg_dev_get(reg, index_) != device_) {
         ++index_;
     }
-    gpu_rows_      = find<int(int, ggml_type, int)>(device_, "dflash_matrix_rows");
+    gpu_rows_      = find<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
     tile_rows_     = find<int(ggml_type)>(device_, "dflash_tile_rows");
     set_tile_rows_ = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     if (tile_rows_) {

@@ -1,0 +1,80 @@
+#include "llama/tree_memory.h"
+
+#include "llama-kv-cache-iswa.h"
+#include "llama-kv-cache.h"
+#include "llama-memory-hybrid.h"
+#include "llama/tree.h"
+
+#include <typeinfo>
+
+namespace dflash {
+
+tree_memory::tree_memory(llama_memory_i * mem) : mem(mem) {
+    if (!mem) {
+        return;
+    }
+    if (typeid(*mem) == typeid(llama_kv_cache)) {
+        kv = &static_cast<llama_kv_cache *>(mem)->trees;
+    } else if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
+        const auto * iswa = static_cast<const llama_kv_cache_iswa *>(mem);
+
+        kv  = &iswa->get_base()->trees;
+        swa = &iswa->get_swa()->trees;
+    } else if (typeid(*mem) == typeid(llama_memory_hybrid)) {
+        const auto * hybrid = static_cast<const llama_memory_hybrid *>(mem);
+
+        kv    = &hybrid->get_mem_attn()->trees;
+        tapes = &hybrid->get_mem_recr()->tapes;
+    }
+}
+
+bool tree_memory::can_tree() const {
+    return kv && kv->possible() && (!swa || swa->possible()) && (!tapes || tapes->capacity > 0);
+}
+
+int32_t tree_memory::capacity() const { return tapes ? tapes->capacity : 64; }
+
+bool tree_memory::set_capacity(int32_t n_rows) { return tapes && kv->possible() && tapes->set_capacity(n_rows); }
+
+bool tree_memory::has_tree(llama_seq_id seq_id) const {
+    return (kv && kv->has(seq_id)) || (swa && swa->has(seq_id)) || (tapes && tapes->has_tree(seq_id));
+}
+
+bool tree_memory::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
+    return kv && kv->has_path(seq_id, path, n_path) && (!swa || swa->has_path(seq_id, path, n_path)) &&
+           (!tapes || tapes->has_path(seq_id, path, n_path));
+}
+
+void tree_memory::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
+    kv->commit(seq_id, path, n_path);
+    if (swa) {
+        swa->commit(seq_id, path, n_path);
+    }
+    if (tapes) {
+        tapes->commit(seq_id, path, n_path);
+    }
+}
+
+void tree_memory::seq_fail(llama_seq_id seq_id, llama_pos pos) {
+    // some recurrent layers may have taken in a path and others not: such a state is lost
+    mem->seq_rm(seq_id, tapes && can_tree() ? -1 : pos, -1);
+}
+
+}   // namespace dflash
+
+bool llama_memory_can_tree(llama_memory_t mem) { return dflash::tree_memory(mem).can_tree(); }
+
+bool llama_memory_set_tree_capacity(llama_memory_t mem, int32_t n_rows) {
+    return dflash::tree_memory(mem).set_capacity(n_rows);
+}
+
+bool llama_memory_seq_commit(llama_memory_t mem, llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
+    dflash::tree_memory trees(mem);
+    if (!trees.has_path(seq_id, path, n_path)) {
+        return false;
+    }
+
+    trees.commit(seq_id, path, n_path);
+
+    return true;
+}
