@@ -31,7 +31,7 @@ endfunction()
 
 # Our kernels are part of every variant of ggml's CPU backend that is built (patches/0005 calls them).
 function(dflash_join_cpu target ggml)
-    foreach(folder cpu cpu/attention cpu/gemm cpu/rows cpu/isa gdn/cpu)
+    foreach(folder cpu cpu/attention cpu/gemm cpu/isa cpu/quantize_rows cpu/rope gdn/cpu)
         dflash_join(${target} ${folder} ${ggml}/src ${ggml}/src/ggml-cpu)
     endforeach()
     target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
