@@ -16,7 +16,7 @@ set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops
 # Metal compiles its kernels from single files in its own folder, on the user's machine: one of ours joins them
 # (patches/0006).
 if(APPLE)
-    file(READ ${DFLASH_DIR}/gdn/gdn_tree_steps.h GDN_TREE_STEPS)
+    file(READ ${DFLASH_DIR}/gdn/gdn_tree_gpu.h GDN_TREE_GPU)
     configure_file(${DFLASH_DIR}/gdn/metal/gdn_tree.metal
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
 endif()

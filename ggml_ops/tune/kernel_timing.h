@@ -32,7 +32,7 @@ class matrix_rows {
     ggml_backend_dev_t device_;
     ggml_type          type_;
     int                index_ = 0;   // of the device in its registry
-    // What the registry gives out: a GPU's one function (patches/0010), or the CPU's two (ops/panel_buffer.h).
+    // What the registry gives out: a GPU's one function (patches/0010), or the CPU's two (cpu/dispatch.h).
     int (*gpu_rows_)(int device, ggml_type type, int rows) = nullptr;
     int (*tile_rows_)(ggml_type type)                      = nullptr;
     void (*set_tile_rows_)(ggml_type type, int rows)       = nullptr;

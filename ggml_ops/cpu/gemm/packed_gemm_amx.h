@@ -37,12 +37,12 @@ template <int CACHE> ISA_INLINE void prefetch_ahead(const void * from, size_t by
 // computed twice get the same results). The rows of a group are scaled in fours, the last four of which are moved back
 // likewise.
 struct row_groups {
-    int count, take, last_four, n_rows;   // groups; rows of each; the first of a group's last four rows
+    int count, rows, last_four, n_rows;   // groups; rows of each; the first of a group's last four rows
 
     explicit row_groups(int n_rows) :
-        count((n_rows + TILE - 1) / TILE), take((n_rows + count - 1) / count), last_four(std::max(0, take - 4)),
+        count((n_rows + TILE - 1) / TILE), rows((n_rows + count - 1) / count), last_four(std::max(0, rows - 4)),
         n_rows(n_rows) {}
-    int first(int g) const { return std::min(g * take, n_rows - take); }
+    int first(int g) const { return std::min(g * rows, n_rows - rows); }
 };
 
 // Which tile: 0 to 3.
@@ -69,7 +69,7 @@ ISA_FUNCTION void packed_gemm(const void * panels, int64_t n_blocks, int64_t beg
     barrier(saved);
     for (int r = 0; r < n_rows && begin < end; r += MAX_ROWS) {
         const int         n = std::min(MAX_ROWS, n_rows - r);
-        const tile_config config(row_groups(n).take, T::WIDTH);
+        const tile_config config(row_groups(n).rows, T::WIDTH);
         barrier(&config);
         _tile_loadconfig(&config);
         compute[(config.rows[0] - 1) / 4](panels, n_blocks, begin, end, (const char *) rows + r * row_stride,

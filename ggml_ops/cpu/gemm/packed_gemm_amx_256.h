@@ -217,7 +217,7 @@ template <class Type> struct blocks_of_256 {
     ISA_FUNCTION void compute(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const char * rows,
         size_t row_stride, int n_rows, float * out, size_t out_stride) {
         const row_groups  groups(n_rows);
-        const row_offsets offsets(groups.take, row_stride);
+        const row_offsets offsets(groups.rows, row_stride);
         const panel *x = (const panel *) panels + begin * n_blocks, *const x_end =
                                                                         (const panel *) panels + end * n_blocks;
         scaled_weights    weights;   // a part of the next block takes the place of one whose last tile is loaded
@@ -252,7 +252,7 @@ template <class Type> struct blocks_of_256 {
                         work_at_edge<Q>(now, before, row_stride, offsets, weights, is_last ? next : nullptr);
                     }
                     if (before.out) {
-                        for (int r = 0; r < groups.take; ++r) {
+                        for (int r = 0; r < groups.rows; ++r) {
                             _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.totals[r]));
                         }
                     }

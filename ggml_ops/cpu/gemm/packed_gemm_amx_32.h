@@ -132,7 +132,7 @@ template <class Panel, ggml_type TYPE> struct blocks_of_32 {
             const int      n    = (int) std::min<int64_t>(TILE, n_blocks - b);
             const uint32_t mask = n == TILE ? 0xffffffff : (1u << 2 * n) - 1;   // floats, half of them scales
             for (int r = 0; r < ROWS; ++r) {
-                const int     row = std::min(scaled_row<ROWS>(r, groups.last_four), groups.take - 1);
+                const int     row = std::min(scaled_row<ROWS>(r, groups.last_four), groups.rows - 1);
                 const float * x   = (const float *) (scales + row * row_stride);
                 _mm512_store_ps(by_row[r], _mm512_permutex2var_ps(_mm512_maskz_loadu_ps((__mmask16) mask, x), even,
                                                _mm512_maskz_loadu_ps((__mmask16) (mask >> 16), x + 16)));
@@ -149,7 +149,7 @@ template <class Panel, ggml_type TYPE> struct blocks_of_32 {
         const __m512 (&totals)[ROWS], const row_groups & groups, float * out, size_t out_stride) {
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; ++r) {
-            if (r < ROWS - 4 || r % 4 < groups.take) {
+            if (r < ROWS - 4 || r % 4 < groups.rows) {
                 _mm512_storeu_ps(out + scaled_row<ROWS>(r, groups.last_four) * out_stride, totals[r]);
             }
         }

@@ -294,16 +294,16 @@ void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t e
         int64_t n_parts = 1;
         for (int r = 0; r < n_rows;) {
             // tiles as even as can be: 9 rows are 5 and 4
-            const int    tiles = (n_rows - r + simd::ROWS - 1) / simd::ROWS, take = (n_rows - r + tiles - 1) / tiles;
+            const int    tiles = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + tiles - 1) / tiles;
             const char * a = (const char *) rows + r * row_stride;
             if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end * C) {
                 n_parts = simd::PANEL_PARTS[n_rows - 1];
                 narrow[n_rows - 1](panels, n_blocks, part, a, row_stride, out, out_stride);
             } else {
-                find_tile<T>(take, std::make_integer_sequence<int, simd::ROWS>())(
+                find_tile<T>(n, std::make_integer_sequence<int, simd::ROWS>())(
                     panels, n_blocks, part, a, row_stride, out + r * out_stride, out_stride);
             }
-            r += take;
+            r += n;
         }
         part += n_parts;
     }

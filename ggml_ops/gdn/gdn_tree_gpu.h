@@ -1,12 +1,12 @@
-// Delta-net trees on GPUs, in closed form: the arithmetic of the CUDA and Metal kernels, which a C++ test runs by
-// loops. docs/hybrid.md has the formulas.
+// Delta-net trees on GPUs, in closed form: the arithmetic of the CUDA and Metal kernels, which a C++ test runs in loops
+// over the threads. docs/hybrid.md has the formulas.
 //
-// A threadgroup computes GDN_COLUMNS columns of one head's state for one sequence. Its steps, with a barrier after
-// each: begin; for every GDN_CHANNELS channels load and multiply; decay; solve; write. Within a step no thread reads
-// what another one writes.
+// A threadgroup computes GDN_COLUMNS columns of one head's state for one sequence. It runs these phases, with a barrier
+// after each: begin; for every GDN_CHANNELS channels load and multiply; decay; solve; write. Within a phase no thread
+// reads what another one writes.
 
-#ifndef GDN_TREE_STEPS_H
-#define GDN_TREE_STEPS_H
+#ifndef GDN_TREE_GPU_H
+#define GDN_TREE_GPU_H
 
 #define GDN_THREADS  128   // of a group
 #define GDN_COLUMNS  16
@@ -177,7 +177,7 @@ GDN_FN void gdn_tree_multiply(GDN_REF const gdn_tree_args & x, GDN_SHARED float 
     }
 }
 
-// Decay by scalar gates, summed along the path from the row up, so that short ways keep their digits.
+// Decay by scalar gates, summed along the path from the row up, so that sums over short paths keep their digits.
 GDN_FN void gdn_tree_decay(GDN_REF const gdn_tree_args & x, GDN_SHARED float * shared, int id) {
     const gdn_tree_shared m = gdn_tree_share(shared, x.T);
     if (x.channels) {
