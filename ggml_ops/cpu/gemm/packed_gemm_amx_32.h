@@ -206,7 +206,9 @@ template <class Panel, ggml_type TYPE> struct blocks_of_32 {
     ISA_INLINE void unpack_quads(const panel * chunk, int64_t n_blocks, int64_t quad, int first, int last,
         chunk_scratch<ROWS, CHUNK> & m, int flip) {
         for (int s = first; s < last; ++s) {
-            for (int b = 0; b < std::min<int64_t>(4, n_blocks - 4 * (quad + s)); ++b) {
+            const int n = (int) std::min<int64_t>(4, n_blocks - 4 * (quad + s));
+#pragma GCC unroll 1
+            for (int b = 0; b < n; ++b) {
                 unpack(chunk[4 * s + b], m.q[s][b], m.d[flip][s][b]);
             }
         }
