@@ -72,12 +72,12 @@ static flash_attention_args args_of(const problem & p, float * out) {
     args.v_cell               = p.kv_heads() * args.v_head;
     args.mask_row             = p.cells * 2;
     args.n_mask_heads = args.n_mask_streams = args.n_k_streams = args.n_streams = 1;
-    args.dk                                                                       = p.dk;
-    args.dv                                                                       = p.dv;
-    args.n_cells                                                                  = p.cells;
-    args.n_rows                                                                   = p.rows;
-    args.n_heads                                                                  = p.heads;
-    args.n_gqa                                                                    = p.group;
+    args.dk                                                                     = p.dk;
+    args.dv                                                                     = p.dv;
+    args.n_cells                                                                = p.cells;
+    args.n_rows                                                                 = p.rows;
+    args.n_heads                                                                = p.heads;
+    args.n_gqa                                                                  = p.group;
     args.k_type = args.v_type = p.type;
     args.scale                = p.softcap != 0 ? p.scale / p.softcap : p.scale;
     args.softcap              = p.softcap;
@@ -108,9 +108,10 @@ static std::vector<double> exact(const problem & p) {
     std::vector<double>        out;
     for (int64_t r = 0; r < p.rows; ++r) {
         for (int64_t h = 0; h < p.heads; ++h) {
-            const double        slope = p.bias <= 0            ? 1
-                                        : h < args.n_alibi_low ? std::pow(args.alibi_low, h + 1)
-                                                               : std::pow(args.alibi_high, 2 * (h - args.n_alibi_low) + 1);
+            const int64_t       high  = h - args.n_alibi_low;
+            const double        slope = p.bias <= 0 ? 1
+                                        : high < 0  ? std::pow(args.alibi_low, h + 1)
+                                                    : std::pow(args.alibi_high, 2 * high + 1);
             std::vector<double> s(p.cells), sum(p.dv);
             double              top = p.has_sinks ? p.sinks[h] : -INFINITY, total = 0;
             for (int64_t c = 0; c < p.cells; ++c) {
