@@ -16,7 +16,7 @@ set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops
 # Metal compiles its kernels from single files in its own folder, on the user's machine: one of ours joins them
 # (patches/0006).
 if(APPLE)
-    file(READ ${DFLASH_DIR}/gdn/gdn_tree_steps.h GDN_TREE_STEPS)
+    file(READ ${DFLASH_DIR}/gdn/gdn_tree_gpu.h GDN_TREE_GPU)
     configure_file(${DFLASH_DIR}/gdn/metal/gdn_tree.metal
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
 endif()
@@ -31,7 +31,7 @@ endfunction()
 
 # Our kernels are part of every variant of ggml's CPU backend that is built (patches/0005 calls them).
 function(dflash_join_cpu target ggml)
-    foreach(folder cpu cpu/attention cpu/gemm cpu/rows cpu/isa gdn/cpu)
+    foreach(folder cpu cpu/attention cpu/gemm cpu/isa cpu/quantize_rows cpu/rope gdn/cpu)
         dflash_join(${target} ${folder} ${ggml}/src ${ggml}/src/ggml-cpu)
     endforeach()
     target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)

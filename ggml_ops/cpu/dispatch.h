@@ -1,6 +1,8 @@
-// What patches/0005 hooks into ggml's CPU backend: the buffer type that keeps quantized weights in panels
-// (panel_layout.h), which is also how ggml asks us for attention (attention.h) and products with float weights
-// (dense.h).
+// Which ops of the CPU backend are computed by our kernels, and by which (patches/0005 calls this).
+//
+// ggml asks extra buffer types whether they serve an op. Ours is that of weights in panels (gemm/panel_buffer.h); it
+// also answers for ops whose tensors lie anywhere: attention, products with float weights, RoPE. Ops that are computed
+// together are found before, in op_fusion.h.
 
 #pragma once
 
@@ -8,9 +10,9 @@
 
 ggml_backend_buffer_type_t dflash_panel_buffer_type(void);
 
-// What libdflash asks the CPU backend's registry for, null if `name` is not ours:
-//   bool dflash_is_row_invariant(void)             whether attention and float products are ours: with all other
-//   weights in panels, a row's result does not depend on the pass int  dflash_tile_rows(ggml_type)               from
-//   how many rows on tiles serve a type, 0 where there is no choice void dflash_set_tile_rows(ggml_type, int)      sets
-//   it
+// What libdflash looks up in the CPU backend's registry; null if `name` is not ours:
+//   bool dflash_is_row_invariant(void)           whether attention and float products are ours. Then, with all other
+//                                                weights in panels, a row's result does not depend on its pass
+//   int  dflash_tile_rows(ggml_type)             from how many rows on AMX tiles serve a type, 0: there is no choice
+//   void dflash_set_tile_rows(ggml_type, int)    sets it
 void * dflash_proc_address(const char * name);

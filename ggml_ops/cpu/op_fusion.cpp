@@ -1,13 +1,13 @@
 #include "cpu/op_fusion.h"
 
-#include "cpu/gemm/rows.h"
+#include "cpu/gemm/packed_gemm.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/rope/rope.h"
+#include "cpu/switches.h"
+#include "cpu/tensor_rows.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "ops.h"
-#include "cpu/gemm/packed_gemm.h"
-#include "cpu/rows/rope.h"
-#include "cpu/rows/elementwise.h"
-#include "cpu/switches.h"
 #include "vec.h"
 
 #include <algorithm>
@@ -19,16 +19,17 @@ namespace dflash {
 
 namespace {
 
-constexpr int     MOST    = 8;     // products of a step
-constexpr int     NEAR    = 24;    // nodes that products of one input lie apart at most
-constexpr int64_t SEGMENT = 256;   // positions of a SWIGLU that are one piece of work: whole blocks of every type
+constexpr int     MAX_PRODUCTS = 8;     // that are fused
+constexpr int     MAX_DISTANCE = 24;    // nodes that products of one input lie apart
+constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU that are one piece of work: whole blocks of every type
 
-bool fused_on() {
+bool fusion_is_on() {
     static const bool on = is_on("DFLASH_FUSED");
     return on;
 }
 
-struct norm_chain {   // null: not part of it
+// [ADD] RMS_NORM MUL [ROPE]; what is null is not part of it.
+struct norm_ops {
     ggml_tensor *add = nullptr, *norm = nullptr, *mul = nullptr, *rope = nullptr;
 
     const ggml_tensor *                weight() const { return mul->src[mul->src[0] == norm ? 1 : 0]; }
@@ -38,18 +39,24 @@ struct norm_chain {   // null: not part of it
     std::array<const ggml_tensor *, 3> outputs() const { return { add, mul, rope }; }
 };
 
-struct step {
-    norm_chain   chain;
-    ggml_tensor *glu = nullptr, *products[MOST], *copies[2] = {};
-    ggml_tensor *glu_of     = nullptr, *takers[MOST];      // SWIGLU of the two products, and the products that take it
-    int          n_products = 0, n_takers = 0, last = 0;   // last: index of its last node
-    bool         seen = true;                              // that SWIGLU, by others
+// Nodes that are computed together.
+struct fused_ops {
+    norm_ops      norm;
+    ggml_tensor * swiglu = nullptr;                // in front of the products
+    ggml_tensor * products[MAX_PRODUCTS];          // of what norm or swiglu gives, or of one other input
+    ggml_tensor * swiglu_of_products = nullptr;    // of the two products: gate and up
+    ggml_tensor * swiglu_products[MAX_PRODUCTS];   // of swiglu_of_products
+    bool          write_swiglu = true;             // that of products: other ops read it
+    ggml_tensor * set_rows[2]  = {};
+    int           n_products = 0, n_swiglu_products = 0;
+    int           last = 0;   // index of the last node
 
-    const ggml_tensor * made() const { return chain.mul ? chain.mul : glu; }   // what the products take
+    // The op that gives the products their input; null: none of these.
+    const ggml_tensor * input_op() const { return norm.mul ? norm.mul : swiglu; }
 };
 
 // The next node that computes something.
-int next(const ggml_cgraph * graph, int at) {
+int next_node(const ggml_cgraph * graph, int at) {
     do {
         ++at;
     } while (at < graph->n_nodes &&
@@ -57,26 +64,8 @@ int next(const ggml_cgraph * graph, int at) {
     return at;
 }
 
-// RMS_NORM and MUL by one weight at a node.
-bool find_norm(const ggml_cgraph * graph, int at, norm_chain & c) {
-    if (!row_steps_here() || at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM ||
-        !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
-        return false;
-    }
-    norm_chain found;
-    found.norm = graph->nodes[at];
-    found.mul  = graph->nodes[at + 1];
-    if (!is_plain(found.norm->src[0]) || !is_plain(found.mul) || !is_plain(found.weight()) ||
-        ggml_nrows(found.weight()) != 1 || found.weight()->ne[0] != found.norm->ne[0]) {
-        return false;
-    }
-    c.norm = found.norm;
-    c.mul  = found.mul;
-    return true;
-}
-
-bool is_rope(const ggml_tensor * t, const ggml_tensor * of) {
-    return t->op == GGML_OP_ROPE && t->src[0] == of && is_plain(t);
+bool is_rope_of(const ggml_tensor * t, const ggml_tensor * x) {
+    return t->op == GGML_OP_ROPE && t->src[0] == x && is_plain(t);
 }
 
 bool is_swiglu(const ggml_tensor * t) {
@@ -89,160 +78,199 @@ bool overlap(const ggml_tensor * a, const ggml_tensor * b) {
            (const char *) b->data < (const char *) a->data + ggml_nbytes(a);
 }
 
-// Whether a thread that writes its rows of `out` could write over what another one has yet to read of `in`. In place,
-// row on row, it can't.
-bool clash(const ggml_tensor * in, const ggml_tensor * out) {
+// Whether a thread that writes its rows of `out` could overwrite what another thread has yet to read of `in`. In place,
+// row on row, it cannot.
+bool conflict(const ggml_tensor * in, const ggml_tensor * out) {
     return in && out && overlap(in, out) &&
            !(in->data == out->data && ggml_are_same_shape(in, out) &&
                std::equal(in->nb, in->nb + GGML_MAX_DIMS, out->nb));
 }
 
-bool clash(const norm_chain & c) {
-    for (const ggml_tensor * out : c.outputs()) {
-        for (const ggml_tensor * in : c.inputs()) {
-            if (clash(in, out)) {
+bool has_conflict(const norm_ops & ops) {
+    for (const ggml_tensor * out : ops.outputs()) {
+        for (const ggml_tensor * in : ops.inputs()) {
+            if (conflict(in, out)) {
                 return true;
             }
         }
-        if (clash(c.mul, out)) {
+        if (conflict(ops.mul, out)) {
             return true;
         }
     }
     return false;
 }
 
-// Products from a node on that share their rows; of `x`, if that is given. last: the last one's node, if there is one.
+// RMS_NORM and MUL by one weight at a node.
+bool find_norm(const ggml_cgraph * graph, int at, norm_ops & ops) {
+    if (!best_kernels() || at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM ||
+        !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
+        return false;
+    }
+    norm_ops found;
+    found.norm = graph->nodes[at];
+    found.mul  = graph->nodes[at + 1];
+    if (!is_plain(found.norm->src[0]) || !is_plain(found.mul) || !is_plain(found.weight()) ||
+        ggml_nrows(found.weight()) != 1 || found.weight()->ne[0] != found.norm->ne[0]) {
+        return false;
+    }
+    ops.norm = found.norm;
+    ops.mul  = found.mul;
+    return true;
+}
+
+// ADD, RMS_NORM and MUL, the ADD at a node.
+bool find_add_norm(const ggml_cgraph * graph, int at, fused_ops & ops) {
+    ggml_tensor * add  = graph->nodes[at];
+    const int     norm = next_node(graph, at);
+    if (!find_norm(graph, norm, ops.norm) || ops.norm.norm->src[0] != add || !is_plain(add) || !is_plain(add->src[0]) ||
+        !is_plain(add->src[1]) || !ggml_are_same_shape(add->src[0], add->src[1])) {
+        return false;
+    }
+    ops.norm.add = add;
+    ops.last     = norm + 1;
+    return !has_conflict(ops.norm);
+}
+
+// A ROPE of what the norm gives, if there is one. It ends the sequence.
+bool find_rope(const ggml_cgraph * graph, fused_ops & ops) {
+    const int at = next_node(graph, ops.last);
+    if (at >= graph->n_nodes || !is_rope_of(graph->nodes[at], ops.norm.mul)) {
+        return false;
+    }
+    ops.norm.rope = graph->nodes[at];
+    if (has_conflict(ops.norm)) {
+        ops.norm.rope = nullptr;
+        return false;
+    }
+    ops.last = at;
+    return true;
+}
+
+// Two SET_ROWS, the first at a node.
+bool find_set_rows(const ggml_cgraph * graph, int at, fused_ops & ops) {
+    const int second = next_node(graph, at);
+    if (second >= graph->n_nodes || graph->nodes[second]->op != GGML_OP_SET_ROWS) {
+        return false;
+    }
+    ggml_tensor *a = graph->nodes[at], *b = graph->nodes[second];
+    ops.set_rows[0] = a;
+    ops.set_rows[1] = b;
+    ops.last        = second;
+    return !overlap(a, b) && !overlap(a, b->src[0]) && !overlap(b, a->src[0]);
+}
+
+// Products from a node on that share their quantized rows; of `x`, if that is not null. last: index of the last one, as
+// it was if there is none.
 void find_products(
-    const ggml_cgraph * graph, int at, const ggml_tensor * x, ggml_tensor ** products, int & count, int & last) {
-    for (int j = at; j < graph->n_nodes && count < MOST; j = next(graph, j)) {
-        ggml_tensor * op = graph->nodes[j];
-        if (!product_is_ours(op) || (x && op->src[1] != x) || (count > 0 && !products_share_rows(products[0], op))) {
+    const ggml_cgraph * graph, int at, const ggml_tensor * x, ggml_tensor ** products, int & n_products, int & last) {
+    for (int i = at; i < graph->n_nodes && n_products < MAX_PRODUCTS; i = next_node(graph, i)) {
+        ggml_tensor * op = graph->nodes[i];
+        if (!is_packed_mul_mat(op) || (x && op->src[1] != x) ||
+            (n_products > 0 && !share_quantized_rows(products[0], op))) {
             break;
         }
-        products[count++] = op;
-        last              = j;
+        products[n_products++] = op;
+        last                   = i;
     }
 }
 
-// Gate and up, if nobody but a SWIGLU sees them, with that and the products that take it.
-void find_glu(const ggml_cgraph * graph, step & s) {
-    const int at = next(graph, s.last);
-    if (s.glu || s.n_products != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
+// Behind two products: their SWIGLU, if nothing else reads gate and up, and the products with it.
+void find_swiglu_of_products(const ggml_cgraph * graph, fused_ops & ops) {
+    const int at = next_node(graph, ops.last);
+    if (ops.swiglu || ops.n_products != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
         return;
     }
-    ggml_tensor * glu    = graph->nodes[at];
-    const auto    is_one = [&](const ggml_tensor * t) { return t == s.products[0] || t == s.products[1]; };
-    if (glu->src[0] == glu->src[1] || !is_one(glu->src[0]) || !is_one(glu->src[1]) || !product_takes_glu(glu)) {
+    ggml_tensor * swiglu     = graph->nodes[at];
+    const auto    is_product = [&](const ggml_tensor * t) { return t == ops.products[0] || t == ops.products[1]; };
+    if (swiglu->src[0] == swiglu->src[1] || !is_product(swiglu->src[0]) || !is_product(swiglu->src[1]) ||
+        !packed_swiglu_fits(swiglu)) {
         return;
     }
-    for (int i = s.last, left = 2; left > 0; --i) {
-        if (is_one(graph->nodes[i])) {
+    for (int i = ops.last, left = 2; left > 0; --i) {
+        if (is_product(graph->nodes[i])) {
             if (!ggml_node_has_n_uses(graph, i, 1)) {
                 return;
             }
             --left;
         }
     }
-    find_products(graph, next(graph, at), glu, s.takers, s.n_takers, s.last);
-    if (s.n_takers > 0) {
-        s.glu_of = glu;
-        s.seen   = !ggml_node_has_n_uses(graph, at, s.n_takers);
+    find_products(graph, next_node(graph, at), swiglu, ops.swiglu_products, ops.n_swiglu_products, ops.last);
+    if (ops.n_swiglu_products > 0) {
+        ops.swiglu_of_products = swiglu;
+        ops.write_swiglu       = !ggml_node_has_n_uses(graph, at, ops.n_swiglu_products);
     }
 }
 
-// The step that begins at a node. That a norm is ours follows from the graph alone; whether others join, which changes
-// no bits, from memory too.
-bool find(const ggml_cgraph * graph, int at, step & s) {
+// The nodes that are computed together from nodes[at] on; false: none. Whether an RMS norm is ours depends on the graph
+// alone, because its bits differ from ggml's. Which ops are computed with it changes no bits, so that may depend on
+// where their tensors lie in memory as well.
+bool find_fused_ops(const ggml_cgraph * graph, int at, fused_ops & ops) {
     ggml_tensor * node = graph->nodes[at];
-    norm_chain &  c    = s.chain;
-    int           i    = at;
+    ops.last           = at;
     if (node->op == GGML_OP_SET_ROWS) {
-        i = next(graph, at);
-        if (i >= graph->n_nodes || graph->nodes[i]->op != GGML_OP_SET_ROWS) {
-            return false;
-        }
-        ggml_tensor * other = graph->nodes[i];
-        s.copies[0]         = node;
-        s.copies[1]         = other;
-        s.last              = i;
-        return !overlap(node, other) && !overlap(node, other->src[0]) && !overlap(other, node->src[0]);
+        return find_set_rows(graph, at, ops);
     }
     if (node->op == GGML_OP_ADD) {
-        i = next(graph, at);
-        if (!find_norm(graph, i, c) || c.norm->src[0] != node || !is_plain(node) || !is_plain(node->src[0]) ||
-            !is_plain(node->src[1]) || !ggml_are_same_shape(node->src[0], node->src[1])) {
+        if (!find_add_norm(graph, at, ops)) {
             return false;
         }
-        c.add = node;
-        if (clash(c)) {
-            return false;
+    } else if (find_norm(graph, at, ops.norm)) {
+        ops.last = at + 1;
+        if (find_rope(graph, ops)) {
+            return true;
         }
-        ++i;
-    } else if (find_norm(graph, i, c)) {
-        ++i;
     } else if (is_swiglu(node)) {
-        if (clash(node->src[0], node) || clash(node->src[1], node)) {
+        if (conflict(node->src[0], node) || conflict(node->src[1], node)) {
             return false;
         }
-        s.glu = node;
-    } else if (!product_is_ours(node)) {
+        ops.swiglu = node;
+    } else if (!is_packed_mul_mat(node)) {
         return false;
     }
-    s.last = i;
-    if (c.mul && !c.add) {
-        const int j = next(graph, i);
-        if (j < graph->n_nodes && is_rope(graph->nodes[j], c.mul)) {
-            c.rope = graph->nodes[j];
-            if (!clash(c)) {
-                s.last = j;
-                return true;
-            }
-            c.rope = nullptr;
-        }
-    }
-    find_products(graph, s.made() ? next(graph, i) : i, s.made(), s.products, s.n_products, s.last);
-    find_glu(graph, s);
-    return c.mul || s.n_products + (s.glu != nullptr) > 1;   // one op alone is as well off with ggml
+    const int first_product = ops.input_op() ? next_node(graph, ops.last) : at;
+    find_products(graph, first_product, ops.input_op(), ops.products, ops.n_products, ops.last);
+    find_swiglu_of_products(graph, ops);
+    return ops.norm.mul || ops.n_products + (ops.swiglu != nullptr) > 1;   // ggml computes a single op as well
 }
 
-void compute_norm(const ggml_compute_params * params, const norm_chain & c, const ggml_tensor * product) {
-    const int64_t k = c.mul->ne[0];
-    float         eps;
-    std::memcpy(&eps, c.norm->op_params, sizeof(eps));
-    const auto [begin, end] = my_rows(params, ggml_nrows(c.mul));
-    std::optional<rotation> turns;
-    if (c.rope && rotation_fits(c.rope)) {
-        turns.emplace(c.rope);
+void compute_norm(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
+    const elementwise_kernels & kernels = best_kernels()->elementwise;
+    const int64_t               k       = ops.mul->ne[0];
+    float                       eps;
+    std::memcpy(&eps, ops.norm->op_params, sizeof(eps));
+    const auto [begin, end] = rows_of_thread(params, ggml_nrows(ops.mul));
+    std::optional<rotation> rotation;
+    if (ops.rope && rope_fits(ops.rope)) {
+        rotation.emplace(ops.rope);
     }
     for (int64_t i = begin; i < end; ++i) {
-        if (c.add) {
-            row_steps_here()->add((const float *) row_of(c.add->src[0], i), (const float *) row_of(c.add->src[1], i),
-                (float *) row_of(c.add, i), k);
+        if (ops.add) {
+            kernels.add((const float *) row_of(ops.add->src[0], i), (const float *) row_of(ops.add->src[1], i),
+                (float *) row_of(ops.add, i), k);
         }
-        float * out = (float *) row_of(c.mul, i);
-        row_steps_here()->norm(
-            (const float *) row_of(c.norm->src[0], i), (const float *) c.weight()->data, out, k, eps);
+        float * out = (float *) row_of(ops.mul, i);
+        kernels.rms_norm((const float *) row_of(ops.norm->src[0], i), (const float *) ops.weight()->data, out, k, eps);
         if (product) {
-            product_quantize(params, product, i, out, 0, k);
+            packed_gemm_quantize(params, product, i, out, 0, k);
         }
-        if (turns) {
-            turns->turn(i);
+        if (rotation) {
+            rotation->compute_row(i);
         }
     }
-    if (c.rope && !turns) {
-        ggml_compute_forward_rope(params, c.rope);
+    if (ops.rope && !rotation) {
+        ggml_compute_forward_rope(params, ops.rope);
     }
 }
 
-void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * glu, const ggml_tensor * product) {
-    const int64_t k = glu->ne[0], segment = k % SEGMENT == 0 ? SEGMENT : k, of_row = k / segment;
-    const auto [begin, end] = my_rows(params, ggml_nrows(glu) * of_row);
-    for (int64_t u = begin; u < end; ++u) {
-        const int64_t i = u / of_row, from = u % of_row * segment;
-        float *       out = (float *) row_of(glu, i);
-        ggml_vec_swiglu_f32((int) segment, out + from, (const float *) row_of(glu->src[0], i) + from,
-            (const float *) row_of(glu->src[1], i) + from);
-        product_quantize(params, product, i, out + from, from, from + segment);
+void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * swiglu, const ggml_tensor * product) {
+    const int64_t k = swiglu->ne[0], segment = k % SEGMENT == 0 ? SEGMENT : k, n_segments = k / segment;
+    const auto [begin, end] = rows_of_thread(params, ggml_nrows(swiglu) * n_segments);
+    for (int64_t s = begin; s < end; ++s) {
+        const int64_t i = s / n_segments, first = s % n_segments * segment;
+        float *       out = (float *) row_of(swiglu, i);
+        ggml_vec_swiglu_f32((int) segment, out + first, (const float *) row_of(swiglu->src[0], i) + first,
+            (const float *) row_of(swiglu->src[1], i) + first);
+        packed_gemm_quantize(params, product, i, out + first, first, first + segment);
     }
 }
 
@@ -253,50 +281,51 @@ void compute_swiglu(const ggml_compute_params * params, const ggml_tensor * glu,
 using namespace dflash;
 
 int dflash_fused_compute(const ggml_compute_params * params, const ggml_cgraph * graph, int at) {
-    step s;
-    if (!fused_on() || !find(graph, at, s)) {
+    fused_ops ops;
+    if (!fusion_is_on() || !find_fused_ops(graph, at, ops)) {
         return 0;
     }
-    const ggml_tensor * product = s.n_products > 0 ? s.products[0] : nullptr;
-    if (s.copies[0]) {
-        for (ggml_tensor * copy : s.copies) {
-            ggml_compute_forward_set_rows(params, copy);
+    const ggml_tensor * product = ops.n_products > 0 ? ops.products[0] : nullptr;
+    if (ops.set_rows[0]) {
+        for (ggml_tensor * op : ops.set_rows) {
+            ggml_compute_forward_set_rows(params, op);
         }
-    } else if (s.glu) {
-        compute_swiglu(params, s.glu, product);
-    } else if (s.chain.mul) {
-        compute_norm(params, s.chain, product);
+    } else if (ops.swiglu) {
+        compute_swiglu(params, ops.swiglu, product);
+    } else if (ops.norm.mul) {
+        compute_norm(params, ops.norm, product);
     } else {
-        product_quantize(params, product);
+        packed_gemm_quantize(params, product);
     }
-    if (s.glu_of) {
-        product_multiply_glu(params, s.glu_of, s.seen, s.takers, s.n_takers);
+    if (ops.swiglu_of_products) {
+        packed_gemm_multiply_swiglu(
+            params, ops.swiglu_of_products, ops.write_swiglu, ops.swiglu_products, ops.n_swiglu_products);
     } else if (product) {
-        product_multiply(params, s.products, s.n_products);
+        packed_gemm_multiply(params, ops.products, ops.n_products);
     }
-    return s.last - at;
+    return ops.last - at;
 }
 
 void dflash_fused_order(ggml_cgraph * graph) {
-    if (!fused_on()) {
+    if (!fusion_is_on()) {
         return;
     }
     for (int i = 0; i < graph->n_nodes; ++i) {
-        if (!product_is_ours(graph->nodes[i])) {
+        if (!is_packed_mul_mat(graph->nodes[i])) {
             continue;
         }
         const ggml_tensor *x = graph->nodes[i]->src[1], *base = x->view_src ? x->view_src : x;
-        int                together = i;   // the last of them
-        for (int j = i + 1; j < std::min(graph->n_nodes, i + NEAR); ++j) {
+        int                last = i;   // of the products that lie side by side
+        for (int j = i + 1; j < std::min(graph->n_nodes, i + MAX_DISTANCE); ++j) {
             ggml_tensor * node = graph->nodes[j];
             if (!ggml_op_is_empty(node->op) && node->view_src == base) {
                 break;   // writes into the input
             }
-            if (product_is_ours(node) && products_share_rows(graph->nodes[i], node)) {
-                std::rotate(graph->nodes + together + 1, graph->nodes + j, graph->nodes + j + 1);
-                ++together;
+            if (is_packed_mul_mat(node) && share_quantized_rows(graph->nodes[i], node)) {
+                std::rotate(graph->nodes + last + 1, graph->nodes + j, graph->nodes + j + 1);
+                ++last;
             }
         }
-        i = together;
+        i = last;
     }
 }

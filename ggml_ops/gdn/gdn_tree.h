@@ -1,16 +1,20 @@
 // Gated delta-net layers over a draft tree, without a state per node: two ggml ops and their contract. docs/hybrid.md
 // says how they work.
 //
-// Shapes, all f32 with dense rows. S: size of a head (64 or 128); H_v: value heads; H_k: key heads, H_v % H_k == 0,
-// value head h reads key head h % H_k, as in ggml_gated_delta_net; T: rows of a sequence, 1..64; n: sequences.
-//   q, k   [S, H_k, T, n]   normalised as ggml_gated_delta_net takes them; the scale 1/sqrt(S) is the op's
-//   v      [S, H_v, T, n]
-//   g      [1, H_v, T, n]   log-gate of a head, or [S, H_v, T, n]: one per channel
-//   beta   [1, H_v, T, n]
-//   state  [S, S, H_v, n]   as ggml_gated_delta_net stores it (S[i][j] at j*S + i); dense but for the stride between
-//   sequences parent [T, n] i32       row of the parent in the same sequence, smaller than the row's own; -1: the
-//   committed state; -2: a padding row path   [P, n] i32       the accepted rows from the root on, P <= 64; from the
-//   first -1 on padding
+// Shapes, all f32 with contiguous rows unless said otherwise. S: size of a head (64 or 128); H_v: value heads; H_k: key
+// heads, H_v % H_k == 0, value head h reads key head h % H_k, as in ggml_gated_delta_net; T: rows of a sequence, 1..64;
+// n: sequences.
+//
+//   q, k    [S, H_k, T, n]     normalised as ggml_gated_delta_net takes them; the op scales by 1/sqrt(S)
+//   v       [S, H_v, T, n]
+//   g       [1, H_v, T, n]     log-gate of a head, or [S, H_v, T, n]: one per channel
+//   beta    [1, H_v, T, n]
+//   state   [S, S, H_v, n]     as ggml_gated_delta_net stores it (S[i][j] at j*S + i); contiguous but for the stride
+//                              between sequences
+//   parent  [T, n] i32         row of the parent in the same sequence, smaller than the row's own; -1: the committed
+//                              state; -2: a padding row
+//   path    [P, n] i32         the accepted rows from the root on, P <= 64; from the first -1 on padding
+//
 // Host backends check parent and path and abort on bad ones; on a device they must be right.
 
 #pragma once

@@ -175,7 +175,7 @@ std::string access_row_variance(const llama_context * ctx) {
     if (caches.empty() || (llama_model_is_hybrid(&model) && !tape_store(model).possible())) {
         return "the memory of the architecture " + model.arch_name() + " does not keep its cells in order";
     }
-    if (!cparams.flash_attn) {   // cpu/attention/attention_unfused.h
+    if (!cparams.flash_attn) {   // cpu/attention/attention_no_flash.h
         const llama_hparams & hparams = model.hparams;
         for (uint32_t il = 0; il < hparams.n_layer(); ++il) {
             if (hparams.is_mla() || hparams.n_embd_head_k(il) % 16 != 0 || hparams.n_embd_head_v(il) % 16 != 0) {

@@ -1,10 +1,10 @@
-// gdn_tree and gdn_commit against float64 and, bit for bit, against ggml_gated_delta_net along every path; the steps of
-// the GPU kernels run by loops. Needs the patched ggml: built by tests/hybrid/test_gdn_ops.py. Arguments:
+// gdn_tree and gdn_commit against float64 and, bit for bit, against ggml_gated_delta_net along every path; the GPU
+// kernels run in loops over their threads. Needs the patched ggml: built by tests/hybrid/test_gdn_ops.py. Arguments:
 // "wrong-parent" and "bad-parent" must make it fail, "bench [threads]" prints times.
 
 #include "gdn/gdn_tree.h"
 #include "gdn/composed.h"
-#include "gdn/gdn_tree_steps.h"
+#include "gdn/gdn_tree_gpu.h"
 
 #include "check.h"
 
@@ -42,7 +42,7 @@ void threadgroup_barrier(mem_flags) {
     }
     arrived.wait(lock, [&] { return round_ != mine; });
 }
-#undef GDN_TREE_STEPS_H
+#undef GDN_TREE_GPU_H
 #undef GDN_FN
 #undef GDN_GLOBAL
 #undef GDN_SHARED
@@ -208,16 +208,16 @@ double error(const float * got, const std::vector<double> & want) {
 bool same(const void * a, const void * b, size_t floats) { return std::memcmp(a, b, floats * sizeof(float)) == 0; }
 
 // What one threadgroup of the GPU kernels does, thread by thread between its barriers.
-void run_steps(const inputs & in, float * out) {
+void run_gpu_phases(const inputs & in, float * out) {
     const shape &       s = in.s;
     const gdn_tree_args a = gdn_tree_args_of(in.q, in.k, in.v, in.g, in.beta, in.state);
     std::vector<float>  shared(gdn_tree_shared_floats(s.T));
     const gdn_tree_data d   = { (const float *) in.q->data, (const float *) in.k->data, (const float *) in.v->data,
           (const float *) in.g->data, (const float *) in.beta->data, (const float *) in.state->data,
           (const int32_t *) in.parent->data, out };
-    const auto          all = [&](auto step) {
+    const auto          all = [&](auto phase) {
         for (int thread = 0; thread < GDN_THREADS; ++thread) {
-            step(thread);
+            phase(thread);
         }
     };
     for (int b = 0; b < s.n; ++b)
@@ -277,8 +277,8 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
     for (const int threads : { 2, 3 }) {
         CHECK(same(in.tree(threads)->data, o, 2 * n_out));
     }
-    std::vector<float> steps(2 * n_out, NAN);
-    run_steps(in, steps.data());
+    std::vector<float> gpu(2 * n_out, NAN);
+    run_gpu_phases(in, gpu.data());
 
     if (!s.channels) {
         test_composed(in, o, delta);
@@ -287,7 +287,7 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
         int32_t * parent = (int32_t *) in.parent->data;
         parent[s.T / 2]  = parent[s.T / 2] < 0 ? 0 : -1;
     }
-    double worst = 0, worst_state = 0, worst_steps = 0, worst_commit = 0;
+    double worst = 0, worst_state = 0, worst_gpu = 0, worst_commit = 0;
     for (int b = 0; b < s.n; ++b) {
         const int32_t * parent = in.parents(b);
         const auto      row    = [&](const float * base, int h, int t) {
@@ -296,8 +296,8 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
         for (int t = 0; t < s.T; ++t) {
             if (parent[t] == GGML_GDN_PADDING) {
                 for (int i = 0; i < s.H * s.S; ++i) {
-                    CHECK(row(o, 0, t)[i] == 0 && row(delta, 0, t)[i] == 0 && row(steps.data(), 0, t)[i] == 0 &&
-                          row(steps.data() + n_out, 0, t)[i] == 0);
+                    CHECK(row(o, 0, t)[i] == 0 && row(delta, 0, t)[i] == 0 && row(gpu.data(), 0, t)[i] == 0 &&
+                          row(gpu.data() + n_out, 0, t)[i] == 0);
                 }
                 continue;
             }
@@ -328,31 +328,31 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
                 std::vector<double> S;
                 const int           h = t % s.H;
                 worst                 = std::max(worst, error(row(o, h, t), in.reference(b, h, path, S)));
-                worst_steps = std::max(worst_steps, error(row(steps.data(), h, t), in.reference(b, h, path, S)));
-                worst_state = std::max(worst_state, error(inputs::at(after, 0, h, b), S));
+                worst_gpu             = std::max(worst_gpu, error(row(gpu.data(), h, t), in.reference(b, h, path, S)));
+                worst_state           = std::max(worst_state, error(inputs::at(after, 0, h, b), S));
                 std::vector<float>    element(s.S * s.S);
                 const gdn_commit_args a = gdn_commit_args_of(in.state, in.k, kept, in.g, ids);
                 for (int j = 0; j < s.S; ++j)
                     for (int i = 0; i < s.S; ++i) {
                         element[j * s.S + i] = gdn_commit_element(a, (const float *) in.state->data,
-                            (const float *) in.k->data, steps.data() + n_out, (const float *) in.g->data,
+                            (const float *) in.k->data, gpu.data() + n_out, (const float *) in.g->data,
                             (const int32_t *) ids->data, i, j, h, b);
                     }
                 worst_commit = std::max(worst_commit, error(element.data(), S));
             }
         }
     }
-    std::printf("S %3d heads %d/%d rows %2d sequences %d %s kind %d: output %.1e state %.1e steps %.1e %.1e\n", s.S,
-        s.H_k, s.H, s.T, s.n, s.channels ? "channels" : "scalar", kind, worst, worst_state, worst_steps, worst_commit);
-    CHECK(worst < 1e-5 && worst_state < 1e-5 && worst_steps < 1e-5 && worst_commit < 1e-5);
+    std::printf("S %3d heads %d/%d rows %2d sequences %d %s kind %d: output %.1e state %.1e gpu %.1e %.1e\n", s.S,
+        s.H_k, s.H, s.T, s.n, s.channels ? "channels" : "scalar", kind, worst, worst_state, worst_gpu, worst_commit);
+    CHECK(worst < 1e-5 && worst_state < 1e-5 && worst_gpu < 1e-5 && worst_commit < 1e-5);
 }
 
-// The Metal kernels, threads and all, give the bits of the steps in loops.
+// The Metal kernels, threads and all, give the bits of the phases in loops.
 void test_metal(bool channels) {
     const shape        s = { 64, 1, 2, 7, 2, channels };
     inputs             in(s, make_parents(s, 0, 2));
     std::vector<float> want(2 * ggml_nelements(in.v)), got(want.size(), NAN);
-    run_steps(in, want.data());
+    run_gpu_phases(in, want.data());
     const gdn_tree_args a     = gdn_tree_args_of(in.q, in.k, in.v, in.g, in.beta, in.state);
     ggml_tensor *       delta = ggml_new_tensor_4d(in.ctx, GGML_TYPE_F32, s.S, s.H, s.T, s.n),
                 *path         = ggml_new_tensor_2d(in.ctx, GGML_TYPE_I32, 3, s.n);

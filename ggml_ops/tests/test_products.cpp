@@ -136,13 +136,13 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
     const int64_t  n1 = pick(1, 40), n2 = pick(1, 3), n3 = pick(1, 2);
     ggml_backend_t cpu     = ggml_backend_cpu_init();
     ggml_context * weights = ggml_init({ 1 << 16, nullptr, true }), *ctx = ggml_init({ 1 << 20, nullptr, true });
-    ggml_tensor *  w     = ggml_new_tensor_2d(weights, type, k, m),
-                *base    = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, k + gap, n1, n2, n3);
-    ggml_tensor * x      = ggml_view_4d(ctx, base, k, n1, n2, n3, base->nb[1], base->nb[2], base->nb[3], 0);
-    const bool    turned = quantized && pick(0, 1);   // stock's float products want rows in order
-    x                    = turned ? ggml_permute(ctx, x, 0, 2, 1, 3) : x;
-    ggml_tensor * out    = ggml_mul_mat(ctx, w, x);
-    ggml_cgraph * graph  = ggml_new_graph(ctx);
+    ggml_tensor *  w       = ggml_new_tensor_2d(weights, type, k, m),
+                *base      = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, k + gap, n1, n2, n3);
+    ggml_tensor * x        = ggml_view_4d(ctx, base, k, n1, n2, n3, base->nb[1], base->nb[2], base->nb[3], 0);
+    const bool    permuted = quantized && pick(0, 1);   // stock's float products want rows in order
+    x                      = permuted ? ggml_permute(ctx, x, 0, 2, 1, 3) : x;
+    ggml_tensor * out      = ggml_mul_mat(ctx, w, x);
+    ggml_cgraph * graph    = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, out);
     ggml_backend_buffer_t w_buffer = ggml_backend_alloc_ctx_tensors_from_buft(
                               weights, quantized ? in_panels : ggml_backend_cpu_buffer_type()),
@@ -182,8 +182,8 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
     }
     CHECK(worst < (quantized ? 0.08 : 2e-5));
     if (worst >= (quantized ? 0.08 : 2e-5)) {
-        std::printf("%s, k %d, m %d, rows %d x %d x %d, gap %d, turned %d: off by %g\n", ggml_type_name(type), (int) k,
-            (int) m, (int) n1, (int) n2, (int) n3, (int) gap, turned, worst);
+        std::printf("%s, k %d, m %d, rows %d x %d x %d, gap %d, permuted %d: off by %g\n", ggml_type_name(type),
+            (int) k, (int) m, (int) n1, (int) n2, (int) n3, (int) gap, permuted, worst);
     }
     ggml_backend_buffer_free(w_buffer);
     ggml_backend_buffer_free(buffer);

@@ -218,13 +218,13 @@ static void add_elementwise(std::vector<op_case> & cases) {
         { "SOFT_MAX of a router", ggml_soft_max },
     };
     for (const auto & u : unary) {
-        const auto make   = u.make;
-        const bool turned = std::string(u.name) == "CONT";   // rows become the first dimension
-        for (const int64_t width : { 64, 102 }) {            // whole vectors, and not
+        const auto make    = u.make;
+        const bool is_cont = std::string(u.name) == "CONT";   // rows become the first dimension
+        for (const int64_t width : { 64, 102 }) {             // whole vectors, and not
             cases.push_back({ std::string(u.name) + " " + std::to_string(width), { { F32, { width, 1, 1, 1 }, 1 } },
-                [=](ggml_context * c, tensors & t) { return make(c, t[0]); }, turned ? 0 : 1 });
+                [=](ggml_context * c, tensors & t) { return make(c, t[0]); }, is_cont ? 0 : 1 });
         }
-        if (!turned) {   // heads of a row
+        if (!is_cont) {   // heads of a row
             cases.push_back({ std::string(u.name) + " heads", { { F32, { 32, 3, 1, 1 }, 2 } },
                 [=](ggml_context * c, tensors & t) { return make(c, t[0]); }, 2 });
         }

@@ -82,7 +82,7 @@ int main(int argc, char ** argv) {
             ggml_backend_tensor_set(q, x.data(), 0, ggml_nbytes(q));
             ggml_backend_tensor_set(mask, sees.data(), 0, ggml_nbytes(mask));
             double best = 1e30, all = 0;
-            for (int turn = 0; turn < 20 && (turn < 3 || all < 2); ++turn) {
+            for (int round = 0; round < 20 && (round < 3 || all < 2); ++round) {
                 const auto begin = clock_type::now();
                 ggml_backend_graph_compute(backend.get(), graph);
                 const double seconds = std::chrono::duration<double>(clock_type::now() - begin).count();

@@ -1,139 +1,191 @@
-// How fast the panel kernels are: 10^9 multiply-adds per second by type, rows and kernel, best of many passes over
-// weights that no cache holds. Arguments: threads, inner dimension, columns, and the instruction sets if not all.
-// Prints a table; built by tests/engine/test_panels_native.py.
+// How fast the kernels for packed weights are: 10^9 multiply-adds per second by type, rows and kernel, best of many
+// passes over weights that no cache holds. Arguments: threads (1 or 2), inner dimension, columns, and the instruction
+// sets if not all. Prints a table.
 
-#include "cpu/gemm/packed_layout.h"
+#include "cpu/gemm/packed_weights.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/quantize_rows/quantize_rows.h"
 
 #include "ggml-cpu.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace dflash;
 using clock_type = std::chrono::steady_clock;
 
-// A second thread that waits for work without sleeping.
-static std::function<void()> job;
-static std::atomic<bool>     waiting{ false }, done{ false };
+static constexpr int MAX_ROWS = 512;
+static constexpr int COUNTS[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, MAX_ROWS };   // of rows
 
-static void serve() {
-    while (!done) {
-        if (waiting) {
-            job();
-            waiting = false;
-        } else {
+// A second thread that waits for work without sleeping.
+class second_thread {
+    std::function<void()> job;
+    std::atomic<bool>     has_job{ false }, is_done{ false };
+    std::thread           thread;
+
+    void serve() {
+        while (!is_done) {
+            if (has_job) {
+                job();
+                has_job = false;
+            } else {
+                std::this_thread::yield();
+            }
+        }
+    }
+
+  public:
+    second_thread() : thread([this] { serve(); }) {}
+    ~second_thread() {
+        is_done = true;
+        thread.join();
+    }
+    void start(std::function<void()> f) {
+        job     = std::move(f);
+        has_job = true;
+    }
+    void wait() const {
+        while (has_job) {
             std::this_thread::yield();
         }
     }
-}
+};
 
 static char * aligned(std::vector<char> & v, size_t n) {
     v.resize(n + 64);
     return v.data() + (64 - (uintptr_t) v.data() % 64);
 }
 
+// Copies of a matrix in panels that together fill more than any cache, and rows of activations.
+struct problem {
+    ggml_type         type;
+    int64_t           k, m, n_panels, n_blocks;
+    size_t            row, matrix;   // bytes
+    int               copies;
+    std::vector<char> weights_memory, rows_memory;
+    char *            weights, *rows;
+
+    problem(ggml_type type, int64_t k, int64_t m, const std::vector<float> & w, std::mt19937 & rng) :
+        type(type), k(k), m(m), n_panels(m / PANEL), n_blocks(k / panel_block_size(type)),
+        row(quantized_row_size(type, k)), matrix((n_panels * n_blocks * panel_block_bytes(type) + 63) / 64 * 64),
+        copies((int) (120000000 / matrix) + 1), weights(aligned(weights_memory, matrix * copies)),
+        rows(aligned(rows_memory, MAX_ROWS * row)) {
+        const size_t      weight_row = ggml_row_size(type, k);
+        std::vector<char> quantized(weight_row * m);
+        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
+        for (int64_t p = 0; p < n_panels; ++p) {
+            pack_panel(type, quantized.data() + p * PANEL * weight_row, weight_row, n_blocks,
+                weights + p * n_blocks * panel_block_bytes(type));
+        }
+        for (int c = 1; c < copies; ++c) {
+            std::memcpy(weights + c * matrix, weights, matrix);
+        }
+        std::normal_distribution<float> normal;
+        std::vector<float>              x(k);
+        for (int r = 0; r < MAX_ROWS; ++r) {
+            for (float & v : x) {
+                v = normal(rng);
+            }
+            quantize_row(type, x.data(), rows + r * row, k);
+        }
+    }
+
+    // A thread's share of a pass of n rows, handed out in pieces as packed_gemm.cpp does.
+    void multiply(packed_gemm_kernel kernel, const char * panels, int n, int ith, int n_threads, float * out) const {
+        const int64_t piece = std::max<int64_t>(4, n_panels / (8 * n_threads) / 4 * 4);
+        for (int64_t p = ith * piece; p < n_panels; p += n_threads * piece) {
+            for (int i = 0; i < n; i += 64) {
+                kernel(panels, n_blocks, p, std::min(n_panels, p + piece), rows + i * row, row, std::min(64, n - i),
+                    out + i * m, m);
+            }
+        }
+    }
+};
+
+using kernel_list = std::vector<std::pair<const char *, packed_gemm_kernel>>;
+
+static kernel_list find_kernels(ggml_type type, const std::vector<std::string> & names) {
+    kernel_list kernels;
+    for (const packed_gemm_variant & variant : packed_gemm_variants()) {
+        const bool is_wanted = names.empty() || std::find(names.begin(), names.end(), variant.name) != names.end();
+        if (const packed_gemm_kernel kernel = is_wanted ? variant.find(type) : nullptr) {
+            kernels.emplace_back(variant.name, kernel);
+        }
+    }
+    return kernels;
+}
+
+// The best speed of each kernel, all of them in turns.
+static std::vector<double> measure(
+    const problem & p, const kernel_list & kernels, int n, second_thread * other, std::vector<float> & out) {
+    std::vector<double> best(kernels.size());
+    int                 pass     = 0;
+    const int           threads  = other ? 2 : 1;
+    const auto          duration = std::chrono::milliseconds((75 + n) * kernels.size());
+    for (const auto start = clock_type::now(); clock_type::now() - start < duration;) {
+        for (size_t i = 0; i < kernels.size(); ++i, ++pass) {
+            const char * panels = p.weights + pass % p.copies * p.matrix;
+            const auto   begin  = clock_type::now();
+            if (other) {
+                other->start([&] { p.multiply(kernels[i].second, panels, n, 1, threads, out.data()); });
+            }
+            p.multiply(kernels[i].second, panels, n, 0, threads, out.data());
+            if (other) {
+                other->wait();
+            }
+            const double seconds = std::chrono::duration<double>(clock_type::now() - begin).count();
+            best[i]              = std::max(best[i], p.k * p.m * n / seconds / 1e9);
+        }
+    }
+    return best;
+}
+
 int main(int argc, char ** argv) {
     ggml_cpu_init();
-    const int     threads = argc > 1 ? std::atoi(argv[1]) : 1;
-    const int64_t k = argc > 2 ? std::atoll(argv[2]) : 1024, m = argc > 3 ? std::atoll(argv[3]) : 3072,
-                  panels = m / PANEL;
-    const int64_t chunk  = std::max<int64_t>(4, panels / (8 * threads) / 4 * 4);
-    std::thread   other;
-    if (threads == 2) {
-        other = std::thread(serve);
+    const int                      n_threads = argc > 1 ? std::atoi(argv[1]) : 1;
+    const int64_t                  k = argc > 2 ? std::atoll(argv[2]) : 1024, m = argc > 3 ? std::atoll(argv[3]) : 3072;
+    const std::vector<std::string> names(argv + std::min(argc, 4), argv + argc);
+    std::unique_ptr<second_thread> other;
+    if (n_threads == 2) {
+        other = std::make_unique<second_thread>();
     }
     std::mt19937                    rng(1);
     std::normal_distribution<float> normal;
-    std::vector<float>              w(k * m), x(k), out(512 * m);
+    std::vector<float>              w(k * m), out(MAX_ROWS * m);
     for (float & v : w) {
         v = 0.05f * normal(rng);
     }
-    std::printf("%d threads, k = %d, m = %d\n| type | kernel |", threads, (int) k, (int) m);
-    const int counts[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 512 };
-    for (const int n : counts) {
+    std::printf("%d threads, k = %d, m = %d\n| type | kernel |", n_threads, (int) k, (int) m);
+    for (const int n : COUNTS) {
         std::printf(" %d |", n);
     }
     for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
              GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
-        const size_t      weight_row = ggml_row_size(type, k), row = row_bytes(type, k);
-        const int64_t     blocks = k / panel_block(type);
-        const size_t      one    = (panels * blocks * panel_block_bytes(type) + 63) / 64 * 64;
-        const int         copies = (int) (120000000 / one) + 1;
-        std::vector<char> quantized(weight_row * m), packed, activations;
-        char *            weights = aligned(packed, one * copies), *rows = aligned(activations, 512 * row);
-        ggml_quantize_chunk(type, w.data(), quantized.data(), 0, m, k, nullptr);
-        for (int64_t p = 0; p < panels; ++p) {
-            panel_pack(type, quantized.data() + p * PANEL * weight_row, weight_row, blocks,
-                weights + p * blocks * panel_block_bytes(type));
+        const problem                    p(type, k, m, w, rng);
+        const kernel_list                kernels = find_kernels(type, names);
+        std::vector<std::vector<double>> speeds;   // [count][kernel]
+        for (const int n : COUNTS) {
+            speeds.push_back(measure(p, kernels, n, other.get(), out));
         }
-        for (int c = 1; c < copies; ++c) {
-            std::memcpy(weights + c * one, weights, one);
-        }
-        for (int r = 0; r < 512; ++r) {
-            for (float & v : x) {
-                v = normal(rng);
-            }
-            row_quantize(type, x.data(), rows + r * row, k);
-        }
-        std::vector<panel_choice> kernels = panel_kernels(type);
-        if (argc > 4) {
-            kernels.erase(std::remove_if(kernels.begin(), kernels.end(),
-                              [&](const panel_choice & c) {
-                                  return std::find_if(argv + 4, argv + argc,
-                                             [&](const char * a) { return std::strcmp(a, c.set) == 0; }) == argv + argc;
-                              }),
-                kernels.end());
-        }
-        std::vector<std::array<double, 12>> best(kernels.size());
-        for (int at = 0; at < 12; ++at) {
-            const int n    = counts[at];
-            int       turn = 0;
-            for (const auto start = clock_type::now();
-                clock_type::now() - start < std::chrono::milliseconds((75 + n) * kernels.size());) {
-                for (size_t which = 0; which < kernels.size(); ++which, ++turn) {
-                    const char * from = weights + turn % copies * one;
-                    const auto   work = [&](int ith) {   // as panel_buffer.cpp hands it out
-                        for (int64_t p = ith * chunk; p < panels; p += threads * chunk) {
-                            for (int i = 0; i < n; i += 64) {
-                                kernels[which].kernel(from, blocks, p, std::min(panels, p + chunk), rows + i * row, row,
-                                      std::min(64, n - i), out.data() + i * m, m);
-                            }
-                        }
-                    };
-                    const auto begin = clock_type::now();
-                    if (threads == 2) {
-                        job     = [&] { work(1); };
-                        waiting = true;
-                    }
-                    work(0);
-                    while (waiting) {
-                        std::this_thread::yield();
-                    }
-                    best[which][at] = std::max(best[which][at],
-                        k * m * n / std::chrono::duration<double>(clock_type::now() - begin).count() / 1e9);
-                }
+        for (size_t i = 0; i < kernels.size(); ++i) {
+            std::printf("\n| %s | %s |", ggml_type_name(type), kernels[i].first);
+            for (const std::vector<double> & of_count : speeds) {
+                std::printf(" %.0f |", of_count[i]);
             }
         }
-        for (size_t which = 0; which < kernels.size(); ++which) {
-            std::printf("\n| %s | %s |", ggml_type_name(type), kernels[which].set);
-            for (const double speed : best[which]) {
-                std::printf(" %.0f |", speed);
-            }
-        }
+        std::fflush(stdout);
     }
     std::printf("\n");
-    done = true;
-    if (threads == 2) {
-        other.join();
-    }
     return 0;
 }

@@ -1,6 +1,6 @@
 // How fast products with quantized weights are through ggml, in each buffer type of its CPU backend that takes them:
 // 10^9 multiply-adds per second by type and rows, best of many passes. Arguments: threads, inner dimension, columns,
-// megabytes of weights, types. Prints a table; built by tests/engine/test_panels_native.py.
+// megabytes of weights, types. Prints a table.
 
 #include "graphs.h"
 
@@ -104,7 +104,7 @@ int main(int argc, char ** argv) {
                 const buffer work(ggml_backend_alloc_ctx_tensors(c.get(), backend.get()), ggml_backend_buffer_free);
                 ggml_backend_tensor_set(rows, x.data(), 0, ggml_nbytes(rows));
                 double best = 0;
-                for (int turn = 0; turn < 10; ++turn) {
+                for (int round = 0; round < 10; ++round) {
                     const auto begin = clock_type::now();
                     ggml_backend_graph_compute(backend.get(), graph);
                     best = std::max(best, (double) k * m * n * use /

@@ -12,6 +12,9 @@ from dflash_local import native
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream
 
+# What a program needs that calls the kernels of every instruction set.
+KERNELS = [f"cpu/isa/{name}.cpp" for name in ("kernels", "avx512", "avx2", "neon", "amx")]
+
 
 def compile_program(
     repo: Path, folder: Path, sources: Sequence[str], include: Sequence[str], libraries: Sequence[str], *flags: str

@@ -86,13 +86,13 @@ def test_panels_i8mm(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("processor", ["cortex-a72", pytest.param("max", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["attention", "products", "unfused"])
+@pytest.mark.parametrize("name", ["attention_no_flash", "flash_attention", "products"])
 def test_ops(programs: Path, name: str, processor: str) -> None:
-    """Through ggml's CPU backend: attention with and without the fused op, products with float weights and with
+    """Through ggml's CPU backend: attention with and without flash attention, products with float weights and with
     panels."""
     run(programs / f"test_{name}", processor)
 
 
 @pytest.mark.parametrize("processor", ["cortex-a76", pytest.param("cortex-a72", marks=pytest.mark.slow)])
-def test_ops_in_one_step(programs: Path, processor: str) -> None:
-    run(programs / "test_fused", processor, "1")
+def test_op_fusion(programs: Path, processor: str) -> None:
+    run(programs / "test_op_fusion", processor, "1")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engine.native_program import compile_program
+from tests.engine.native_program import KERNELS, compile_program
 
 SCORES = """
 import json, sys
@@ -26,7 +26,7 @@ with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, *
 
 
 def test_tiles_and_op(repo: Path, tmp_path: Path) -> None:
-    sources = ["tests/test_attention.cpp", "cpu/attention/attention_x86.cpp", "cpu/attention/attention.cpp"]
+    sources = ["tests/test_flash_attention.cpp", "cpu/gemm/packed_weights.cpp", *KERNELS]
     include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
     program = compile_program(
         repo, tmp_path, sources, include, ["ggml-cpu", "ggml-base"], "-g", "-fsanitize=undefined,address"

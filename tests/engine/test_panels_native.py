@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dflash_local import native
-from tests.engine.native_program import compile_program
+from tests.engine.native_program import KERNELS, compile_program
 
 SCORES = """
 import json, sys
@@ -31,10 +31,9 @@ def build(repo: Path, folder: Path, name: str, *flags: str) -> Path:
     sources = [
         f"tests/{name}.cpp",
         "cpu/gemm/packed_weights.cpp",
-        "cpu/gemm/packed_kernels.cpp",
-        "cpu/gemm/packed_x86.cpp",
-        "cpu/gemm/packed_amx.cpp",
-        "cpu/rows/quantize_rows_x86.cpp",
+        "cpu/gemm/packed_gemm_choice.cpp",
+        "cpu/quantize_rows/quantize_rows.cpp",
+        *KERNELS,
     ]
     include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
     return compile_program(repo, folder, sources, include, ["ggml-cpu", "ggml-base"], *flags)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.native_program import compile_program
+from tests.engine.native_program import KERNELS, compile_program
 
 SANITIZE = ["-g", "-fsanitize=undefined,address"]
 LLAMA = ["llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/ggml/src/ggml-cpu"]
@@ -44,16 +44,16 @@ def test_stock_kernels_fail(program: Path, switch: str, name: str) -> None:
     assert "rows differ" in done.stdout
 
 
-def test_unfused_attention(repo: Path, tmp_path: Path) -> None:
-    sources = ["tests/test_unfused.cpp", "cpu/attention/attention_unfused_x86.cpp"]
+def test_attention_no_flash(repo: Path, tmp_path: Path) -> None:
+    sources = ["tests/test_attention_no_flash.cpp", "cpu/gemm/packed_weights.cpp", *KERNELS]
     done = run(compile_program(repo, tmp_path, sources, [".", "tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_ops_in_one_step(repo: Path, tmp_path: Path) -> None:
+def test_op_fusion(repo: Path, tmp_path: Path) -> None:
     """And the program notices where products of one input are not moved together."""
     program = compile_program(
-        repo, tmp_path, ["tests/test_fused.cpp"], ["tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE
+        repo, tmp_path, ["tests/test_op_fusion.cpp"], ["tests", *LLAMA], ["ggml-cpu", "ggml-base"], *SANITIZE
     )
     done = run(program)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ def program(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     metal = (
         (gdn / "metal" / "gdn_tree.metal")
         .read_text()
-        .replace("@GDN_TREE_STEPS@", (gdn / "gdn_tree_steps.h").read_text())
+        .replace("@GDN_TREE_GPU@", (gdn / "gdn_tree_gpu.h").read_text())
     )
     (folder / "gdn_tree.metal.inc").write_text(re.sub(r"\[\[.*?\]\]", "", metal.replace('#include "common.h"', "")))
     include = [".", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src"]
@@ -35,7 +35,7 @@ def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_ops(program: Path) -> None:
     """Bits of ggml_gated_delta_net along every path, float64, padding, several sequences, any number of threads, the
-    GPUs' steps."""
+    GPUs' kernels."""
     done = run(program)
     assert done.returncode == 0, done.stdout + done.stderr
 

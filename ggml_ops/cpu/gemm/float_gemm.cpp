@@ -1,18 +1,19 @@
 #include "cpu/gemm/float_gemm.h"
 
-#include "cpu/gemm/rows.h"
+#include "cpu/gemm/expert_rows.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/tensor_rows.h"
 #include "ggml-backend-impl.h"
 #include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace dflash {
 
 namespace {
 
-constexpr int64_t ROWS = 32;   // rows of a pass that are computed before the next columns are read
+constexpr int64_t MAX_ROWS = 32;   // rows of a pass that are computed before the next columns are read
 
 // A weight as it is in the file: not a view of a cache, not in a layout of some buffer type's own.
 bool is_weight(const ggml_tensor * w) {
@@ -22,8 +23,8 @@ bool is_weight(const ggml_tensor * w) {
 
 }   // namespace
 
-bool dense_fits(const ggml_tensor * op) {
-    if ((op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) || !*dense_kernels()) {
+bool float_gemm_fits(const ggml_tensor * op) {
+    if ((op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) || !best_kernels()) {
         return false;
     }
     const ggml_tensor *w = op->src[0], *x = op->src[1];
@@ -33,36 +34,38 @@ bool dense_fits(const ggml_tensor * op) {
            is_weight(w) && w->ne[0] % 16 == 0 && is_plain(x) && op->nb[0] == sizeof(float);
 }
 
-size_t dense_work_size(const ggml_tensor * op) { return op->op == GGML_OP_MUL_MAT_ID ? experts::bytes(op) : 0; }
+size_t float_gemm_work_size(int, const ggml_tensor * op) {
+    return op->op == GGML_OP_MUL_MAT_ID ? expert_rows::size(op) : 0;
+}
 
-void dense_compute(const ggml_compute_params * params, ggml_tensor * op) {
+void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
     const ggml_tensor *w = op->src[0], *x = op->src[1];
-    const bool         mixture = op->op == GGML_OP_MUL_MAT_ID;
-    const int64_t      columns = w->ne[1], chunk = std::max<int64_t>(8, columns / (8 * params->nth) / 8 * 8),
-                  chunks = (columns + chunk - 1) / chunk;
-    experts rows(op, params->wdata);
+    const bool         is_mixture = op->op == GGML_OP_MUL_MAT_ID;
+    const int64_t      n_columns = w->ne[1], chunk = std::max<int64_t>(8, n_columns / (8 * params->nth) / 8 * 8),
+                  n_chunks = (n_columns + chunk - 1) / chunk, n_matrices = is_mixture ? w->ne[2] : 1;
+    expert_rows sorted(op, params->wdata);
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
-        if (mixture) {
-            rows.sort(op);
+        if (is_mixture) {
+            sorted.sort(op);
         }
     }
     ggml_barrier(params->threadpool);
 
-    const dense_kernel kernel = *dense_kernels();
-    for (int64_t i = params->ith; i < chunks * (mixture ? w->ne[2] : 1);
-        i          = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-        const int64_t e = i / chunks, c0 = i % chunks * chunk, c1 = std::min(columns, c0 + chunk);
-        const int64_t first = mixture ? rows.first[e] : 0, last = mixture ? rows.first[e + 1] : ggml_nrows(x);
-        for (int64_t r = first; r < last; r += ROWS) {
-            const float * in[ROWS];
-            float *       out[ROWS];
-            const int64_t n = std::min(ROWS, last - r);
+    const float_gemm_kernel kernel = best_kernels()->float_gemm;
+    for (int64_t i = params->ith; i < n_chunks * n_matrices; i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+        const int64_t matrix = i / n_chunks, begin = i % n_chunks * chunk, end = std::min(n_columns, begin + chunk);
+        const int64_t first_row = is_mixture ? sorted.first[matrix] : 0,
+                      end_row   = is_mixture ? sorted.first[matrix + 1] : ggml_nrows(x);
+        for (int64_t r = first_row; r < end_row; r += MAX_ROWS) {
+            const float * in[MAX_ROWS];
+            float *       out[MAX_ROWS];
+            const int64_t n = std::min(MAX_ROWS, end_row - r);
             for (int64_t j = 0; j < n; ++j) {
-                in[j]  = mixture ? experts::input(op, rows.pairs[r + j]) : (const float *) row_of(x, r + j);
-                out[j] = mixture ? experts::output(op, rows.pairs[r + j]) : (float *) row_of(op, r + j);
+                in[j]  = is_mixture ? expert_rows::input(op, sorted.pairs[r + j]) : (const float *) row_of(x, r + j);
+                out[j] = is_mixture ? expert_rows::output(op, sorted.pairs[r + j]) : (float *) row_of(op, r + j);
             }
-            kernel(w->type, (const char *) w->data + e * w->nb[2], w->nb[1], w->ne[0], c0, c1, in, n, out);
+            kernel(w->type, (const char *) w->data + matrix * w->nb[2], w->nb[1], w->ne[0], begin, end, in, n, out);
         }
     }
 }

@@ -1,17 +1,16 @@
-// Weights into panels, activations into rows: portable code.
-
-#include "cpu/gemm/packed_layout.h"
-
-#include "ggml-cpu.h"
+#include "cpu/gemm/packed_weights.h"
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace dflash {
 
-bool panel_has_type(ggml_type type) { return panel_block_bytes(type) > 0; }
+bool has_panel_layout(ggml_type type) { return panel_block_bytes(type) > 0; }
 
-int panel_block(ggml_type type) {
+int panel_block_size(ggml_type type) {
     return type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K || type == GGML_TYPE_Q6_K ? QK_K : 32;
 }
 
@@ -30,13 +29,13 @@ size_t panel_block_bytes(ggml_type type) {
 
 namespace {
 
-uint32_t load_4(const void * from) {
+uint32_t load_4(const void * bytes) {
     uint32_t x;
-    std::memcpy(&x, from, 4);
+    std::memcpy(&x, bytes, 4);
     return x;
 }
 
-void store_4(void * to, uint32_t x) { std::memcpy(to, &x, 4); }
+void store_4(void * bytes, uint32_t x) { std::memcpy(bytes, &x, 4); }
 
 template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
     for (int i = 0; i < 4; ++i) {
@@ -70,8 +69,8 @@ void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
 template <class Block, class Panel> void pack_with_minima(const Block & b, int c, Panel & p) {
     p.d[c]    = b.data.data.d;
     p.dmin[c] = b.data.data.dmin;
-    for (int s = 0; s < 8;
-        ++s) {   // 6-bit scales and minima: four plain, four in pieces (ggml-quants.c, get_scale_min_k4)
+    for (int s = 0; s < 8; ++s) {
+        // 6-bit scales and minima: four plain, four in two parts (ggml-quants.c, get_scale_min_k4)
         const uint8_t * q      = b.scales;
         const uint8_t   scale  = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | (q[s - 4] >> 6) << 4;
         const uint8_t   min    = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
@@ -120,88 +119,65 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
     }
 }
 
-template <class Block, class Panel> void pack_rows(const void * rows, size_t stride, int64_t blocks, void * out) {
+// Column by column: a row of the weight matrix is a column of the panel.
+template <class Block, class Panel> void pack_rows(const void * rows, size_t stride, int64_t n_blocks, void * out) {
     for (int c = 0; c < PANEL; ++c) {
-        const Block * from = (const Block *) ((const char *) rows + c * stride);
-        for (int64_t b = 0; b < blocks; ++b) {
-            pack(from[b], c, ((Panel *) out)[b]);
+        const Block * row = (const Block *) ((const char *) rows + c * stride);
+        for (int64_t b = 0; b < n_blocks; ++b) {
+            pack(row[b], c, ((Panel *) out)[b]);
         }
     }
 }
 
 }   // namespace
 
-void panel_pack(ggml_type type, const void * rows, size_t stride, int64_t blocks, void * out) {
+void pack_panel(ggml_type type, const void * rows, size_t stride, int64_t n_blocks, void * out) {
     switch (type) {
-        case GGML_TYPE_Q4_0: pack_rows<block_q4_0, panel_q4_0>(rows, stride, blocks, out); break;
-        case GGML_TYPE_IQ4_NL: pack_rows<block_iq4_nl, panel_q4_0>(rows, stride, blocks, out); break;
-        case GGML_TYPE_MXFP4: pack_rows<block_mxfp4, panel_mxfp4>(rows, stride, blocks, out); break;
-        case GGML_TYPE_Q8_0: pack_rows<block_q8_0, panel_q8_0>(rows, stride, blocks, out); break;
-        case GGML_TYPE_Q4_K: pack_rows<block_q4_K, panel_q4_K>(rows, stride, blocks, out); break;
-        case GGML_TYPE_Q5_K: pack_rows<block_q5_K, panel_q5_K>(rows, stride, blocks, out); break;
-        case GGML_TYPE_Q6_K: pack_rows<block_q6_K, panel_q6_K>(rows, stride, blocks, out); break;
+        case GGML_TYPE_Q4_0: pack_rows<block_q4_0, panel_q4_0>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_IQ4_NL: pack_rows<block_iq4_nl, panel_q4_0>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_MXFP4: pack_rows<block_mxfp4, panel_mxfp4>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_Q8_0: pack_rows<block_q8_0, panel_q8_0>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_Q4_K: pack_rows<block_q4_K, panel_q4_K>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_Q5_K: pack_rows<block_q5_K, panel_q5_K>(rows, stride, n_blocks, out); break;
+        case GGML_TYPE_Q6_K: pack_rows<block_q6_K, panel_q6_K>(rows, stride, n_blocks, out); break;
         default: break;
     }
 }
 
-size_t row_bytes(ggml_type type, int64_t k) {
-    const size_t scales = panel_block(type) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
-    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
-}
+void pack_weights(const ggml_tensor * w, const void * data, void * out) {
+    constexpr int64_t MAX_THREADS = 8;         // packing takes most of the time of loading
+    constexpr size_t  MIN_BYTES   = 1 << 20;   // that are worth another thread
 
-namespace {
-
-void unpack(const block_q8_0 & b, int zero, int32_t start, int8_t * q, scale_q8_0 & s) {
-    int sum = 0;
-    for (int i = 0; i < 32; ++i) {
-        sum += b.qs[i];
-    }
-    s.d      = ggml_fp16_to_fp32(b.d);
-    s.offset = start - zero * sum;
-    std::memcpy(q, b.qs, 32);
-}
-
-void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
-    s.d = b.d;
-    std::memcpy(s.sums, b.bsums, sizeof(s.sums));
-    for (int i = 0; i < 8; ++i) {
-        s.pairs[i] = (int16_t) (b.bsums[2 * i] + b.bsums[2 * i + 1]);
-    }
-    std::memcpy(q, b.qs, QK_K);
-}
-
-// The weight that stands for 0 in types with a scale per 32 positions.
-int zero_of(ggml_type type) { return type == GGML_TYPE_Q4_0 ? 8 : type == GGML_TYPE_MXFP4 ? 12 : 128; }
-
-template <class Block, class Scale>
-void quantize(ggml_type type, int block, int zero, int32_t start, const float * x, void * row, int64_t k, int64_t from,
-    int64_t to) {
-    constexpr int64_t PART = 8;   // blocks at once, on the stack
-    Block             part[PART];
-    const auto        from_float = ggml_get_type_traits_cpu(type)->from_float;
-    int8_t *          q          = (int8_t *) row;
-    Scale *           s          = (Scale *) (q + k);
-    for (int64_t b = from / block; b < to / block; b += PART) {
-        const int64_t n = std::min(PART, to / block - b);
-        from_float(x + block * b - from, part, block * n);
-        for (int64_t i = 0; i < n; ++i) {
-            unpack(part[i], zero, start, q + block * (b + i), s[b + i]);
+    const int64_t n_blocks = n_blocks_of(w), n_panels = n_panels_of(w), n_all = n_panels * w->ne[2];
+    const size_t  bytes      = panel_bytes(w);
+    const auto    pack_range = [&](int64_t begin, int64_t end) {
+        std::vector<char> padded;
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t matrix = i / n_panels, column = i % n_panels * PANEL;
+            const char *  rows = (const char *) data + matrix * w->nb[2] + column * w->nb[1];
+            if (column + PANEL > w->ne[1]) {   // zero bytes mean zeros in every type
+                padded.assign(PANEL * w->nb[1], 0);
+                std::memcpy(padded.data(), rows, (w->ne[1] - column) * w->nb[1]);
+                rows = padded.data();
+            }
+            pack_panel(w->type, rows, w->nb[1], n_blocks, (char *) out + i * bytes);
         }
+    };
+    const int64_t n_cores   = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    const int64_t n_threads = ggml_nbytes(w) < MIN_BYTES ? 1 : std::min({ MAX_THREADS, n_all, n_cores });
+
+    std::vector<std::thread> others;
+    int64_t                  begin = n_all / n_threads;   // what is before is this thread's
+    try {
+        for (int64_t t = 1; t < n_threads; ++t, begin = n_all * t / n_threads) {
+            others.emplace_back(pack_range, begin, n_all * (t + 1) / n_threads);
+        }
+    } catch (const std::system_error &) {
+        pack_range(begin, n_all);   // the system gives no more threads
     }
-}
-
-}   // namespace
-
-int row_kind(ggml_type type) { return panel_block(type) == QK_K ? QK_K : zero_of(type); }
-
-void row_quantize(ggml_type type, const float * x, void * row, int64_t k, int64_t from, int64_t to) {
-    if (row_quantize_here(type, zero_of(type), x, row, k, from, to)) {
-        return;
-    }
-    if (panel_block(type) == QK_K) {
-        quantize<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, 0, x, row, k, from, to);
-    } else {
-        quantize<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, 32, zero_of(type), row_start(type), x, row, k, from, to);
+    pack_range(0, n_all / n_threads);
+    for (std::thread & other : others) {
+        other.join();
     }
 }
 

@@ -17,16 +17,16 @@
 
 namespace {
 
-constexpr int COLUMNS   = 16;   // of one block: the unit of work, one cache line of results
+constexpr int COLUMNS   = 16;   // of one piece of work: one cache line of results
 constexpr int ROWS      = GGML_GDN_MAX_ROWS;
 constexpr int STACK_MAX = 7;   // log2(64) + 1
 
-// The registers' way needs vectors of fixed size, added up as ggml_vec_dot_f32 does it for them.
+// Columns stay in registers where vectors have a fixed size; they are added up as ggml_vec_dot_f32 does it.
 #if defined(GGML_SIMD) && !defined(__ARM_FEATURE_SVE) && !defined(__riscv_v_intrinsic)
 #define GDN_REGISTERS
-constexpr int AT_ONCE = GGML_F32_EPR >= 16 ? 2 : 1;   // columns: as many as the registers hold
+constexpr int COLUMNS_AT_ONCE = GGML_F32_EPR >= 16 ? 2 : 1;   // columns: as many as the registers hold
 #else
-constexpr int AT_ONCE = 1;
+constexpr int COLUMNS_AT_ONCE = 1;
 #endif
 
 struct visit {
@@ -35,13 +35,13 @@ struct visit {
                         // to -1: no child needs it
 };
 
-// A tree in the order of visits.
-struct plan {
+// The rows of a tree in the order of visits.
+struct visit_order {
     visit   visits[ROWS];
     int     n = 0, n_padding = 0;
     int16_t padding[ROWS];
 
-    plan(const int32_t * parent, int T) {
+    visit_order(const int32_t * parent, int T) {
         int size[ROWS], child[ROWS], next[ROWS], roots = -1;   // rows below and with a row; first child; next sibling
         for (int t = 0; t < T; ++t) {
             const int p = parent[t];
@@ -69,17 +69,17 @@ struct plan {
         }
         int used = 0;
         for (int t = roots; t >= 0; t = next[t]) {
-            walk(t, -1, false, child, next, used);
+            visit_subtree(t, -1, false, child, next, used);
         }
     }
 
-    void walk(int t, int from, bool last, const int * child, const int * next, int & used) {
+    void visit_subtree(int t, int from, bool last, const int * child, const int * next, int & used) {
         const bool leaf = child[t] < 0;
         const int  to   = leaf ? -1 : last ? from : used++;
         GGML_ASSERT(used <= STACK_MAX);
         visits[n++] = { (int16_t) t, (int8_t) from, (int8_t) to };
         for (int c = child[t]; c >= 0; c = next[c]) {
-            walk(c, to, next[c] < 0, child, next, used);
+            visit_subtree(c, to, next[c] < 0, child, next, used);
         }
         used -= !leaf && !last;
     }
@@ -87,7 +87,7 @@ struct plan {
 
 // One row of N columns: decay the parent's columns, delta, add the outer product, output. `to` may be `from`, or null.
 template <int S, bool CHANNELS, int N>
-inline void columns_step(const float * from, float * to, const float * gate, const float * k, const float * q,
+inline void update_columns(const float * from, float * to, const float * gate, const float * k, const float * q,
     const float * v, float beta, float scale, float * o, float * delta) {
 #ifdef GDN_REGISTERS
     if constexpr (S % GGML_F32_STEP == 0) {
@@ -151,7 +151,7 @@ inline void columns_step(const float * from, float * to, const float * gate, con
 
 // One row of the accepted path for one column of the state.
 template <int S, bool CHANNELS>
-inline void column_commit(float * column, const float * gate, const float * k, float delta) {
+inline void commit_column(float * column, const float * gate, const float * k, float delta) {
     if (CHANNELS) {
         ggml_vec_mul_f32(S, column, column, gate);
     } else {
@@ -183,8 +183,8 @@ void fill_gates(
     }
 }
 
-// Blocks of columns, handed out as threads come free. Also the barrier after fill_gates.
-template <typename F> void for_blocks(const ggml_compute_params * params, int64_t n, const F & work) {
+// Hands out n pieces of work to threads as they are ready. It is the barrier after fill_gates too.
+template <typename F> void for_each_piece(const ggml_compute_params * params, int64_t n, const F & work) {
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
     }
@@ -206,13 +206,13 @@ template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params
         gates + GGML_PAD(ggml_nelements(g), 16) + params->ith * STACK_MAX * COLUMNS * S;   // [STACK_MAX][COLUMNS][S]
     fill_gates(params, g, gates, nullptr, T);
 
-    int64_t planned = -1;
-    plan    tree(nullptr, 0);
-    for_blocks(params, n * H * (S / COLUMNS), [&](int64_t i) {
+    int64_t     ordered = -1;
+    visit_order tree(nullptr, 0);
+    for_each_piece(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
-        if (planned != seq) {
-            planned = seq;
-            tree    = plan((const int32_t *) parent->data + seq * T, (int) T);
+        if (ordered != seq) {
+            ordered = seq;
+            tree    = visit_order((const int32_t *) parent->data + seq * T, (int) T);
         }
         const float * committed = row_of(state, j0, h, seq);
         float *       out = (float *) op->data + (seq * T * H + h) * S + j0, *delta = out + n * T * H * S;
@@ -224,9 +224,9 @@ template <int S, bool CHANNELS> void run_tree(const ggml_compute_params * params
             const float * gate = gates + ((seq * T + t) * H + h) * g0, *k_t = row_of(k, h % H_k, t, seq),
                         *q_t = row_of(q, h % H_k, t, seq);
             const float *v_t = row_of(v, h, t, seq) + j0, b = *row_of(beta, h, t, seq);
-            for (int c = 0; c < COLUMNS; c += AT_ONCE) {
-                columns_step<S, CHANNELS, AT_ONCE>(from + c * S, to ? to + c * S : nullptr, gate, k_t, q_t, v_t + c, b,
-                    scale, out + t * H * S + c, delta + t * H * S + c);
+            for (int c = 0; c < COLUMNS; c += COLUMNS_AT_ONCE) {
+                update_columns<S, CHANNELS, COLUMNS_AT_ONCE>(from + c * S, to ? to + c * S : nullptr, gate, k_t, q_t,
+                    v_t + c, b, scale, out + t * H * S + c, delta + t * H * S + c);
             }
         }
         for (int m = 0; m < tree.n_padding; ++m) {
@@ -246,7 +246,7 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
     }
     float * gates = (float *) params->wdata;
     fill_gates(params, g, gates, rows, P);
-    for_blocks(params, n * H * (S / COLUMNS), [&](int64_t i) {
+    for_each_piece(params, n * H * (S / COLUMNS), [&](int64_t i) {
         const int64_t seq = i / (H * (S / COLUMNS)), h = i / (S / COLUMNS) % H, j0 = i % (S / COLUMNS) * COLUMNS;
         float *       to = (float *) op->data + ((seq * H + h) * S + j0) * S;
         memcpy(to, row_of(state, j0, h, seq), sizeof(float) * COLUMNS * S);
@@ -255,7 +255,7 @@ template <int S, bool CHANNELS> void run_commit(const ggml_compute_params * para
             const float * k_t = row_of(k, h % H_k, t, seq), *d = row_of(delta, h, t, seq) + j0,
                         *gate = gates + ((seq * T + t) * H + h) * g0;
             for (int c = 0; c < COLUMNS; ++c) {
-                column_commit<S, CHANNELS>(to + c * S, gate, k_t, d[c]);
+                commit_column<S, CHANNELS>(to + c * S, gate, k_t, d[c]);
             }
         }
     });

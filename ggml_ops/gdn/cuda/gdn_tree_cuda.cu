@@ -1,8 +1,8 @@
-// Delta-net trees on CUDA and HIP: a block per head, sequence and GDN_COLUMNS columns runs the steps of
-// gdn_tree_steps.h.
+// Delta-net trees on CUDA and HIP: a block per head, sequence and GDN_COLUMNS columns runs the phases of
+// gdn_tree_gpu.h.
 
 #include "gdn/cuda/gdn_tree_cuda.cuh"
-#include "gdn/gdn_tree_steps.h"
+#include "gdn/gdn_tree_gpu.h"
 
 static __global__ void __launch_bounds__(GDN_THREADS)
     gdn_tree_kernel(const gdn_tree_args args, const gdn_tree_data data) {

@@ -1,8 +1,9 @@
-// Delta-net trees on Metal: a threadgroup per head, sequence and GDN_COLUMNS columns. inject.cmake puts gdn_tree_steps.h in here.
+// Delta-net trees on Metal: a threadgroup per head, sequence and GDN_COLUMNS columns. inject.cmake puts
+// gdn_tree_gpu.h in here.
 
 #include "common.h"
 
-@GDN_TREE_STEPS@
+@GDN_TREE_GPU@
 
 kernel void kernel_gdn_tree(
         constant gdn_tree_args & x,
@@ -16,11 +17,11 @@ kernel void kernel_gdn_tree(
         device       float   * out,
         threadgroup  float   * shared [[threadgroup(0)]],
         uint3 at   [[threadgroup_position_in_grid]],
-        uint3 lane [[thread_position_in_threadgroup]]) {
+        uint3 thread_index [[thread_position_in_threadgroup]]) {
     const gdn_tree_args  args  = x;
     const gdn_tree_data  data  = { q, k, v, g, beta, state, parent, out };
     const gdn_tree_group group = { (int32_t) at.y, (int32_t) at.z, (int32_t) at.x * GDN_COLUMNS };
-    const int id = lane.x;
+    const int id = thread_index.x;
 
     gdn_tree_begin(args, data, group, shared, id);
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -46,9 +47,9 @@ kernel void kernel_gdn_commit(
         device const int32_t * path,
         device       float   * out,
         uint3 at   [[threadgroup_position_in_grid]],
-        uint3 lane [[thread_position_in_threadgroup]]) {
+        uint3 thread_index [[thread_position_in_threadgroup]]) {
     const gdn_commit_args args = x;
-    const int element = at.x * GDN_THREADS + lane.x;
+    const int element = at.x * GDN_THREADS + thread_index.x;
     out[((int64_t) at.z * args.H + at.y) * args.S * args.S + element] =
         gdn_commit_element(args, state, k, delta, g, path, element % args.S, element / args.S, at.y, at.z);
 }

@@ -1,7 +1,7 @@
 // Delta-net trees on Metal: encoding of the kernels in gdn_tree.metal. Part of ggml-metal.
 
 #include "gdn/metal/gdn_tree_metal.h"
-#include "gdn/gdn_tree_steps.h"
+#include "gdn/gdn_tree_gpu.h"
 
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"

@@ -1,0 +1,160 @@
+// What attention with and without flash attention have in common: the same operations in the same order for every row.
+// Included by isa/<set>.cpp, behind its vectors.
+
+constexpr int BLOCK = 2 * simd::W;   // cells
+
+// Cells of a head lie apart: the hardware does not prefetch them, and they share few sets of the first cache. So the
+// next block is prefetched into the second cache while this one is worked on.
+ISA_INLINE void prefetch_bytes(const void * from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch((const char *) from + i, 0, 2);
+    }
+}
+
+// scores[r][c] = q[r] . k[c] for a block of cells, which lie side by side in a vector
+template <int R>
+ISA_INLINE void score_tile(const float * q, const float * k, int64_t dk, float * scores, int64_t scores_stride) {
+    simd::f32 low[R], high[R];
+    for (int r = 0; r < R; ++r) {
+        low[r] = high[r] = simd::set1(0.0f);
+    }
+    for (int64_t d = 0; d < dk; ++d) {
+        const simd::f32 k_low = simd::load_f32(k + d * BLOCK), k_high = simd::load_f32(k + d * BLOCK + simd::W);
+        for (int r = 0; r < R; ++r) {
+            const simd::f32 x = simd::set1(q[r * dk + d]);
+            low[r]            = simd::fma(x, k_low, low[r]);
+            high[r]           = simd::fma(x, k_high, high[r]);
+        }
+    }
+    for (int r = 0; r < R; ++r) {
+        simd::store(scores + r * scores_stride, low[r]);
+        simd::store(scores + r * scores_stride + simd::W, high[r]);
+    }
+}
+
+// A block of V: a copy in floats; or halves in the cache, whose next block is prefetched.
+struct v_copied {
+    using type                       = float;
+    static constexpr bool PREFETCHES = false;
+    ISA_INLINE simd::f32 load(const float * x) { return simd::load_f32(x); }
+};
+struct v_in_place {
+    using type                       = ggml_fp16_t;
+    static constexpr bool PREFETCHES = true;
+    ISA_INLINE simd::f32 load(const ggml_fp16_t * x) { return simd::load_f16(x); }
+};
+
+// out[r][C vectors] += sum over the block's cells of weights[r][c] v[c], columns side by side; strides in values
+template <class V, int R, int C>
+ISA_INLINE void value_tile(const float * weights, int64_t weights_stride, const typename V::type * v, int64_t v_stride,
+    float * out, int64_t out_stride) {
+    simd::f32 sums[R][C];
+    for (int r = 0; r < R; ++r) {
+        for (int i = 0; i < C; ++i) {
+            sums[r][i] = simd::load_f32(out + r * out_stride + i * simd::W);
+        }
+    }
+    for (int c = 0; c < BLOCK; ++c) {
+        simd::f32 values[C];
+        for (int i = 0; i < C; ++i) {
+            values[i] = V::load(v + c * v_stride + i * simd::W);
+        }
+        if (V::PREFETCHES) {
+            prefetch_bytes(v + (c + BLOCK) * v_stride, C * simd::W * sizeof(typename V::type));
+        }
+        for (int r = 0; r < R; ++r) {
+            const simd::f32 weight = simd::set1(weights[r * weights_stride + c]);
+            for (int i = 0; i < C; ++i) {
+                sums[r][i] = simd::fma(weight, values[i], sums[r][i]);
+            }
+        }
+    }
+    for (int r = 0; r < R; ++r) {
+        for (int i = 0; i < C; ++i) {
+            simd::store(out + r * out_stride + i * simd::W, sums[r][i]);
+        }
+    }
+}
+
+// The same for all dv columns.
+template <class V, int R>
+ISA_INLINE void value_columns(const float * weights, int64_t weights_stride, const typename V::type * v,
+    int64_t v_stride, int64_t dv, float * out, int64_t out_stride) {
+    int64_t d = 0;
+    for (; d + 4 * simd::W <= dv; d += 4 * simd::W) {
+        value_tile<V, R, 4>(weights, weights_stride, v + d, v_stride, out + d, out_stride);
+    }
+    for (; d < dv; d += simd::W) {
+        value_tile<V, R, 1>(weights, weights_stride, v + d, v_stride, out + d, out_stride);
+    }
+}
+
+// Cells [0, n) of a block as floats, d of each, one cell after the other; zeros behind them.
+ISA_FUNCTION void read_cells(ggml_type type, const char * cell, size_t cell_stride, int64_t n, int64_t d, float * out) {
+    const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
+    const size_t          bytes    = ggml_row_size(type, d);
+    for (int64_t c = 0; c < n; ++c, cell += cell_stride, out += d) {
+        prefetch_bytes(cell + BLOCK * cell_stride, bytes);
+        if (type == GGML_TYPE_F16) {
+            for (int64_t i = 0; i < d; i += simd::W) {
+                simd::store(out + i, simd::load_f16((const ggml_fp16_t *) cell + i));
+            }
+        } else if (type == GGML_TYPE_F32) {
+            std::memcpy(out, cell, d * sizeof(float));
+        } else {
+            to_float(cell, out, d);
+        }
+    }
+    std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
+}
+
+// BLOCK rows of 8 halves into 8 columns of BLOCK floats, one after the other.
+ISA_INLINE void transpose_halves(const ggml_fp16_t * in, int64_t stride, float * out) {
+    simd::f16 a[8], b[8];
+    for (int i = 0; i < 8; ++i) {
+        a[i] = simd::load_rows_f16(in + i * stride, stride);
+    }
+    for (int i = 0; i < 4; ++i) {   // b[i], b[4 + i]: columns 0 to 3 and 4 to 7 of rows 2 i and 2 i + 1
+        b[i]     = simd::zip_low_16(a[2 * i], a[2 * i + 1]);
+        b[4 + i] = simd::zip_high_16(a[2 * i], a[2 * i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {   // a[i + 2 j + k]: columns i + 2 j and i + 2 j + 1 of rows 4 k to 4 k + 3
+        for (int k = 0; k < 2; ++k) {
+            a[i + k]     = simd::zip_low_32(b[i + 2 * k], b[i + 2 * k + 1]);
+            a[i + 2 + k] = simd::zip_high_32(b[i + 2 * k], b[i + 2 * k + 1]);
+        }
+    }
+    alignas(64) ggml_fp16_t column[8][BLOCK];   // out of memory halves become floats without a shuffle
+    for (int i = 0; i < 8; i += 2) {
+        simd::store_f16(column[i], simd::zip_low_64(a[i], a[i + 1]));
+        simd::store_f16(column[i + 1], simd::zip_high_64(a[i], a[i + 1]));
+    }
+    for (int i = 0; i < 8; ++i) {
+        simd::store(out + BLOCK * i, simd::load_f16(column[i]));
+        simd::store(out + BLOCK * i + simd::W, simd::load_f16(column[i] + simd::W));
+    }
+}
+
+// The same as read_cells, transposed: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
+ISA_FUNCTION void read_cells_transposed(
+    ggml_type type, const char * cell, size_t cell_stride, int64_t n, int64_t d, float * scratch, float * transposed) {
+    if (type == GGML_TYPE_F16 && n == BLOCK) {
+        ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // cells that lie apart share few sets of the first cache
+        for (int64_t c = 0; c < BLOCK; ++c) {
+            std::memcpy(copy + c * d, cell + c * cell_stride, d * sizeof(ggml_fp16_t));
+        }
+        for (int64_t i = 0; i < d; i += 8) {
+            transpose_halves(copy + i, d, transposed + i * BLOCK);
+            // the next block's cells, spread over the time that this one takes
+            for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d; ++c) {
+                prefetch_bytes(cell + c * cell_stride, d * sizeof(ggml_fp16_t));
+            }
+        }
+        return;
+    }
+    read_cells(type, cell, cell_stride, n, d, scratch);
+    for (int64_t i = 0; i < d; i += simd::W) {
+        simd::transpose(scratch + i, d, transposed + i * BLOCK, BLOCK);
+        simd::transpose(scratch + simd::W * d + i, d, transposed + i * BLOCK + simd::W, BLOCK);
+    }
+}

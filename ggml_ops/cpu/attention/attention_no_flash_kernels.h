@@ -1,0 +1,178 @@
+// The kernels of attention_no_flash.h. Included by isa/<set>.cpp, behind its vectors and attention_blocks.h.
+
+ISA_FUNCTION void transpose_k(
+    ggml_type type, const char * k, size_t cell_stride, int64_t n, int64_t dk, float * scratch, float * transposed) {
+    for (int64_t first = 0; first < n; first += BLOCK, transposed += BLOCK * dk) {
+        read_cells_transposed(
+            type, k + first * cell_stride, cell_stride, n - first < BLOCK ? n - first : BLOCK, dk, scratch, transposed);
+    }
+}
+
+// Scores of n <= BLOCK cells, R queries at once.
+template <int R>
+ISA_INLINE void score_block(
+    int64_t n_queries, const float * q, const float * k, int64_t dk, int64_t n, float * scores, int64_t scores_stride) {
+    int64_t i = 0;
+    for (; i + R <= n_queries; i += R) {
+        if (n == BLOCK) {
+            score_tile<R>(q + i * dk, k, dk, scores + i * scores_stride, scores_stride);
+            continue;
+        }
+        float tile[R * BLOCK];
+        score_tile<R>(q + i * dk, k, dk, tile, BLOCK);
+        for (int r = 0; r < R; ++r) {
+            std::memcpy(scores + (i + r) * scores_stride, tile + r * BLOCK, n * sizeof(float));
+        }
+    }
+    if constexpr (R > 1) {
+        score_block<R / 2>(n_queries - i, q + i * dk, k, dk, n, scores + i * scores_stride, scores_stride);
+    }
+}
+
+ISA_FUNCTION void multiply_q_k(const float * transposed, int64_t n, int64_t dk, const float * q, int64_t n_queries,
+    float * scores, int64_t scores_stride) {
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        score_block<simd::ROWS>(n_queries, q, transposed + first * dk, dk, n - first < BLOCK ? n - first : BLOCK,
+            scores + first, scores_stride);
+    }
+}
+
+ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, float slope,
+    const ggml_fp16_t * mask_f16, const float * mask_f32, float sink) {
+    const int64_t whole = n / simd::W * simd::W, rest = n - whole;
+    float         last[simd::W];   // the cells behind the last whole vector; hidden where there is none
+    for (int i = 0; i < simd::W; ++i) {
+        last[i] = -INFINITY;
+        if (i < rest) {
+            const float bias   = mask_f16   ? ggml_fp16_to_fp32(mask_f16[whole + i])
+                                 : mask_f32 ? mask_f32[whole + i]
+                                            : 0.0f;
+            simd::f32   scaled = simd::mul(simd::set1(x[whole + i]), simd::set1(scale));
+            float       masked[simd::W];
+            simd::store(masked, mask_f16 || mask_f32 ? simd::fma(simd::set1(bias), simd::set1(slope), scaled) : scaled);
+            last[i] = masked[0];
+        }
+    }
+    simd::f32 maximum = simd::load_f32(last);
+    for (int64_t i = 0; i < whole; i += simd::W) {
+        simd::f32 y = simd::mul(simd::load_f32(x + i), simd::set1(scale));
+        if (mask_f16 || mask_f32) {
+            y = simd::fma(mask_f16 ? simd::load_f16(mask_f16 + i) : simd::load_f32(mask_f32 + i), simd::set1(slope), y);
+        }
+        simd::store(out + i, y);
+        maximum = simd::max(maximum, y);
+    }
+    float top = simd::reduce_max(maximum);
+    top       = sink > top ? sink : top;
+    if (top == -INFINITY) {   // sees nothing
+        std::memset(out, 0, n * sizeof(float));
+        return;
+    }
+    typename simd::i64 total = simd::zero_i64();
+    for (int64_t i = 0; i < whole; i += simd::W) {
+        const simd::f32 p = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(out + i)));
+        simd::store(out + i, p);
+        total = simd::add_fixed_point(total, p);
+    }
+    const simd::f32 p_last = simd::exp(simd::fma(simd::set1(-1.0f), simd::set1(top), simd::load_f32(last)));
+    total                  = simd::add_fixed_point(total, p_last);
+    const double denominator =
+        (double) simd::reduce_add(total) * 0x1p-40 + (sink > -INFINITY ? (double) expf(sink - top) : 0.0);
+    const simd::f32 norm = simd::set1((float) (1.0 / denominator));
+    for (int64_t i = 0; i < whole; i += simd::W) {
+        simd::store(out + i, simd::mul(simd::load_f32(out + i), norm));
+    }
+    simd::store(last, simd::mul(p_last, norm));
+    std::memcpy(out + whole, last, rest * sizeof(float));
+}
+
+// Cells [0, n) of a column of V as floats, zeros behind them.
+ISA_INLINE void read_column(ggml_type type, const char * v, int64_t n, float * out) {
+    if (n < BLOCK) {
+        if (type == GGML_TYPE_F32) {
+            std::memcpy(out, v, n * sizeof(float));
+        } else {
+            ggml_get_type_traits(type)->to_float(v, out, n);
+        }
+        std::memset(out + n, 0, (BLOCK - n) * sizeof(float));
+        return;
+    }
+    for (int i = 0; i < BLOCK; i += simd::W) {
+        simd::store(out + i, type == GGML_TYPE_F32   ? simd::load_f32((const float *) v + i)
+                             : type == GGML_TYPE_F16 ? simd::load_f16((const ggml_fp16_t *) v + i)
+                                                     : simd::load_bf16((const uint16_t *) v + i));
+    }
+}
+
+// Whether any cell of a block has some weight.
+ISA_INLINE bool has_weight(const float * weights) {
+    uint64_t bits = 0;
+    for (int i = 0; i < BLOCK; i += 2) {
+        uint64_t two;
+        std::memcpy(&two, weights + i, sizeof(two));
+        bits |= two;
+    }
+    return bits != 0;
+}
+
+// Adds the weighted values of a block for all queries; R of them are computed at once if the block counts for any of
+// these.
+template <int R>
+ISA_INLINE void weigh_block(int64_t n_queries, const bool * counts, const float * weights, int64_t weights_stride,
+    const float * v, int64_t dv, float * out, int64_t out_stride) {
+    int64_t i = 0;
+    for (; i + R <= n_queries; i += R) {
+        bool any = false;
+        for (int r = 0; r < R; ++r) {
+            any |= counts[i + r];
+        }
+        if (any) {
+            value_columns<v_copied, R>(
+                weights + i * weights_stride, weights_stride, v, dv, dv, out + i * out_stride, out_stride);
+        }
+    }
+    if constexpr (R > 1) {
+        weigh_block<R / 2>(n_queries - i, counts + i, weights + i * weights_stride, weights_stride, v, dv,
+            out + i * out_stride, out_stride);
+    }
+}
+
+ISA_FUNCTION void multiply_weights_v(ggml_type type, const char * v, size_t column_stride, int64_t n, int64_t dv,
+    const float * weights, int64_t n_queries, int64_t weights_stride, float * out, int64_t out_stride,
+    float * scratch) {
+    float *const columns = scratch, *const transposed = columns + simd::W * BLOCK,
+                 *const padded     = transposed + BLOCK * dv;   // the weights of the last block
+    const size_t        value_size = type == GGML_TYPE_F32 ? 4 : 2;
+    bool                counts[MAX_WEIGHTED_QUERIES];   // the block, for a query
+    for (int64_t i = 0; i < n_queries; ++i) {
+        std::memset(out + i * out_stride, 0, dv * sizeof(float));
+    }
+    for (int64_t first = 0; first < n; first += BLOCK, weights += BLOCK, v += BLOCK * value_size) {
+        const int64_t n_cells = n - first < BLOCK ? n - first : BLOCK;
+        if (n_cells < BLOCK) {
+            std::memset(padded, 0, n_queries * BLOCK * sizeof(float));
+            for (int64_t i = 0; i < n_queries; ++i) {
+                std::memcpy(padded + i * BLOCK, weights + i * weights_stride, n_cells * sizeof(float));
+            }
+            weights        = padded;
+            weights_stride = BLOCK;
+        }
+        bool any = false;
+        for (int64_t i = 0; i < n_queries; ++i) {
+            any |= counts[i] = has_weight(weights + i * weights_stride);
+        }
+        if (!any) {
+            continue;
+        }
+        for (int64_t d = 0; d < dv; d += simd::W) {
+            for (int i = 0; i < simd::W; ++i) {
+                const char * const column = v + (d + i) * column_stride;
+                __builtin_prefetch(column + 2 * BLOCK * value_size);   // too many columns for the hardware to prefetch
+                read_column(type, column, n_cells, columns + i * BLOCK);
+            }
+            simd::transpose(columns, BLOCK, transposed + d, dv);
+            simd::transpose(columns + simd::W, BLOCK, transposed + simd::W * dv + d, dv);
+        }
+        weigh_block<simd::ROWS / 2>(n_queries, counts, weights, weights_stride, transposed, dv, out, out_stride);
+    }
+}

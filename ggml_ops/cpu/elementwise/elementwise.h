@@ -1,0 +1,18 @@
+// Ops between the products of a pass, row by row: a row's result depends on nothing but the row.
+
+#pragma once
+
+#include <cstdint>
+
+namespace dflash {
+
+struct elementwise_kernels {
+    // out = a + b; out may be a or b
+    void (*add)(const float * a, const float * b, float * out, int64_t n);
+    // out = x / sqrt(mean(x^2) + eps) * weight; out may be x
+    void (*rms_norm)(const float * x, const float * weight, float * out, int64_t n, float eps);
+    // The pairs (x[i], x[half + i]) rotated by the angles whose cosines and sines are given; out may be x
+    void (*rotate)(const float * x, const float * cosines, const float * sines, float * out, int64_t half);
+};
+
+}   // namespace dflash

@@ -1,0 +1,82 @@
+// What all AMX kernels for packed weights have in common. Included by isa/amx.cpp, behind its vectors.
+//
+// Tiles 0 to 3 are sums: a row of the pass each, and 16 columns. 4 and 5 are activations: rows of `width` values. 6 and
+// 7 are weights: 4 inner positions of 16 columns in a row.
+
+constexpr int TILE     = 16;   // rows of activations in a tile at most
+constexpr int MAX_ROWS = 64;   // that unpacked weights serve
+
+struct alignas(64) tile_config {
+    uint8_t  palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t bytes[16] = {};   // of a row
+    uint8_t  rows[16]  = {};
+
+    tile_config(int n_rows, int width) {
+        for (int t = 0; t < 8; ++t) {
+            rows[t]  = (uint8_t) (t < 6 ? n_rows : width / 4);
+            bytes[t] = (uint16_t) (t == 4 || t == 5 ? width : 64);
+        }
+    }
+};
+
+// gcc's intrinsics declare less memory than their instructions read or write. This says: what was stored before is in
+// memory, what is read after is new.
+ISA_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
+
+ISA_INLINE void store_line(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
+
+// What lies PREFETCH_AHEAD bytes behind, into cache 1 or 2.
+template <int CACHE> ISA_INLINE void prefetch_ahead(const void * from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) {
+        const char * const line = (const char *) from + PREFETCH_AHEAD + i;
+        CACHE == 1 ? _mm_prefetch(line, _MM_HINT_T0) : _mm_prefetch(line, _MM_HINT_T1);
+    }
+}
+
+// Up to 64 rows in groups as even as can be, a tile each. The last group is moved back to be full (rows that are
+// computed twice get the same results). The rows of a group are scaled in fours, the last four of which are moved back
+// likewise.
+struct row_groups {
+    int count, rows, last_four, n_rows;   // groups; rows of each; the first of a group's last four rows
+
+    explicit row_groups(int n_rows) :
+        count((n_rows + TILE - 1) / TILE), rows((n_rows + count - 1) / count), last_four(std::max(0, rows - 4)),
+        n_rows(n_rows) {}
+    int first(int g) const { return std::min(g * rows, n_rows - rows); }
+};
+
+// Which tile: 0 to 3.
+ISA_INLINE void store_tile(int tile, int32_t (*sums)[PANEL]) {
+    switch (tile) {
+        case 0: _tile_stored(0, sums, 64); break;
+        case 1: _tile_stored(1, sums, 64); break;
+        case 2: _tile_stored(2, sums, 64); break;
+        case 3: _tile_stored(3, sums, 64); break;
+    }
+}
+
+// T: blocks_of_32 or blocks_of_256
+template <class T>
+ISA_FUNCTION void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const void * rows,
+    size_t row_stride, int n_rows, float * out, size_t out_stride) {
+    constexpr void (*compute[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = {
+        T::template compute<1>, T::template compute<2>, T::template compute<3>, T::template compute<4>
+    };   // by fours of rows in a tile
+
+    // ggml's own AMX code configures a thread's tiles once: the configuration is given back as it was
+    alignas(64) char saved[64];
+    _tile_storeconfig(saved);
+    barrier(saved);
+    for (int r = 0; r < n_rows && begin < end; r += MAX_ROWS) {
+        const int         n = std::min(MAX_ROWS, n_rows - r);
+        const tile_config config(row_groups(n).rows, T::WIDTH);
+        barrier(&config);
+        _tile_loadconfig(&config);
+        compute[(config.rows[0] - 1) / 4](panels, n_blocks, begin, end, (const char *) rows + r * row_stride,
+            row_stride, n, out + r * out_stride, out_stride);
+    }
+    _tile_release();
+    if (saved[0]) {
+        _tile_loadconfig(saved);
+    }
+}

@@ -1,0 +1,266 @@
+// AMX kernels for types with integer scales within 256 positions (Q4_K, Q5_K, Q6_K): the weights are multiplied by
+// their scales first. A scaled weight has more than 8 bits, so it is two bytes, low and high, with a tile of sums each:
+// the same integers as the scaled sums of weights times activations. Included by isa/amx.cpp, behind packed_gemm_amx.h.
+
+// 256 positions of a panel in four parts, ready for tiles; and the sums of them for the rows of a tile.
+struct alignas(64) scaled_weights {
+    uint8_t low[4][1024], high[4][1024];
+};
+
+struct alignas(64) scaled_sums {
+    int32_t low[TILE][PANEL], high[TILE][PANEL];
+};
+
+// Where the rows of a tile lie behind its first. Rows are scaled in fours; what is scaled beyond the last is the last
+// one's.
+struct row_offsets {
+    int64_t at[TILE];
+
+    row_offsets(int n_rows, size_t row_stride) {
+        for (int r = 0; r < TILE; ++r) {
+            at[r] = (int64_t) row_stride * std::min(r, n_rows - 1);
+        }
+    }
+};
+
+// The sums of scaled weights from their low and high parts.
+template <int SHIFT> ISA_INLINE __m512i combine(const scaled_sums & sums, int r) {
+    return _mm512_add_epi32(_mm512_load_si512(sums.low[r]), _mm512_slli_epi32(_mm512_load_si512(sums.high[r]), SHIFT));
+}
+
+// Minima of 16 columns, in n pairs of sub-blocks, times the sums of the activations.
+ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t * row_sums) {
+    __m512i dot = _mm512_setzero_si512();
+    for (int s = 0; s < n; ++s) {
+        dot = simd::dot_pairs(dot, minima[s], row_sums + 2 * s);
+    }
+    return dot;
+}
+
+// Q4_K and Q5_K.
+template <class Panel> struct with_minima {
+    using panel                       = Panel;
+    static constexpr bool SIGNED_HIGH = false;   // the high bytes
+
+    // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 5 and 3 bits reaches beyond its
+    // byte
+    ISA_INLINE void store_scaled(__m512i v, __m512i scale_low, __m512i scale_high, uint8_t * low, uint8_t * high) {
+        store_line(low, _mm512_mullo_epi16(v, scale_low));
+        store_line(high, _mm512_mullo_epi16(v, scale_high));
+    }
+
+    ISA_INLINE __m512i add_fifth_bit(const panel_q4_K &, int, int, __m512i v) { return v; }
+    ISA_INLINE __m512i add_fifth_bit(const panel_q5_K & x, int s, int g, __m512i v) {
+        const __m512i h = _mm512_loadu_si512(x.h[s]);
+        return _mm512_or_si512(v,
+            _mm512_and_si512(g < 4 ? _mm512_slli_epi16(h, 4 - g) : _mm512_srli_epi16(h, g - 4), _mm512_set1_epi8(16)));
+    }
+
+    ISA_INLINE void unpack(const panel & x, int part, uint8_t * low, uint8_t * high) {
+        const __m512i nibble = _mm512_set1_epi8(15), seven = _mm512_set1_epi16(7);
+        for (int s = 0; s < 2; ++s, low += 512, high += 512) {
+            __m512i scale           = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) x.scale[2 * part + s]));
+            scale                   = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));
+            const __m512i scale_low = _mm512_and_si512(scale, seven), scale_high = _mm512_srli_epi16(scale, 3);
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const __m512i v = _mm512_loadu_si512(x.q[2 * part + s][i]);
+                store_scaled(add_fifth_bit(x, 2 * part + s, i, _mm512_and_si512(v, nibble)), scale_low, scale_high,
+                    low + 64 * i, high + 64 * i);
+                store_scaled(add_fifth_bit(x, 2 * part + s, i + 4, _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble)),
+                    scale_low, scale_high, low + 64 * i + 256, high + 64 * i + 256);
+            }
+        }
+    }
+
+    // Adds the sums of Q rows to the totals; Q * part is the first. mask 0: there are no totals yet.
+    template <int Q>
+    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
+        int part, __mmask16 mask, float (*totals)[PANEL]) {
+        const __m512 d = simd::load_f16(x.d), dmin = simd::load_f16(x.dmin);
+        __m512i      minima[4];
+        for (int s = 0; s < 4; ++s) {
+            minima[s] = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.min[s]));
+        }
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_K & a     = *(const scale_q8_K *) (row_scales + rows.at[r]);
+            const __m512       d_row = _mm512_set1_ps(a.d);
+            __m512             total = _mm512_maskz_load_ps(mask, totals[r]);
+            total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<3>(sums, r)), _mm512_mul_ps(d, d_row), total);
+            total = _mm512_fnmadd_ps(
+                _mm512_cvtepi32_ps(multiply_minima(minima, 4, a.pairs)), _mm512_mul_ps(dmin, d_row), total);
+            _mm512_store_ps(totals[r], total);
+        }
+    }
+};
+
+struct q6_K {
+    using panel                       = panel_q6_K;
+    static constexpr bool SIGNED_HIGH = true;
+
+    ISA_INLINE void unpack(const panel & x, int part, uint8_t * low, uint8_t * high) {
+        const __m512i   nibble = _mm512_set1_epi8(15), two_bits = _mm512_set1_epi8(48), offset = _mm512_set1_epi8(32);
+        const __mmask64 odd_bytes = 0xaaaaaaaaaaaaaaaaull;
+        for (int s = 0; s < 4; ++s, low += 256, high += 256) {
+            const int     at         = 4 * part + s;
+            const __m512i two_scales = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.scale[at / 2]));
+            __m512i       scale      = at % 2 == 0 ? _mm512_and_si512(two_scales, _mm512_set1_epi32(0xffff))
+                                                   : _mm512_srli_epi32(two_scales, 16);
+            scale                    = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // of the even bytes
+            const __m512i scale_odd = _mm512_slli_epi16(scale, 8), excess = _mm512_maddubs_epi16(offset, scale);
+            const __m512i q0 = _mm512_loadu_si512(x.q[at][0]), q1 = _mm512_loadu_si512(x.q[at][1]),
+                          h    = _mm512_loadu_si512(x.h[at]);
+            const __m512i v[4] = {
+                _mm512_or_si512(_mm512_and_si512(q0, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 4), two_bits)),
+                _mm512_or_si512(_mm512_and_si512(q1, nibble), _mm512_and_si512(_mm512_slli_epi16(h, 2), two_bits)),
+                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q0, 4), nibble), _mm512_and_si512(h, two_bits)),
+                _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(q1, 4), nibble),
+                    _mm512_and_si512(_mm512_srli_epi16(h, 2), two_bits)),
+            };
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const __m512i even = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale), excess),
+                              odd  = _mm512_sub_epi16(_mm512_maddubs_epi16(v[i], scale_odd), excess);
+                store_line(low + 64 * i, _mm512_mask_blend_epi8(odd_bytes, even, _mm512_slli_epi16(odd, 8)));
+                store_line(high + 64 * i, _mm512_mask_blend_epi8(odd_bytes, _mm512_srli_epi16(even, 8), odd));
+            }
+        }
+    }
+
+    template <int Q>
+    ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
+        int part, __mmask16 mask, float (*totals)[PANEL]) {
+        const __m512 d = simd::load_f16(x.d);
+#pragma GCC unroll 4
+        for (int r = Q * part; r < Q * part + Q; ++r) {
+            const scale_q8_K & a = *(const scale_q8_K *) (row_scales + rows.at[r]);
+            _mm512_store_ps(
+                totals[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(combine<8>(sums, r)),
+                               _mm512_mul_ps(d, _mm512_set1_ps(a.d)), _mm512_maskz_load_ps(mask, totals[r])));
+        }
+    }
+};
+
+template <class Type> struct blocks_of_256 {
+    using panel                = typename Type::panel;
+    static constexpr int WIDTH = 64;
+
+    ISA_INLINE void unpack(const panel & x, int part, scaled_weights & w) {
+        prefetch_ahead<2>((const char *) &x + part * sizeof(panel) / 4, sizeof(panel) / 4);
+        Type::unpack(x, part, w.low[part], w.high[part]);
+    }
+
+    ISA_INLINE void multiply(const int8_t * a, size_t row_stride, const scaled_weights & w, int part) {
+        if (part == 0) {
+            _tile_zero(0);
+            _tile_zero(1);
+        }
+        _tile_loadd(4, a + 64 * part, row_stride);
+        _tile_loadd(6, w.low[part], 64);
+        _tile_dpbsud(0, 4, 6);
+        _tile_loadd(7, w.high[part], 64);
+        if (Type::SIGNED_HIGH) {
+            _tile_dpbssd(1, 4, 7);
+        } else {
+            _tile_dpbsud(1, 4, 7);
+        }
+    }
+
+    // What is done with a group of rows and a block of a panel; x null: nothing.
+    struct task {
+        const panel *  x          = nullptr;
+        const int8_t * a          = nullptr;   // values and scales in the first row
+        const char *   row_scales = nullptr;
+        scaled_sums *  sums       = nullptr;
+        float (*totals)[PANEL]    = nullptr;
+        float *   out             = nullptr;   // null before the last block
+        __mmask16 mask            = 0;         // none for the first block: then there are no totals yet
+    };
+
+    // Part by part: while the tiles of this task work, the sums of the task before are scaled (Q rows in each part)
+    // and, in the last task of a block, the next block is unpacked. WHOLE: there is all of that, which is code without
+    // branches. LAST: of its block.
+    template <int Q, bool WHOLE, bool LAST>
+    ISA_INLINE void work(const task & now, const task & before, size_t row_stride, const row_offsets & rows,
+        scaled_weights & weights, const panel * next) {
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; ++part) {
+            barrier(&weights);
+            if (WHOLE || now.x) {
+                multiply(now.a, row_stride, weights, part);
+            }
+            barrier(&weights);
+            if (WHOLE || before.x) {
+                Type::template scale<Q>(
+                    *before.sums, *before.x, rows, before.row_scales, part, before.mask, before.totals);
+            }
+            barrier(now.sums);
+            if (part == 3 && (WHOLE || now.x)) {
+                store_tile(0, now.sums->low);
+                store_tile(1, now.sums->high);
+            }
+            if (LAST && (WHOLE || next)) {
+                unpack(*next, part, weights);
+            }
+        }
+    }
+
+    template <int Q>
+    ISA_ATTRIBUTE __attribute__((noinline)) static void work_at_edge(const task & now, const task & before,
+        size_t row_stride, const row_offsets & rows, scaled_weights & weights, const panel * next) {
+        work<Q, false, true>(now, before, row_stride, rows, weights, next);
+    }
+
+    // Q: fours of rows in a tile
+    template <int Q>
+    ISA_FUNCTION void compute(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const char * rows,
+        size_t row_stride, int n_rows, float * out, size_t out_stride) {
+        const row_groups  groups(n_rows);
+        const row_offsets offsets(groups.rows, row_stride);
+        const panel *x = (const panel *) panels + begin * n_blocks, *const x_end =
+                                                                        (const panel *) panels + end * n_blocks;
+        scaled_weights    weights;   // a part of the next block takes the place of one whose last tile is loaded
+        scaled_sums       sums[2];   // of this task and the one before
+        alignas(64) float totals[MAX_ROWS][PANEL];
+        std::memset(sums, 0, sizeof(sums));   // what is scaled beyond the last row
+        task tasks[2];   // not copied from one to the other: a copy reads in one piece what was written in many, and
+                         // waits for all stores before it
+        for (int part = 0; part < 4; ++part) {
+            unpack(*x, part, weights);
+        }
+        int flip = 0;
+        for (int64_t p = begin; p <= end; ++p) {
+            for (int64_t b = 0; b < n_blocks; ++b, ++x) {
+                const panel * next = x + 1 < x_end ? x + 1 : nullptr;
+                for (int g = 0; g < groups.count; ++g, flip ^= 1) {
+                    task &       now = tasks[flip], &before = tasks[flip ^ 1];
+                    const char * row   = rows + groups.first(g) * row_stride;
+                    now.x              = x < x_end ? x : nullptr;
+                    now.a              = (const int8_t *) row + b * 256;
+                    now.row_scales     = row + n_blocks * 256 + b * sizeof(scale_q8_K);
+                    now.sums           = &sums[flip];
+                    now.totals         = totals + g * TILE;
+                    now.out            = b + 1 == n_blocks ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
+                    now.mask           = b == 0 ? 0 : 0xffff;
+                    const bool is_last = g == groups.count - 1, is_whole = before.x && next;
+                    if (is_whole && is_last) {
+                        work<Q, true, true>(now, before, row_stride, offsets, weights, next);
+                    } else if (is_whole) {
+                        work<Q, true, false>(now, before, row_stride, offsets, weights, next);
+                    } else {
+                        work_at_edge<Q>(now, before, row_stride, offsets, weights, is_last ? next : nullptr);
+                    }
+                    if (before.out) {
+                        for (int r = 0; r < groups.rows; ++r) {
+                            _mm512_storeu_ps(before.out + r * out_stride, _mm512_load_ps(before.totals[r]));
+                        }
+                    }
+                    if (!now.x) {
+                        return;   // behind the last panel, when its last sums are scaled
+                    }
+                }
+            }
+        }
+    }
+};

@@ -1,0 +1,86 @@
+// Packed GEMM for AMX: what isa/avx512.cpp computes with vectors, bit for bit, with tiles of 16 rows.
+
+#include "cpu/isa/kernels.h"
+
+#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+
+#include "cpu/gemm/packed_weights.h"
+#include "cpu/isa/features_x86.h"
+#include "cpu/isa/vectors.h"
+#include "cpu/switches.h"
+
+#include <cpuid.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"   // in gcc's own intrinsics (bug 105593)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace dflash {
+
+namespace {
+
+namespace amx {
+#define ISA_ATTRIBUTE \
+    __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c,fma")))
+#define ISA_VNNI 1
+#include "cpu/isa/vectors_avx512.h"
+#include "cpu/gemm/packed_gemm_amx.h"
+#include "cpu/gemm/packed_gemm_amx_32.h"
+#include "cpu/gemm/packed_gemm_amx_256.h"
+#undef ISA_ATTRIBUTE
+#undef ISA_VNNI
+
+packed_gemm_kernel find_packed_gemm(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_Q4_0: return packed_gemm<blocks_of_32<panel_q4_0, GGML_TYPE_Q4_0>>;
+        case GGML_TYPE_Q8_0: return packed_gemm<blocks_of_32<panel_q8_0, GGML_TYPE_Q8_0>>;
+        case GGML_TYPE_IQ4_NL: return packed_gemm<blocks_of_32<panel_iq4_nl, GGML_TYPE_IQ4_NL>>;
+        case GGML_TYPE_MXFP4: return packed_gemm<blocks_of_32<panel_mxfp4, GGML_TYPE_MXFP4>>;
+        case GGML_TYPE_Q4_K: return packed_gemm<blocks_of_256<with_minima<panel_q4_K>>>;
+        case GGML_TYPE_Q5_K: return packed_gemm<blocks_of_256<with_minima<panel_q5_K>>>;
+        case GGML_TYPE_Q6_K: return packed_gemm<blocks_of_256<q6_K>>;
+        default: return nullptr;
+    }
+}
+}   // namespace amx
+
+// Whether the CPU has AMX and the system lets this process use it.
+bool has_amx() {
+    static const bool yes = [] {
+        unsigned a, b, c, d;
+        if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+            !(d & 1u << 24) || !(d & 1u << 25)) {
+            return false;
+        }
+        unsigned low, high;
+        __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;
+        return has_vnni() && (low >> 17 & 3) == 3 && is_on("DFLASH_AMX") &&
+               syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+    }();
+    return yes;
+}
+
+}   // namespace
+
+const packed_gemm_variant * amx_packed_gemm() {
+    static const packed_gemm_variant variant = { "amx", has_amx, amx::find_packed_gemm };
+    return &variant;
+}
+
+}   // namespace dflash
+
+#else
+
+namespace dflash {
+const packed_gemm_variant * amx_packed_gemm() { return nullptr; }
+}   // namespace dflash
+
+#endif

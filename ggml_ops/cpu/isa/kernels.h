@@ -1,0 +1,46 @@
+// The kernels of each instruction set. isa/<set>.cpp includes its vectors and compiles all kernel templates with them;
+// what comes out is one table. kernels.cpp finds out at run time which tables this CPU can use.
+
+#pragma once
+
+#include "cpu/attention/attention_no_flash.h"
+#include "cpu/attention/flash_attention.h"
+#include "cpu/elementwise/elementwise.h"
+#include "cpu/gemm/float_gemm.h"
+#include "cpu/gemm/packed_gemm.h"
+#include "cpu/quantize_rows/quantize_rows.h"
+
+#include <vector>
+
+namespace dflash {
+
+// Kernels for packed weights, which a set has in variants: with instructions for dot products of bytes and without.
+struct packed_gemm_variant {
+    const char * name;                                 // as DFLASH_PANELS names it; null: there is no such variant
+    bool (*is_supported)()                = nullptr;   // by this CPU
+    packed_gemm_kernel (*find)(ggml_type) = nullptr;   // null for types without a kernel
+};
+
+struct kernel_table {
+    const char *               name;
+    flash_attention_kernel     flash_attention;
+    attention_no_flash_kernels attention_no_flash;
+    float_gemm_kernel          float_gemm;
+    elementwise_kernels        elementwise;
+    quantize_row_kernel        quantize_row;     // null: none of its own
+    packed_gemm_variant        packed_gemm[2];   // the faster first
+};
+
+// Null on other processors and with compilers that do not know the set.
+const kernel_table *        avx512_kernels();
+const kernel_table *        avx2_kernels();
+const kernel_table *        neon_kernels();
+const packed_gemm_variant * amx_packed_gemm();   // tiles, for many rows
+
+// What this CPU can run, the best first.
+const std::vector<const kernel_table *> & kernel_tables();
+const kernel_table *                      best_kernels();   // null: none
+// Variants of packed GEMM, the best for few rows first; AMX comes last.
+const std::vector<packed_gemm_variant> & packed_gemm_variants();
+
+}   // namespace dflash

@@ -1,0 +1,85 @@
+#include "cpu/quantize_rows/quantize_rows.h"
+
+#include "cpu/gemm/packed_weights.h"
+#include "cpu/isa/kernels.h"
+#include "ggml-cpu.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dflash {
+
+size_t quantized_row_size(ggml_type weights, int64_t k) {
+    const size_t scales =
+        panel_block_size(weights) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
+    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
+}
+
+namespace {
+
+// ggml's blocks in our form.
+void unpack(const block_q8_0 & b, int zero_point, int32_t bias, int8_t * q, scale_q8_0 & s) {
+    int sum = 0;
+    for (int i = 0; i < 32; ++i) {
+        sum += b.qs[i];
+    }
+    s.d           = ggml_fp16_to_fp32(b.d);
+    s.initial_sum = bias - zero_point * sum;
+    std::memcpy(q, b.qs, 32);
+}
+
+void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
+    s.d = b.d;
+    std::memcpy(s.sums, b.bsums, sizeof(s.sums));
+    for (int i = 0; i < 8; ++i) {
+        s.pairs[i] = (int16_t) (b.bsums[2 * i] + b.bsums[2 * i + 1]);
+    }
+    std::memcpy(q, b.qs, QK_K);
+}
+
+// The stored weight that stands for 0, of types with a scale per 32 positions.
+int zero_point_of(ggml_type weights) { return weights == GGML_TYPE_Q4_0 ? 8 : weights == GGML_TYPE_MXFP4 ? 12 : 128; }
+
+template <class Block, class Scale>
+void quantize_with_ggml(ggml_type type, int block_size, int zero_point, int32_t bias, const float * x, void * row,
+    int64_t k, int64_t begin, int64_t end) {
+    constexpr int64_t AT_ONCE = 8;   // blocks, on the stack
+    Block             blocks[AT_ONCE];
+    const auto        from_float = ggml_get_type_traits_cpu(type)->from_float;
+    int8_t *          values     = (int8_t *) row;
+    Scale *           scales     = (Scale *) (values + k);
+    for (int64_t b = begin / block_size; b < end / block_size; b += AT_ONCE) {
+        const int64_t n = std::min(AT_ONCE, end / block_size - b);
+        from_float(x + block_size * b - begin, blocks, block_size * n);
+        for (int64_t i = 0; i < n; ++i) {
+            unpack(blocks[i], zero_point, bias, values + block_size * (b + i), scales[b + i]);
+        }
+    }
+}
+
+quantize_row_kernel find_kernel() {
+    for (const kernel_table * table : kernel_tables()) {
+        if (table->quantize_row) {
+            return table->quantize_row;
+        }
+    }
+    return nullptr;
+}
+
+}   // namespace
+
+int quantized_row_kind(ggml_type weights) { return panel_block_size(weights) == QK_K ? QK_K : zero_point_of(weights); }
+
+void quantize_row(ggml_type weights, const float * x, void * row, int64_t k, int64_t begin, int64_t end) {
+    static const quantize_row_kernel kernel = find_kernel();
+    if (kernel) {
+        kernel(weights, zero_point_of(weights), x, row, k, begin, end);
+    } else if (panel_block_size(weights) == QK_K) {
+        quantize_with_ggml<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, 0, x, row, k, begin, end);
+    } else {
+        quantize_with_ggml<block_q8_0, scale_q8_0>(
+            GGML_TYPE_Q8_0, 32, zero_point_of(weights), sum_bias(weights), x, row, k, begin, end);
+    }
+}
+
+}   // namespace dflash
