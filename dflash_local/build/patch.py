@@ -150,7 +150,7 @@ def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement
         # "-5,0" means "after line 5"; with old lines, "-5,3" means "from line 5 on".
         expected = hunk.start - (1 if hunk.old else 0)
         old_at = _nearest(lines, hunk.old, expected + offset, done)
-        new_at = _nearest(lines, hunk.new, expected + offset, done) if hunk.new else None
+        new_at = _nearest(lines, hunk.new, expected + offset, done) if _has_context(hunk) else None
         if new_at is not None and (old_at is None or _is_applied(hunk, old_at, new_at, expected + offset)):
             at = new_at
             placements.append(Placement(path, hunk.start, "applied", reason=APPLIED))
@@ -168,6 +168,11 @@ def _place(file: FilePatch, path: str, text: str | None) -> tuple[list[Placement
         grown += len(hunk.new) - len(hunk.old)
     whole = file.target is None and all(placement.fits for placement in placements)
     return placements, None if whole else "".join(lines)
+
+
+def _has_context(hunk: Hunk) -> bool:
+    """Without context nothing tells where a change that was applied already should stand."""
+    return bool(hunk.old and hunk.new) and (hunk.old[0] == hunk.new[0] or hunk.old[-1] == hunk.new[-1])
 
 
 def _is_applied(hunk: Hunk, old_at: int, new_at: int, expected: int) -> bool:
