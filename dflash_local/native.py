@@ -1,7 +1,7 @@
 """ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
 
-`load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles. Everything raises
-`dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
+`load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles.
+Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def block_refusal(drafter: Drafter | None) -> str:
     if drafter is not None and drafter.is_dflash2:
         return ""
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
-    return f"accept=block needs a DFlash 2 drafter, and {'there is none' if drafter is None else 'this one is a DFlash drafter'}"
+    other = "there is none" if drafter is None else "this one is a DFlash drafter"
+    return f"accept=block needs a DFlash 2 drafter, and {other}"
 
 
 def check(target: Path, drafter: Path) -> None:
