@@ -1,6 +1,6 @@
 // How fast the panel kernels are: 10^9 multiply-adds per second by type, rows and kernel, best of many passes over
 // weights that no cache holds. Arguments: threads, inner dimension, columns, and the instruction sets if not all.
-// Prints a table; built by tests/engine/test_panels_native.py.
+// Prints a table.
 
 #include "cpu/gemm/packed_layout.h"
 

@@ -1,6 +1,6 @@
 // gdn_tree and gdn_commit against float64 and, bit for bit, against ggml_gated_delta_net along every path; the steps of
-// the GPU kernels run by loops. Needs the patched ggml: built by tests/hybrid/test_gdn_ops.py. Arguments:
-// "wrong-parent" and "bad-parent" must make it fail, "bench [threads]" prints times.
+// the GPU kernels run by loops. Arguments: "wrong-parent" and "bad-parent" must make it fail, "bench [threads]" prints
+// times.
 
 #include "gdn/gdn_tree.h"
 #include "gdn/composed.h"
@@ -53,7 +53,7 @@ void threadgroup_barrier(mem_flags) {
 #define threadgroup
 #define constant const
 #define thread
-#include "gdn_tree.metal.inc"   // written by tests/hybrid/test_gdn_ops.py: gdn_tree.metal as inject.cmake completes it, without attributes
+#include "gdn_tree.metal.inc"   // gdn_tree.metal as inject.cmake completes it, without attributes (CMakeLists.txt)
 #undef thread
 #undef kernel
 #undef device

@@ -1,6 +1,6 @@
 // How fast products with quantized weights are through ggml, in each buffer type of its CPU backend that takes them:
 // 10^9 multiply-adds per second by type and rows, best of many passes. Arguments: threads, inner dimension, columns,
-// megabytes of weights, types. Prints a table; built by tests/engine/test_panels_native.py.
+// megabytes of weights, types. Prints a table.
 
 #include "graphs.h"
 

@@ -1,6 +1,5 @@
 // Panel kernels against ggml's own dot products on the same quantized rows, and the promise that a row's result is the
-// same bits whatever else is in the pass and whichever kernel computes it. Needs ggml: built by
-// tests/engine/test_panels_native.py.
+// same bits whatever else is in the pass and whichever kernel computes it.
 
 #include "cpu/gemm/packed_layout.h"
 
