@@ -19,7 +19,8 @@ target_include_directories(ggml-cpu PRIVATE ${DFLASH_DIR} ${LLAMA_SOURCE}/ggml/s
 target_compile_definitions(ggml-base PRIVATE GGML_USE_CPU_DFLASH)
 target_compile_definitions(ggml-cpu PRIVATE GGML_USE_CPU_DFLASH)
 
-# Of the ops, those of the CPU backend's own sources.
+# Programs that no test below runs are not built.
+set(CMAKE_EXCLUDE_FROM_ALL ON)
 dflash_programs(built/kernels common ggml-cpu ggml-base -static)
 dflash_programs(built/ops common ggml ggml-cpu ggml-base -static)
 
@@ -27,6 +28,7 @@ dflash_programs(built/ops common ggml ggml-cpu ggml-base -static)
 function(emulated name)
     cmake_parse_arguments(PARSE_ARGV 1 test "" "PROCESSOR;OUTPUT;LABELS" "COMMAND")
     list(POP_FRONT test_COMMAND program)
+    set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL OFF)
     add_test(NAME ${name}_${test_PROCESSOR} COMMAND ${CMAKE_COMMAND} -DSTATUS=0 "-DOUTPUT=${test_OUTPUT}"
         -P ${CMAKE_CURRENT_SOURCE_DIR}/outcome.cmake --
         ${DFLASH_EMULATOR} -cpu ${test_PROCESSOR} $<TARGET_FILE:${program}> ${test_COMMAND})

@@ -21,6 +21,14 @@ dflash_sources(sources draft)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
+# Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
+dflash_sources(sources base engine draft accept tune api files llama gdn gdn/cpu cpu cpu/attention cpu/gemm cpu/rows
+    cpu/isa)
+add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources})
+target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
+target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
+target_link_libraries(all_sources PRIVATE common)
+
 dflash_programs(pure parts)
 dflash_programs(built/ops checked built)
 dflash_programs(built/kernels kernels built)

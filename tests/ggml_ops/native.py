@@ -1,6 +1,6 @@
 """The CMake project of native tests (ggml_ops/tests): configured, compiled, listed.
 
-`python -m tests.ggml_ops.native` compiles what has changed and prints where it lies.
+`python -m tests.ggml_ops.native` compiles what has changed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def arm() -> Project | None:
     options += [f"-DCMAKE_CXX_COMPILER={ARM_COMPILER}", f"-DCMAKE_C_COMPILER={ARM_COMPILER.replace('g++', 'gcc')}"]
     version = _run([ARM_COMPILER, "--version"])
     key = hashlib.sha256(f"{REPO}{version}{llama_source()}".encode()).hexdigest()[:16]
-    return Project(cache_dir() / "cross" / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
+    return Project((cache_dir() / "cross").resolve() / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
 
 
 def llama_source() -> Path:
@@ -93,7 +93,7 @@ def llama_source() -> Path:
     patches = REPO / "patches"
     files = [patches / "UPSTREAM", *sorted(patches.glob("*.patch"))]
     key = hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()[:16]
-    home = cache_dir() / "source"
+    home = (cache_dir() / "source").resolve()  # a link while tests run
     tree = home / key
     with _lock(home):
         if not tree.is_dir():
@@ -126,6 +126,7 @@ def _run(command: list[str]) -> str:
 
 
 def main() -> int:
+    print("compiling what has changed of the native tests", flush=True)
     try:
         for project in filter(None, (host(), arm())):
             project.build()
