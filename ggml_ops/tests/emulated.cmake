@@ -19,8 +19,7 @@ target_include_directories(ggml-cpu PRIVATE ${DFLASH_DIR} ${LLAMA_SOURCE}/ggml/s
 target_compile_definitions(ggml-base PRIVATE GGML_USE_CPU_DFLASH)
 target_compile_definitions(ggml-cpu PRIVATE GGML_USE_CPU_DFLASH)
 
-# Programs that no test below runs are not built.
-set(CMAKE_EXCLUDE_FROM_ALL ON)
+# Built are those that a test below runs.
 dflash_programs(built/kernels common ggml-cpu ggml-base -static)
 dflash_programs(built/ops common ggml ggml-cpu ggml-base -static)
 
