@@ -22,6 +22,7 @@ from dflash_local.build.upstream import cache_dir
 from .native import ENVIRONMENT, REPO, host
 
 SOURCES = REPO / "ggml_ops"
+SETTINGS = (REPO / ".clang-tidy", SOURCES / "tests" / ".clang-tidy")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
@@ -80,7 +81,7 @@ def main() -> int:
     project = host()
     project.configure()
     version = subprocess.check_output(["clang-tidy", "--version"], text=True, env=ENVIRONMENT)
-    settings = version + (REPO / ".clang-tidy").read_text()
+    settings = "".join([version, *(file.read_text() for file in SETTINGS)])
     (cache_dir() / "tidy").mkdir(parents=True, exist_ok=True)
     waiting = [(unit, mark) for unit in units(project.folder) if not (mark := unit.mark(settings)).exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

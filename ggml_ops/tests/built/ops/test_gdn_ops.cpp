@@ -47,7 +47,7 @@ void threadgroup_barrier(mem_flags) {
 #undef GDN_GLOBAL
 #undef GDN_SHARED
 #undef GDN_REF
-#define __METAL_VERSION__ 300
+#define __METAL_VERSION__ 300   // NOLINT(bugprone-reserved-identifier): what the kernels ask for
 #define kernel            static
 #define device
 #define threadgroup
