@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup setup-test demo test test-all lint format native-test bench clean distclean
+.PHONY: setup setup-test demo test test-all lint tidy format native-build native-test bench clean distclean
 
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
@@ -25,10 +25,14 @@ setup-test: setup .venv/.installed-test
 demo: setup
 	@$(BIN)/dflash-local demo $(DEMO_ARGS)
 
-test: lint native-test
-	@$(BIN)/python -m pytest -m "not slow" $(TEST_ARGS)
+# Two tests at a time, file by file: most wait for one thread.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: lint native-test
+test: lint native-build
+	@$(PYTEST) -m "not slow" $(TEST_ARGS)
+
+# One at a time: what is slow uses all cores or measures.
+test-all: lint native-build
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
 bench: setup-test
@@ -52,11 +56,18 @@ format: .venv/.installed-test
 	@ruff format --quiet .
 	@clang-format -i $(NATIVE_FILES)
 
-native-test: setup-test
-	@mkdir -p build/native
-	@cmake -S ggml_ops/tests -B build/native -G Ninja -DDFLASH_SANITIZE=ON > build/native.log || { cat build/native.log; exit 1; }
-	@cmake --build build/native --parallel > build/native.log || { cat build/native.log; exit 1; }
-	@ctest --test-dir build/native --output-on-failure
+# What has changed of ggml_ops/tests, into build/native.
+native-build: setup-test
+	@$(BIN)/python -m tests.ggml_ops.native
+
+native-test: native-build
+	@$(BIN)/python -m pytest -m "not slow" tests/ggml_ops
+
+lint: tidy
+
+# Files without findings are remembered: a second run looks at what has changed.
+tidy: setup-test
+	@$(BIN)/python -m tests.ggml_ops.tidy
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'

@@ -27,11 +27,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache folder of the session's own, here and in every process that a test starts: no test may write into the
     user's.
 
-    Except for upstream's own programs, which are compiled once for all sessions.
+    Except for sources and what is compiled of them once for all sessions.
     """
     before = os.environ.get("DFLASH_CACHE")
     folder = tmp_path_factory.mktemp("cache")
-    for name in ("cross", "peer", "sdist"):
+    for name in ("cross", "peer", "sdist", "source"):
         (cache_dir() / name).mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)
     os.environ["DFLASH_CACHE"] = str(folder)

@@ -1,7 +1,7 @@
 """Files that ended the process before there was a check, a patch or a guard against them; each stays refused, or
 harmless, for good.
 
-The header-level ones are also in ggml_ops/tests/test_gguf_check.cpp; these go through the whole engine.
+The header-level ones are also in ggml_ops/tests/pure/test_gguf_check.cpp; these go through the whole engine.
 """
 
 from __future__ import annotations

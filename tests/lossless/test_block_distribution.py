@@ -2,8 +2,8 @@
 
 As test_distribution.py: a random target over twelve tokens with a random DFlash 2 drafter, run through the Engine,
 against a numpy forward pass of the same weights. The request's sampler is redone in numpy too. That the rule itself is
-exact is shown by enumeration in ggml_ops/tests/test_block_accept.cpp; here it has to be fed the right rows, states and
-probabilities.
+exact is shown by enumeration in ggml_ops/tests/pure/test_block_accept.cpp; here it has to be fed the right rows, states
+and probabilities.
 """
 
 from collections.abc import Callable, Iterator

@@ -55,7 +55,7 @@ struct prefix {
 static std::vector<prefix> all_prefixes(const draft & d) {
     std::vector<prefix>                                                 out;
     std::function<void(int32_t, int32_t, double, std::vector<int32_t>)> visit =
-        [&](int32_t depth, int32_t pred, double value, std::vector<int32_t> tokens) {
+        [&](int32_t depth, int32_t pred, double value, const std::vector<int32_t> & tokens) {
             if (depth > d.positions()) {
                 return;
             }

@@ -80,7 +80,7 @@ int main() {
     CHECK(refused("root ::= \"a\"{", "expected a number"));
     CHECK(refused("root ::= \"a\"{1", "expected '}'"));
     CHECK(refused("root ::= \"a\"{1,x}", "expected a number"));
-    CHECK(refused(std::string("root ::= \"a\0\"", 14), "NUL"));
+    CHECK(refused(std::string("root ::= \"a\0\"", 13), "NUL"));
 
     // what would not end
     CHECK(refused("root ::= \"a\"{2,1}", "asks for more than it allows"));

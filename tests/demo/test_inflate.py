@@ -29,7 +29,7 @@ from tests.parity.f32 import engine_f32, widen
 
 Array = npt.NDArray[Any]
 TOKENS = [4, 300, 17, 950, 1200, 33, 77, 640, 5, 1698]
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 # Twice the head size, four q heads to one of k and v instead of two, and experts that hold the whole feed-forward or
 # half of it.
 NARROW = Shape(8, 512, 1024, 8, 4, 2048, 2)

@@ -17,7 +17,6 @@ from dflash_local import Engine, cli, native
 from dflash_local.diagnose import costs, tuning
 from dflash_local.errors import RequestError
 from dflash_local.options import COST_OPTIONS
-from tests.engine.native_program import compile_program
 
 SMALL = {"m": 512, "k": 1024, "megabytes": 8, "ms": 5}
 
@@ -98,16 +97,6 @@ def test_a_measurement_can_be_cancelled(own: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         tuning.measure("CPU", "q8_0", "512x1024", progress=interrupt)
     assert native.matrix_rows("CPU", "q4_K") == own
-
-
-def test_gpus(repo: Path, tmp_path: Path) -> None:
-    """Made-up ones: the kernels are timed apart though graphs are replayed, and what a device cannot do is an error."""
-    include = ["include", "tests", "llama.cpp/ggml/include", "llama.cpp/ggml/src", "llama.cpp/vendor"]
-    program = compile_program(
-        repo, tmp_path, ["tests/test_tune.cpp"], include, ["dflash", "ggml", "ggml-base"], "-g", "-fsanitize=address"
-    )
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # ---- the choice ----

@@ -1,6 +1,6 @@
 // gdn_tree and gdn_commit against float64 and, bit for bit, against ggml_gated_delta_net along every path; the GPU
-// kernels run in loops over their threads. Needs the patched ggml: built by tests/hybrid/test_gdn_ops.py. Arguments:
-// "wrong-parent" and "bad-parent" must make it fail, "bench [threads]" prints times.
+// kernels run in loops over their threads. Needs the patched ggml. Arguments: "wrong-parent" and "bad-parent" must make
+// it fail, "bench [threads]" prints times.
 
 #include "gdn/gdn_tree.h"
 #include "gdn/composed.h"
@@ -47,13 +47,13 @@ void threadgroup_barrier(mem_flags) {
 #undef GDN_GLOBAL
 #undef GDN_SHARED
 #undef GDN_REF
-#define __METAL_VERSION__ 300
+#define __METAL_VERSION__ 300   // NOLINT(bugprone-reserved-identifier): what the kernels ask for
 #define kernel            static
 #define device
 #define threadgroup
 #define constant const
 #define thread
-#include "gdn_tree.metal.inc"   // written by tests/hybrid/test_gdn_ops.py: gdn_tree.metal as inject.cmake completes it, without attributes
+#include "gdn_tree.metal.inc"   // gdn_tree.metal as inject.cmake completes it, without attributes (CMakeLists.txt)
 #undef thread
 #undef kernel
 #undef device

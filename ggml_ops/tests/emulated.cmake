@@ -1,0 +1,49 @@
+# ggml's CPU backend with our kernels, and their tests, for a 64-bit ARM that has no more than NEON: whatever else is
+# used has to be found at run time.
+
+set(CMAKE_C_FLAGS_RELEASE "-O3")     # as Release, with assertions
+set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+
+# As inject.cmake adds them.
+set(GGML_NATIVE OFF)
+set(GGML_LLAMAFILE OFF)
+set(BUILD_SHARED_LIBS OFF)
+set(CMAKE_FIND_LIBRARY_SUFFIXES .a)   # OpenMP's
+add_subdirectory(${LLAMA_SOURCE}/ggml ggml EXCLUDE_FROM_ALL)
+dflash_sources(sources ${CPU_FOLDERS} gdn/cpu)
+target_sources(ggml-cpu PRIVATE ${sources})
+dflash_sources(sources gdn)
+target_sources(ggml-base PRIVATE ${sources})
+target_include_directories(ggml-base PRIVATE ${DFLASH_DIR})
+target_include_directories(ggml-cpu PRIVATE ${DFLASH_DIR} ${LLAMA_SOURCE}/ggml/src ${LLAMA_SOURCE}/ggml/src/ggml-cpu)
+target_compile_definitions(ggml-cpu PRIVATE GGML_USE_CPU_DFLASH)
+
+# Built are those that a test below runs.
+dflash_programs(built/kernels common ggml-cpu ggml-base -static)
+dflash_programs(built/ops common ggml ggml-cpu ggml-base -static)
+
+# emulated(name PROCESSOR name OUTPUT regex LABELS labels COMMAND program argument...)
+function(emulated name)
+    cmake_parse_arguments(PARSE_ARGV 1 test "" "PROCESSOR;OUTPUT;LABELS" "COMMAND")
+    list(POP_FRONT test_COMMAND program)
+    set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL OFF)
+    add_test(NAME ${name}_${test_PROCESSOR} COMMAND ${CMAKE_COMMAND} -DSTATUS=0 "-DOUTPUT=${test_OUTPUT}"
+        -P ${CMAKE_CURRENT_SOURCE_DIR}/outcome.cmake --
+        ${DFLASH_EMULATOR} -cpu ${test_PROCESSOR} $<TARGET_FILE:${program}> ${test_COMMAND})
+    set_tests_properties(${name}_${test_PROCESSOR} PROPERTIES LABELS "${test_LABELS}" TIMEOUT 600)
+endfunction()
+
+# The choice at run time: what a processor lacks would end the program. With i8mm the same bits as with dotprod, for all
+# 7 types.
+emulated(panels PROCESSOR cortex-a76 OUTPUT "(^|\n)7 kernels" COMMAND test_panels)
+emulated(panels PROCESSOR cortex-a72 OUTPUT "(^|\n)0 kernels" COMMAND test_panels)
+emulated(panels PROCESSOR max OUTPUT "(^|\n)14 kernels" LABELS slow COMMAND test_panels)
+
+# Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels, and
+# ops in one step.
+foreach(name flash_attention products attention_no_flash)
+    emulated(${name} PROCESSOR cortex-a72 COMMAND test_${name})
+    emulated(${name} PROCESSOR max LABELS slow COMMAND test_${name})
+endforeach()
+emulated(op_fusion PROCESSOR cortex-a76 COMMAND test_op_fusion 1)
+emulated(op_fusion PROCESSOR cortex-a72 LABELS slow COMMAND test_op_fusion 1)

@@ -1,0 +1,63 @@
+# The tests on this machine.
+
+add_library(built INTERFACE)
+target_link_options(built INTERFACE -Wl,-rpath,${DFLASH_LIBRARIES})
+foreach(name dflash llama-common llama ggml ggml-cpu ggml-base)
+    find_library(path_of_${name} ${name} PATHS ${DFLASH_LIBRARIES} NO_DEFAULT_PATH REQUIRED)
+    target_link_libraries(built INTERFACE ${path_of_${name}})
+endforeach()
+
+# A static library: a test is linked to no more than what it uses, so those in pure/ show that this needs no llama.cpp.
+dflash_sources(sources accept base draft engine files)
+add_library(parts STATIC ${sources})
+target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
+target_link_libraries(parts PUBLIC checked)
+
+# Object libraries: all of it is linked, and the built ggml calls these kernels instead of its own copies.
+dflash_sources(sources ${CPU_FOLDERS})
+add_library(kernels OBJECT ${sources})
+target_link_libraries(kernels PUBLIC checked)
+
+dflash_sources(sources draft)
+add_library(timed_draft STATIC ${sources})
+target_link_libraries(timed_draft PUBLIC timed)
+
+# Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
+dflash_sources(sources base engine draft accept tune api files llama gdn gdn/cpu ${CPU_FOLDERS})
+add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources})
+target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
+target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
+target_link_libraries(all_sources PRIVATE common)
+
+dflash_programs(pure parts)
+dflash_programs(built/ops checked built)
+dflash_programs(built/kernels kernels built)
+dflash_programs(built/engine checked built)
+dflash_programs(built/sampling parts built)
+dflash_programs(timing timed_draft built)
+
+dflash_tests(pure)
+dflash_tests(built/ops)
+dflash_tests(built/kernels)
+dflash_tests(built/engine)
+dflash_tests(timing)
+set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
+
+# Whatever the sampler draws is llama.cpp's draw: 200 for each case, and more than 100,000 compared in all.
+dflash_outcome(sampling STATUS 0 OUTPUT "[1-9][0-9][0-9][0-9][0-9][0-9]+ draws agree"
+    COMMAND test_sampling ${DEMO_DIR}/pocket-target.gguf 200)
+set_tests_properties(sampling PROPERTIES LABELS slow TIMEOUT 600)
+
+# The same programs notice what is wrong: stock kernels compute a row otherwise in other passes ...
+dflash_outcome(row_invariance_of_stock_products STATUS 1 OUTPUT "rows differ" COMMAND test_row_invariance "MUL_MAT f16")
+set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_DENSE=0)
+dflash_outcome(row_invariance_of_stock_attention STATUS 1 OUTPUT "rows differ"
+    COMMAND test_row_invariance "attention without flash attention f16")
+set_property(TEST row_invariance_of_stock_attention APPEND PROPERTY ENVIRONMENT DFLASH_ATTENTION=0)
+# ... products of one input are not moved together ...
+dflash_outcome(op_fusion_without_fusion STATUS "[1-9][0-9]*" COMMAND test_op_fusion)
+set_property(TEST op_fusion_without_fusion APPEND PROPERTY ENVIRONMENT DFLASH_FUSED=0)
+# ... a parent is another one, or comes later.
+dflash_outcome(gdn_ops_wrong_parent STATUS 1 COMMAND test_gdn_ops wrong-parent)
+dflash_outcome(gdn_ops_bad_parent STATUS "Subprocess aborted|Child aborted" OUTPUT "gdn_tree: bad parent"
+    COMMAND test_gdn_ops bad-parent)

@@ -1,0 +1,37 @@
+"""Attention that reads K and V once for all rows: a whole model against stock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCORES = """
+import json, sys
+from dflash_local import Engine
+types = dict.fromkeys(("cache_type_k", "cache_type_v"), sys.argv[3])
+with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, **types) as engine:
+    tokens = engine.tokenize("The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width. " * 20)[:560]
+    print(json.dumps([engine.score(tokens, 520, width).logit.tolist() for width in (1, 2, 9, 40)]))
+"""
+
+
+@pytest.mark.parametrize("cache", ["f16", "q8_0"])
+def test_whole_model(pocket: dict[str, Path], cache: str) -> None:
+    """Ours and stock the same logits but for rounding; ours the same bits for every number of threads."""
+
+    def scores(ours: str, threads: int) -> np.ndarray:
+        environment = {**os.environ, "DFLASH_ATTENTION": ours}
+        command = [sys.executable, "-c", SCORES, str(pocket["target"]), str(threads), cache]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return np.array(json.loads(done.stdout.splitlines()[-1]))
+
+    stock, ours = scores("0", 1), scores("1", 1)
+    assert 0 < np.abs(stock - ours).max() < 0.02 * (stock.max() - stock.min())
+    np.testing.assert_array_equal(ours, scores("1", 2))

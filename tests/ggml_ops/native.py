@@ -1,0 +1,140 @@
+"""The CMake project of native tests (ggml_ops/tests): configured, compiled, listed.
+
+`python -m tests.ggml_ops.native` compiles what has changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_local import native
+from dflash_local.build.log import BuildLog
+from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, sha256
+
+REPO = Path(__file__).resolve().parents[2]
+SOURCES_KEPT = 3
+ARM_COMPILER = "aarch64-linux-gnu-g++"
+ARM_EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
+ENVIRONMENT = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+
+
+@dataclass(frozen=True)
+class NativeTest:
+    name: str
+    slow: bool
+
+
+@dataclass(frozen=True)
+class Project:
+    """A build folder of ggml_ops/tests."""
+
+    folder: Path
+    options: tuple[str, ...]
+
+    def configure(self) -> None:
+        """Quick when nothing has changed. Raises RuntimeError with CMake's words."""
+        command = ["cmake", "-S", str(REPO / "ggml_ops" / "tests"), "-B", str(self.folder), "-G", "Ninja"]
+        with _lock(self.folder):
+            _run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
+
+    def build(self) -> None:
+        """Compile what has changed since the last time. Raises RuntimeError with the compiler's words."""
+        self.configure()
+        with _lock(self.folder):
+            _run(["cmake", "--build", str(self.folder)])
+
+    def tests(self) -> list[NativeTest]:
+        """Of a configured project."""
+        listing = json.loads(_run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"]))
+        found = []
+        for test in listing["tests"]:
+            labels = [entry["value"] for entry in test["properties"] if entry["name"] == "LABELS"]
+            found.append(NativeTest(test["name"], labels == [["slow"]]))
+        return found
+
+    def run(self, name: str) -> None:
+        """Run one test of a built project. Raises RuntimeError with what it printed."""
+        _run(["ctest", "--test-dir", str(self.folder), "--output-on-failure", "--tests-regex", f"^{name}$"])
+
+
+def host() -> Project:
+    """The tests for this machine, against the libraries beside libdflash."""
+    libraries = native.library_path().parent
+    return Project(REPO / "build" / "native", (f"-DDFLASH_LIBRARIES={libraries}", "-DDFLASH_SANITIZE=ON"))
+
+
+def arm() -> Project | None:
+    """The tests of ops and kernels for 64-bit ARM, run under an emulator; None without compiler or emulator.
+
+    Kept in the cache: once ggml is there, only what changed in ggml_ops is compiled.
+    """
+    emulator = next(filter(None, map(shutil.which, ARM_EMULATORS)), None)
+    if not (shutil.which(ARM_COMPILER) and emulator):
+        return None
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
+    options += [f"-DCMAKE_CXX_COMPILER={ARM_COMPILER}", f"-DCMAKE_C_COMPILER={ARM_COMPILER.replace('g++', 'gcc')}"]
+    version = _run([ARM_COMPILER, "--version"])
+    key = hashlib.sha256(f"{REPO}{version}{llama_source()}".encode()).hexdigest()[:16]
+    return Project((cache_dir() / "cross").resolve() / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
+
+
+def llama_source() -> Path:
+    """llama.cpp of the pinned package with our patches, unpacked once into the cache."""
+    patches = REPO / "patches"
+    files = [patches / "UPSTREAM", *sorted(patches.glob("*.patch"))]
+    key = hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()[:16]
+    home = (cache_dir() / "source").resolve()  # a link while tests run
+    tree = home / key
+    with _lock(home):
+        if not tree.is_dir():
+            for old in sorted(home.glob("*/"), key=lambda folder: folder.stat().st_mtime)[: 1 - SOURCES_KEPT]:
+                shutil.rmtree(old)
+            scratch = home / "unpacked"
+            shutil.rmtree(scratch, ignore_errors=True)
+            with BuildLog(home / "log") as log:
+                upstream = Upstream.read(patches / "UPSTREAM")
+                upstream.unpack(upstream.fetch(log), scratch)
+                apply_patches(patches, scratch)
+            scratch.rename(tree)
+    return tree / "vendor" / "llama.cpp"
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process at a time, wherever pytest's workers run several."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
+    return done.stdout
+
+
+def main() -> int:
+    print("compiling what has changed of the native tests", flush=True)
+    try:
+        for project in filter(None, (host(), arm())):
+            project.build()
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Every test of the CMake project ggml_ops/tests, by its name there, on this machine and (`arm`) for 64-bit ARM under an
+emulator: processors with NEON only, with dotprod, and with i8mm."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from .native import ARM_COMPILER, Project, arm, host
+
+PROJECTS = {"host": host, "arm": arm}
+
+
+@cache
+def built(machine: str) -> Project:
+    project = PROJECTS[machine]()
+    assert project
+    project.build()
+    return project
+
+
+def listed(machine: str) -> list[object]:
+    """A parameter for each test that CMake knows. What goes wrong here fails as a test, with the reason."""
+    project = PROJECTS[machine]()
+    if project is None:
+        reason = f"needs {ARM_COMPILER} and qemu-aarch64 (Debian, Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static)"
+        return [pytest.param(machine, "", marks=pytest.mark.skip(reason=reason), id=machine)]
+    try:
+        project.configure()
+        tests = project.tests()
+    except RuntimeError:
+        return [pytest.param(machine, "", id=f"{machine}-configure")]
+    slow = pytest.mark.slow
+    return [
+        pytest.param(machine, test.name, marks=slow if test.slow else (), id=f"{machine}-{test.name}") for test in tests
+    ]
+
+
+@pytest.mark.parametrize(("machine", "name"), [*listed("host"), *listed("arm")])
+def test_native(machine: str, name: str) -> None:
+    built(machine).run(name)
