@@ -2,8 +2,8 @@
 
 llama-quantize wants that f16 file first, which for a 27b model is 54 GB that nobody needs afterwards. The row functions
 here are ggml's own, called through libdflash, and the choice of types is llama-quantize's (`llama_tensor_get_type` in
-src/llama-quant.cpp) as far as qwen3, qwen3moe, qwen35 and dflash models go; tests/demo/test_inflate.py holds the two against
-each other.
+src/llama-quant.cpp) as far as qwen3, qwen3moe, qwen35 and dflash models go; tests/demo/test_inflate.py holds the two
+against each other.
 """
 
 from __future__ import annotations

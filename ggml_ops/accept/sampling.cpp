@@ -101,7 +101,7 @@ sampler::shortcut sampler::find_shortcut(const llama_vocab * vocab, const common
     return shortcut::none;
 }
 
-sampler::sampler(const llama_model * model, common_params_sampling params) :
+sampler::sampler(const llama_model * model, const common_params_sampling & params) :
     vocab_(llama_model_get_vocab(model)), top_k_(params.top_k), shortcut_(find_shortcut(vocab_, params)),
     constraints_(vocab_, params), chain_(make_chain(model, params)),
     gives_distribution_(constraints_.open() && draws_once(params)), shape_(shape_of(params)),
@@ -111,7 +111,7 @@ sampler::sampler(const llama_model * model, common_params_sampling params) :
 // refuses.
 llama_token sampler::sample(const float * logits) {
     row_.scan(logits, llama_vocab_n_tokens(vocab_));
-    llama_token token = constraints_.forces() ? LLAMA_TOKEN_NULL : sample_short(logits);
+    llama_token token = constraints_.forces() ? LLAMA_TOKEN_NULL : sample_short();
     if (token == LLAMA_TOKEN_NULL) {
         token = sample_all(logits, false);
     }
@@ -133,7 +133,7 @@ const float * logits_of(llama_context * ctx, int32_t i) {
 llama_token sampler::sample(llama_context * ctx, int32_t i) { return sample(logits_of(ctx, i)); }
 
 // Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
-llama_token sampler::sample_short(const float * logits) {
+llama_token sampler::sample_short() {
     switch (shortcut_) {
         case shortcut::greedy: return row_.argmax();
         case shortcut::top_k: return row_.top(top_k_, candidates_) ? run_chain(true) : LLAMA_TOKEN_NULL;

@@ -19,7 +19,7 @@ namespace dflash {
 class sampler {
   public:
     // Throws std::invalid_argument that names the field.
-    sampler(const llama_model * model, common_params_sampling params);
+    sampler(const llama_model * model, const common_params_sampling & params);
 
     // The token at a node with these logits, [n_vocab]. Call it exactly once per walked node: samplers have state.
     // Throws std::runtime_error if the logits are not finite or nothing is left to sample.
@@ -61,7 +61,7 @@ class sampler {
   private:
     enum class shortcut { none, greedy, top_k };
 
-    llama_token sample_short(const float * logits);   // LLAMA_TOKEN_NULL if equal logits forbid it
+    llama_token sample_short();   // LLAMA_TOKEN_NULL if equal logits forbid it
     llama_token sample_all(const float * logits, bool with_grammar);
     llama_token run_chain(bool sorted);           // over candidates_
     void        list_all(const float * logits);   // into candidates_

@@ -274,7 +274,7 @@ common_grammar_trigger read_trigger(
         }
     } else if (trigger.type != COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
         try {
-            std::regex compiled(trigger.value);
+            (void) std::regex(trigger.value);
         } catch (const std::regex_error & e) {
             throw field_error(in.name("value"), std::string("is not a valid regular expression: ") + e.what());
         }

@@ -281,7 +281,7 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
         const std::string piece = common_token_to_piece(e->vocab(), token, special);
         n                       = (int32_t) piece.size();
         if (n <= cap) {
-            std::memcpy(buf, piece.data(), piece.size());
+            std::copy(piece.begin(), piece.end(), buf);   // no terminating zero
         }
     });
     return rc == DFLASH_OK ? n : rc;

@@ -162,7 +162,7 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
         if (chosen.empty()) {
             throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
         }
-        inputs.tools       = chosen;
+        inputs.tools       = std::move(chosen);
         inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
         return;
     }
@@ -432,7 +432,7 @@ char * dflash_chat_apply(const dflash_engine * engine, const char * template_ove
     });
 }
 
-dflash_chat * dflash_chat_new(const dflash_engine * engine, const char * parser) {
+dflash_chat * dflash_chat_new(const dflash_engine * /*engine*/, const char * parser) {
     return or_null([&] { return new dflash_chat(text_of(parser, "parser")); });
 }
 

@@ -12,8 +12,8 @@ std::string shown(const json & value) {
     if (value.is_array() || value.is_object()) {
         return value.is_array() ? "an array" : "an object";
     }
-    const std::string text   = value.dump_safe();
-    size_t            length = 40;
+    std::string text   = value.dump_safe();
+    size_t      length = 40;
     if (text.size() <= length) {
         return text;
     }
@@ -102,6 +102,7 @@ int64_t as_integer(const json & value, const std::string & field, int64_t min, i
     return int64_t(number);
 }
 
+// NOLINTBEGIN(bugprone-return-const-ref-from-parameter): callers pass parts of a document that they hold
 const json & as_array(const json & value, const std::string & field) {
     if (!value.is_array()) {
         refuse(value, field, "an array");
@@ -115,6 +116,8 @@ const json & as_object(const json & value, const std::string & field) {
     }
     return value;
 }
+
+// NOLINTEND(bugprone-return-const-ref-from-parameter)
 
 field_reader::field_reader(const json & object, std::string field) :
     object_(as_object(object, field)), field_(std::move(field)) {}

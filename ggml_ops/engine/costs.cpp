@@ -120,8 +120,8 @@ bool pass_costs::read(const std::string & path, bool has_drafter) {
         !j.value("cell_ms", json()).is_number() || verify_read.empty() || draft_read.empty() == has_drafter) {
         return false;
     }
-    verify     = verify_read;
-    draft      = draft_read;
+    verify     = std::move(verify_read);
+    draft      = std::move(draft_read);
     rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
     verify.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
     source = "cache";

@@ -16,7 +16,8 @@ import json, sys
 from dflash_local import Engine
 types = dict.fromkeys(("cache_type_k", "cache_type_v"), sys.argv[3])
 with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, **types) as engine:
-    tokens = engine.tokenize("The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width. " * 20)[:560]
+    text = "The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width. " * 20
+    tokens = engine.tokenize(text)[:560]
     print(json.dumps([engine.score(tokens, 520, width).logit.tolist() for width in (1, 2, 9, 40)]))
 """
 

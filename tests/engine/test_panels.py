@@ -18,7 +18,8 @@ SCORES = """
 import json, sys
 from dflash_local import Engine
 with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as engine:
-    tokens = engine.tokenize("The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width * height")
+    text = "The capital of France is Paris. 17 + 25 = 42. def area(width, height): return width * height"
+    tokens = engine.tokenize(text)
     print(json.dumps([engine.score(tokens, 1, width).logit.tolist() for width in (1, 3, 8, 13)]))
 """
 

@@ -1,4 +1,5 @@
-"""Every test of the CMake project ggml_ops/tests, by its name there, on this machine and (`arm`) for 64-bit ARM under an
+"""Every test of the CMake project ggml_ops/tests, by its name there, on this machine and (`arm`) for 64-bit ARM under
+an
 emulator: processors with NEON only, with dotprod, and with i8mm."""
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def listed(machine: str) -> list[object]:
     """A parameter for each test that CMake knows. What goes wrong here fails as a test, with the reason."""
     project = PROJECTS[machine]()
     if project is None:
-        reason = f"needs {ARM_COMPILER} and qemu-aarch64 (Debian, Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static)"
+        packages = "g++-aarch64-linux-gnu qemu-user-static"
+        reason = f"needs {ARM_COMPILER} and qemu-aarch64 (Debian, Ubuntu: apt install {packages})"
         return [pytest.param(machine, "", marks=pytest.mark.skip(reason=reason), id=machine)]
     try:
         project.configure()

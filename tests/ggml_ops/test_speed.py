@@ -1,4 +1,5 @@
-"""The kernels' speed against stock's: the programs of ggml_ops/tests/timing, which print the tables of docs/kernels.md."""
+"""The kernels' speed against stock's: the programs of ggml_ops/tests/timing, which print the tables of
+docs/kernels.md."""
 
 from __future__ import annotations
 
