@@ -21,9 +21,9 @@ if(APPLE)
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
 endif()
 
-# Sources of one folder, without its sub-folders, join a target of llama.cpp.
-function(dflash_join target folder)
-    file(GLOB sources CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp ${DFLASH_DIR}/${folder}/*.cu)
+# The sources of a folder join a target of llama.cpp. glob: GLOB, or GLOB_RECURSE with those of its sub-folders.
+function(dflash_join target glob folder)
+    file(${glob} sources CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp ${DFLASH_DIR}/${folder}/*.cu)
     target_sources(${target} PRIVATE ${sources})
     target_include_directories(${target} PRIVATE ${DFLASH_DIR} ${ARGN})
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -31,9 +31,8 @@ endfunction()
 
 # Our kernels are part of every variant of ggml's CPU backend that is built (patches/0005 calls them).
 function(dflash_join_cpu target ggml)
-    foreach(folder cpu cpu/attention cpu/gemm cpu/isa cpu/quantize_rows cpu/rope gdn/cpu)
-        dflash_join(${target} ${folder} ${ggml}/src ${ggml}/src/ggml-cpu)
-    endforeach()
+    dflash_join(${target} GLOB_RECURSE cpu ${ggml}/src ${ggml}/src/ggml-cpu)
+    dflash_join(${target} GLOB gdn/cpu ${ggml}/src ${ggml}/src/ggml-cpu)
     target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
     # What ggml has for AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors; none of
     # its own variants uses it, only a native build.
@@ -45,7 +44,7 @@ endfunction()
 
 # Our ops and kernels, in the library of ggml that each belongs to.
 function(dflash_join_ggml ggml)
-    dflash_join(ggml-base gdn)
+    dflash_join(ggml-base GLOB gdn)
     get_property(targets DIRECTORY ${ggml}/src PROPERTY BUILDSYSTEM_TARGETS)
     foreach(target ${targets})
         if(target MATCHES "^ggml-cpu")
@@ -54,7 +53,7 @@ function(dflash_join_ggml ggml)
     endforeach()
     foreach(target ggml-cuda ggml-hip)
         if(TARGET ${target})
-            dflash_join(${target} gdn/cuda ${ggml}/src ${ggml}/src/ggml-cuda)
+            dflash_join(${target} GLOB gdn/cuda ${ggml}/src ${ggml}/src/ggml-cuda)
         endif()
     endforeach()
     if(TARGET ggml-hip)   # HIP or, where hipcc is the C++ compiler, CXX: as the backend's own sources
@@ -63,7 +62,7 @@ function(dflash_join_ggml ggml)
         set_source_files_properties(${kernels} TARGET_DIRECTORY ggml-hip PROPERTIES LANGUAGE ${language})
     endif()
     if(TARGET ggml-metal)
-        dflash_join(ggml-metal gdn/metal ${ggml}/src/ggml-metal)
+        dflash_join(ggml-metal GLOB gdn/metal ${ggml}/src/ggml-metal)
     endif()
 endfunction()
 
@@ -92,7 +91,7 @@ function(dflash_add_targets)
     set(vendor ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 
     # What looks inside llama.cpp is part of libllama, because other platforms than ELF hide its internals.
-    dflash_join(llama llama)
+    dflash_join(llama GLOB llama)
     dflash_join_ggml(${vendor}/ggml)
     dflash_add_library(${vendor})
 

@@ -9,7 +9,7 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MARGINALS = 8;   // candidates per position that are kept of a DFlash drafter
+constexpr int32_t N_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
 
 // Block rows without those of the anchors, which predict nothing: [n, n_block] -> [n, n_out].
 ggml_tensor * drop_anchors(const draft_graph & graph, ggml_tensor * rows) {
@@ -30,7 +30,7 @@ ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
 class marginals_selector : public selector {
   public:
     explicit marginals_selector(const drafter_model & model) :
-        selector(std::min<int32_t>(MARGINALS, (int32_t) model.output->ne[1])) {}
+        selector(std::min<int32_t>(N_CANDIDATES, (int32_t) model.output->ne[1])) {}
 
     bool    lattice() const override { return false; }
     int32_t n_scores() const override { return top_k(); }

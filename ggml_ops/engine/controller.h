@@ -1,5 +1,5 @@
 // All policy of the engine (docs/budget.md): whether to draft, how much of a block, how many nodes, why, and what is
-// learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/test_controller.cpp.
+// learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/pure/test_controller.cpp.
 
 #pragma once
 

@@ -14,8 +14,7 @@ target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(parts PUBLIC checked)
 
 # Object libraries: all of it is linked, and the built ggml calls these kernels instead of its own copies.
-dflash_sources(sources ${CPU_FOLDERS})
-add_library(kernels OBJECT ${sources})
+add_library(kernels OBJECT ${CPU_SOURCES})
 target_link_libraries(kernels PUBLIC checked)
 
 dflash_sources(sources draft)
@@ -23,8 +22,8 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine draft accept tune api files llama gdn gdn/cpu ${CPU_FOLDERS})
-add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources})
+dflash_sources(sources base engine draft accept tune api files llama gdn gdn/cpu)
+add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
 target_link_libraries(all_sources PRIVATE common)
@@ -39,7 +38,7 @@ dflash_programs(timing timed_draft built)
 dflash_tests(pure)
 dflash_tests(built/ops)
 dflash_tests(built/kernels)
-dflash_tests(built/engine)
+dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 
