@@ -33,7 +33,7 @@ void drawn_chain::truncate(int32_t n) {
 
 tree drawn_chain::to_tree() const {
     tree t;
-    t.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+    t.nodes.push_back(node::root(anchor));
     for (int32_t i = 0; i < length(); ++i) {
         t.nodes.push_back({ tokens[i], i, i + 1, candidates[i], best[i], t.nodes[i].value * best[i] });
     }

@@ -101,7 +101,7 @@ class grower {
     grower(const draft & d, int32_t anchor, const growth & rules) :
         draft_(d), rules_(rules), n_quoted_(rules.quoted ? (int32_t) rules.quoted->tokens.size() : 0), ranks_(d) {
         tree_.nodes.reserve(std::max(1, rules.budget));
-        tree_.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+        tree_.nodes.push_back(node::root(anchor));
         cursors_.emplace_back();
         std::vector<entry> storage;
         storage.reserve(2 * (size_t) std::max(1, rules.budget));

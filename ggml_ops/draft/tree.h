@@ -41,6 +41,9 @@ struct node {
     float   value;           // chance that the walk gets here: product over the path
     bool    first  = true;   // the likeliest of the parent's candidates
     int32_t quoted = 0;      // the path from the anchor is this many tokens of the quotation, 0: it is not
+
+    // Node 0 of every tree: the anchor is certain.
+    static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f }; }
 };
 
 // Node 0 is the anchor; parents come before their children. A chain is a tree with one leaf.

@@ -203,7 +203,7 @@ void engine::walk() {
 
 // Sample at a node, descend while a child carries the sample. The last row of a prompt is a tree of one node.
 walk_result engine::walk_slot(slot & s) {
-    static const tree root{ { { -1, -1, 0, 0, 1.0f, 1.0f } } };
+    static const tree root{ { node::root(-1) } };
     const tree &      t         = s.reads ? root : s.next;
     const int32_t     first_row = s.reads ? s.first_row + s.n_rows - 1 : s.first_row;
     const auto        ends      = [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); };

@@ -77,7 +77,7 @@ void slot::begin_pass() {
 void slot::begin_tree(int32_t token) {
     clear_tree();
     anchor = token;
-    next.nodes.push_back({ anchor, -1, 0, 0, 1.0f, 1.0f });
+    next.nodes.push_back(node::root(anchor));
     n_denoised = 0;
     draft_ms   = 0;
 }
