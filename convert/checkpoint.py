@@ -9,6 +9,7 @@ from typing import Any
 
 from dflash_local.errors import ConvertError
 
+from .packaging import Packaging
 from .safetensors_file import StoredTensor, read_header
 from .strict_json import DuplicateKeyError, strict_json
 
@@ -51,6 +52,14 @@ class Checkpoint:
                 raise ConvertError(f"tensor {name!r} is listed twice, in {where}", field=name)
             tensors[name] = tensor
         return cls(directory, config, tensors)
+
+    def renamed(self, packaging: Packaging) -> Checkpoint:
+        """The same with the authors' names of its tensors. Raises ConvertError if two become one."""
+        tensors: dict[str, StoredTensor] = {}
+        for name, tensor in self.tensors.items():
+            if tensors.setdefault(packaging.renamed(name), tensor) is not tensor:
+                raise ConvertError(f"tensor {packaging.renamed(name)!r} is there twice, also as {name!r}", field=name)
+        return Checkpoint(self.directory, self.config, tensors)
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -8,67 +8,51 @@ it does not know, vLLM's (qwen3_dflash.py). What upstream's `dflash` dialect can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dflash_local.errors import ConvertError
 
 from .keys import Keys, wrong
+from .kinds import Kind, read_kind
+from .packaging import Packaging, recognise, samples_from_anchor
 from .rope import Rope
 from .target import MASK_TOKEN, Target
+from .tensor_spec import Dimensions
 
-_ARCHITECTURES = {"DFlashDraftModel": False, "DFlash2DraftModel": True}  # name -> is DFlash 2
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # what the dialect knows
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _RIGHT_TARGET = "give the GGUF of the model that the drafter was trained for"
 
 
 @dataclass(frozen=True)
-class Conv:
-    """The DFlash 2 additions: grouped dynamic convolutions and the candidate selector."""
-
-    kernel_size: int
-    group_size: int
-    selector_rank: int
-    selector_top_k: int
-
-
-@dataclass(frozen=True)
-class DrafterConfig:
+class DrafterConfig(Dimensions):
     """A drafter, checked against its target. `taps` are inputs of target layers: Hugging Face layer id + 1."""
 
-    n_layer: int
-    n_embd: int
-    n_ff: int
-    n_head: int
-    n_head_kv: int
-    head_dim: int
     n_ctx: int
     norm_eps: float
     activation: str
     block_size: int
     mask_token: int
-    taps: tuple[int, ...]
+    samples_from_anchor: bool  # a block's first row proposes the token after the anchor
     rope: Rope
     rope_interleaved: bool
     sliding_window: int  # 0: none
     is_sliding: tuple[bool, ...]
     causal: bool | None  # of all layers; None: sliding layers are causal, full ones are not
-    n_vocab: int
-    n_vocab_draft: int  # smaller than the target's vocabulary if the drafter has a reduced one
     logit_scale: float | None
     logit_softcap: float | None
     embedding_scale: float | None
     value_scale: float | None
-    conv: Conv | None
+    kind: Kind
 
     @classmethod
-    def read(cls, config: Mapping[str, Any], target: Target) -> DrafterConfig:
-        """Raises ConvertError whose `field` is the key of `config.json` that is missing, wrong, or does not fit the
-        target."""
+    def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
+        """`found` are the checkpoint's tensor names. Raises ConvertError whose `field` is the key of `config.json` that
+        is missing, wrong, or does not fit the target."""
         keys = Keys(config)
-        is_dflash2 = _architecture(config)
+        packaging = recognise(config, found)
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
         n_embd, n_head = keys.integer("hidden_size"), keys.integer("num_attention_heads")
         n_head_kv = keys.integer("num_key_value_heads", n_head)
@@ -82,10 +66,6 @@ class DrafterConfig:
         activation = keys.text("hidden_act", "silu")
         if activation not in _ACTIVATIONS:
             raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
-        if keys.flag("sample_from_anchor", False):
-            raise wrong(
-                "sample_from_anchor", "a drafter that samples from the anchor is a DSpark drafter, not a DFlash one"
-            )
 
         if n_embd != target.n_embd:
             raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
@@ -115,6 +95,7 @@ class DrafterConfig:
             activation=activation,
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),
+            samples_from_anchor=_bonus_anchor(keys, packaging),
             taps=_taps(keys, n_layer, target),
             rope=Rope.read(keys, head_dim, n_ctx, layer_types),
             rope_interleaved=not keys.flag("rope_is_neox_style", True),
@@ -127,7 +108,7 @@ class DrafterConfig:
             logit_softcap=softcap if softcap and softcap > 0 else None,
             embedding_scale=keys.maybe_number("input_embedding_scale"),
             value_scale=keys.maybe_number("attention_value_scale"),
-            conv=_conv(keys, n_embd, n_vocab) if is_dflash2 else None,
+            kind=read_kind(keys, packaging, found, n_embd, n_vocab),
         )
 
 
@@ -139,20 +120,10 @@ def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
     )
 
 
-def _architecture(config: Mapping[str, Any]) -> bool:
-    """Whether the checkpoint is DFlash 2."""
-    names = config.get("architectures")
-    if isinstance(names, list):
-        for name in names:
-            if isinstance(name, str) and name in _ARCHITECTURES:
-                return _ARCHITECTURES[name]
-    known = " or ".join(_ARCHITECTURES)
-    shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
-    raise ConvertError(
-        f"config.json: the architecture is {shown}; this converter takes {known}",
-        field="architectures",
-        hint="give the directory of a DFlash drafter, not of the target",
-    )
+def _bonus_anchor(keys: Keys, packaging: Packaging) -> bool:
+    if samples_from_anchor(keys, packaging):
+        raise wrong("sample_from_anchor", "the engine runs no drafter that samples from the anchor")
+    return False
 
 
 def _mask_token(keys: Keys, target: Target) -> int:
@@ -242,18 +213,3 @@ def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | N
     if layer_types[0] == _SLIDING:
         return True
     return False if sliding_window else None  # without any window it goes without saying
-
-
-def _conv(keys: Keys, n_embd: int, n_vocab: int) -> Conv:
-    conv = Conv(
-        *(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
-    )
-    if n_embd % conv.group_size:
-        raise wrong("conv_group_size", f"{conv.group_size} does not divide hidden_size {n_embd}")
-    if n_embd < conv.selector_top_k * (conv.selector_top_k + 1) or n_vocab < conv.selector_top_k:
-        raise wrong(
-            "selector_top_k",
-            f"the lattice of {conv.selector_top_k} candidates does not fit hidden_size {n_embd} and vocabulary "
-            f"{n_vocab}",
-        )
-    return conv

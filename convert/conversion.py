@@ -19,9 +19,11 @@ from dflash_local.errors import ConvertError
 from .checkpoint import Checkpoint
 from .config import DrafterConfig
 from .gguf_metadata import u32
-from .names import IGNORED, TensorSpec, metadata, tensors
+from .names import IGNORED, metadata, tensors
+from .packaging import recognise
 from .safetensors_file import StoredTensor
 from .target import Target
+from .tensor_spec import TensorSpec
 from .writer import Chunks, OutputTensor, write_gguf
 
 _TYPES = {
@@ -64,7 +66,9 @@ def convert(
         raise ConvertError(f"unknown outtype {outtype!r}", field="outtype", hint=f"use one of {', '.join(_TYPES)}")
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
     _check_output(path, model, checkpoint)
-    config = DrafterConfig.read(checkpoint.config, model)
+    packaging = recognise(checkpoint.config, checkpoint.tensors)
+    checkpoint = checkpoint.renamed(packaging)
+    config = DrafterConfig.read(checkpoint.config, model, checkpoint.tensors)
     matrix_type, file_type = _TYPES[outtype]
     specs = _match(checkpoint, config)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, matrix_type) for spec in specs]
@@ -105,7 +109,7 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
     sources = {spec.source: spec.source_shape for spec in specs if spec.source}
     for name in sorted(found.keys() - sources.keys() - IGNORED):
         raise ConvertError(
-            f"unknown tensor {name!r}: it has no place in a {'DFlash 2' if config.conv else 'DFlash'} drafter",
+            f"unknown tensor {name!r}: it has no place in a {config.kind.name} drafter",
             field=name,
             hint="check config.json against the checkpoint (architectures, num_hidden_layers)",
         )

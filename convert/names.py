@@ -6,35 +6,16 @@ Source: src/models/dflash.cpp (`load_arch_hparams`, `load_arch_tensors`) of the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gguf import GGMLQuantizationType, GGUFValueType
 
 from .config import DrafterConfig
 from .gguf_metadata import Value, array, boolean, f32, string, u32
 from .target import MASK_TOKEN, Target
+from .tensor_spec import TensorSpec, matrix, norm, vector
 
 ARCH = "dflash"
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """A tensor of the GGUF and where it comes from.
-
-    `source` is its checkpoint name without a leading "model.", `source_shape` what must be found there (row-major), of
-    which this tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where upstream's
-    graph takes one type only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions.
-    A tensor with `values` is computed from the configuration and has no source.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    source: str = ""
-    source_shape: tuple[int, ...] = ()
-    first_row: int = 0
-    type: GGMLQuantizationType | None = None
-    rotated: bool = False
-    values: tuple[float, ...] = ()
 
 
 def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Value]:
@@ -64,13 +45,7 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "block_size": u32(config.block_size),
         "target_layers": array(GGUFValueType.INT32, config.taps),
     }
-    if config.conv:
-        keys |= {
-            "conv_kernel_size": u32(config.conv.kernel_size),
-            "conv_group_size": u32(config.conv.group_size),
-            "selector_rank": u32(config.conv.selector_rank),
-            "selector_top_k": u32(config.conv.selector_top_k),
-        }
+    keys |= config.kind.metadata()
     return {
         "general.architecture": string(ARCH),
         "general.type": string("model"),
@@ -119,31 +94,21 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
     tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
-    yield _tensor("fc", "fc", n_embd, len(config.taps) * n_embd)
-    yield _norm("enc.output_norm", "hidden_norm", n_embd)
-    yield _norm("output_norm", "norm", n_embd)
+    yield matrix("fc", "fc", n_embd, len(config.taps) * n_embd)
+    yield norm("enc.output_norm", "hidden_norm", n_embd)
+    yield norm("output_norm", "norm", n_embd)
     if "lm_head.weight" in found or config.n_vocab_draft < n_vocab:
         # alone, an embedding would also become upstream's output head
         if "embed_tokens.weight" in found:
-            yield _tensor("token_embd", "embed_tokens", n_vocab, n_embd)
-        yield _tensor("output", "lm_head", config.n_vocab_draft, n_embd)
+            yield matrix("token_embd", "embed_tokens", n_vocab, n_embd)
+        yield matrix("output", "lm_head", config.n_vocab_draft, n_embd)
     if config.n_vocab_draft < n_vocab:
         yield TensorSpec("d2t", (config.n_vocab_draft,), "d2t", (config.n_vocab_draft,), type=GGMLQuantizationType.I64)
     if config.rope.llama3:
         # dimensions that are not rotated have a factor too, which is never read
         factors = config.rope.frequency_factors() + (1.0,) * ((config.head_dim - config.rope.n_dims) // 2)
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)
-    if config.conv:
-        rank = config.conv.selector_rank
-        for gguf_name, name in (
-            ("selector_predecessor", "predecessor_codebook"),
-            ("selector_successor", "successor_codebook"),
-        ):
-            source = f"candidate_selector.{name}"
-            if source not in found:  # published with and without ".weight"
-                source += ".weight"
-            yield TensorSpec(f"{gguf_name}.weight", (n_vocab, rank), source, (n_vocab, rank))
-        yield _tensor("selector_hidden", "candidate_selector.hidden_projection", rank, n_embd)
+    yield from config.kind.tensors(config, found)
     for layer in range(config.n_layer):
         yield from _layer(config, layer, found)
 
@@ -152,37 +117,23 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     n_embd, n_ff, blk, src = config.n_embd, config.n_ff, f"blk.{layer}", f"layers.{layer}"
     n_q, n_kv = config.n_head * config.head_dim, config.n_head_kv * config.head_dim
 
-    yield _norm(f"{blk}.attn_norm", f"{src}.input_layernorm", n_embd)
+    yield norm(f"{blk}.attn_norm", f"{src}.input_layernorm", n_embd)
     fused = f"{src}.self_attn.qkv_proj.weight"
     first_row = 0
     for part, n_rows in (("q", n_q), ("k", n_kv), ("v", n_kv)):
-        spec = _tensor(f"{blk}.attn_{part}", f"{src}.self_attn.{part}_proj", n_rows, n_embd, rotated=part != "v")
+        spec = matrix(f"{blk}.attn_{part}", f"{src}.self_attn.{part}_proj", n_rows, n_embd, rotated=part != "v")
         if fused in found:
             spec = replace(spec, source=fused, source_shape=(n_q + 2 * n_kv, n_embd), first_row=first_row)
         first_row += n_rows
         yield spec
-    yield _norm(f"{blk}.attn_q_norm", f"{src}.self_attn.q_norm", config.head_dim, rotated=True)
-    yield _norm(f"{blk}.attn_k_norm", f"{src}.self_attn.k_norm", config.head_dim, rotated=True)
-    yield _tensor(f"{blk}.attn_output", f"{src}.self_attn.o_proj", n_embd, n_q)
+    yield norm(f"{blk}.attn_q_norm", f"{src}.self_attn.q_norm", config.head_dim, rotated=True)
+    yield norm(f"{blk}.attn_k_norm", f"{src}.self_attn.k_norm", config.head_dim, rotated=True)
+    yield matrix(f"{blk}.attn_output", f"{src}.self_attn.o_proj", n_embd, n_q)
     for sinks in (f"{src}.self_attn.sinks", f"{src}.self_attn.attention_sink_bias"):
         if sinks in found:
-            yield TensorSpec(f"{blk}.attn_sinks.weight", (config.n_head,), sinks, (config.n_head,), type=_F32)
-    yield _norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
-    yield _tensor(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
-    yield _tensor(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
-    yield _tensor(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)
-    if config.conv:
-        kernel = config.conv.kernel_size
-        n_kernels = 2 * kernel * (n_embd // config.conv.group_size)
-        for part, name in (("attn", "attention_conv"), ("ffn", "mlp_conv")):
-            base = (2, kernel, n_embd)
-            yield TensorSpec(f"{blk}.{part}_conv_base", base, f"{src}.{name}.base_kernel", base, type=_F32)
-            yield _tensor(f"{blk}.{part}_conv_proj", f"{src}.{name}.kernel_projection", n_kernels, n_embd)
-
-
-def _tensor(name: str, source: str, n_out: int, n_in: int, *, rotated: bool = False) -> TensorSpec:
-    return TensorSpec(f"{name}.weight", (n_out, n_in), f"{source}.weight", (n_out, n_in), rotated=rotated)
-
-
-def _norm(name: str, source: str, n: int, *, rotated: bool = False) -> TensorSpec:
-    return TensorSpec(f"{name}.weight", (n,), f"{source}.weight", (n,), type=_F32, rotated=rotated)
+            yield vector(f"{blk}.attn_sinks.weight", sinks, config.n_head)
+    yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
+    yield matrix(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
+    yield matrix(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
+    yield matrix(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)
+    yield from config.kind.layer_tensors(config, layer, found)

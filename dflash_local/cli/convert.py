@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             progress.close()
     config = conversion.config
     size = f"{conversion.n_tensors} tensors, {conversion.n_bytes / 1e6:.1f} MB as {args.outtype}"
-    print(f"{conversion.path}: {'DFlash 2' if config.conv else 'DFlash'} drafter, {size}")
+    print(f"{conversion.path}: {config.kind.name} drafter, {size}")
     taps = f"taps at the inputs of layers {', '.join(map(str, config.taps))}"
     print(f"  block size {config.block_size}, mask token {config.mask_token}, {taps}")
     return 0

@@ -11,7 +11,7 @@ import pytest
 
 from .native import Project, host
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 @pytest.fixture(scope="module")

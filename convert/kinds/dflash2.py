@@ -1,0 +1,70 @@
+"""DFlash 2: grouped dynamic convolutions around each sub-layer, and the candidate selector."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gguf import GGMLQuantizationType
+
+from ..gguf_metadata import Value, u32
+from ..keys import Keys, wrong
+from ..tensor_spec import Dimensions, TensorSpec, matrix
+from .kind import Kind
+
+
+@dataclass(frozen=True)
+class DFlash2(Kind):
+    """Source: package `dflash`, DFlash2DraftModel. The fields are keys of config.json and of the GGUF alike."""
+
+    name: ClassVar[str] = "DFlash 2"
+
+    conv_kernel_size: int
+    conv_group_size: int
+    selector_rank: int
+    selector_top_k: int
+
+    @classmethod
+    def read(cls, keys: Keys, n_embd: int, n_vocab: int) -> DFlash2:
+        """Raises ConvertError."""
+        kind = cls(
+            *(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
+        )
+        if n_embd % kind.conv_group_size:
+            raise wrong("conv_group_size", f"{kind.conv_group_size} does not divide hidden_size {n_embd}")
+        top_k = kind.selector_top_k
+        if n_embd < top_k * (top_k + 1) or n_vocab < top_k:
+            raise wrong(
+                "selector_top_k",
+                f"the lattice of {top_k} candidates does not fit hidden_size {n_embd} and vocabulary {n_vocab}",
+            )
+        return kind
+
+    def metadata(self) -> dict[str, Value]:
+        return {
+            "conv_kernel_size": u32(self.conv_kernel_size),
+            "conv_group_size": u32(self.conv_group_size),
+            "selector_rank": u32(self.selector_rank),
+            "selector_top_k": u32(self.selector_top_k),
+        }
+
+    def tensors(self, drafter: Dimensions, found: Collection[str]) -> Iterator[TensorSpec]:
+        shape = (drafter.n_vocab, self.selector_rank)
+        for name, codebook in (
+            ("selector_predecessor", "predecessor_codebook"),
+            ("selector_successor", "successor_codebook"),
+        ):
+            source = f"candidate_selector.{codebook}"
+            if source not in found:  # published with and without ".weight"
+                source += ".weight"
+            yield TensorSpec(f"{name}.weight", shape, source, shape)
+        yield matrix("selector_hidden", "candidate_selector.hidden_projection", self.selector_rank, drafter.n_embd)
+
+    def layer_tensors(self, drafter: Dimensions, layer: int, found: Collection[str]) -> Iterator[TensorSpec]:
+        n_kernels = 2 * self.conv_kernel_size * (drafter.n_embd // self.conv_group_size)
+        base = (2, self.conv_kernel_size, drafter.n_embd)
+        for part, conv in (("attn", "attention_conv"), ("ffn", "mlp_conv")):
+            name, source = f"blk.{layer}.{part}_conv", f"layers.{layer}.{conv}"
+            yield TensorSpec(f"{name}_base", base, f"{source}.base_kernel", base, type=GGMLQuantizationType.F32)
+            yield matrix(f"{name}_proj", f"{source}.kernel_projection", n_kernels, drafter.n_embd)

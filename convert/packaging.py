@@ -1,0 +1,75 @@
+"""Who saved a checkpoint, and what follows from it where config.json says nothing.
+
+The same drafter is published under many class names and with many habits. A packaging is one set of habits: how it is
+recognised, what its tensors are called, and what its silence means. A wrong guess raises no error and changes no text;
+only fewer drafts are accepted. So what no packaging decides is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dflash_local.errors import ConvertError
+
+from .keys import Keys, wrong
+
+
+@dataclass(frozen=True)
+class Packaging:
+    """`samples_from_anchor`: whether the first row of a block, the anchor's, proposes the token after it ("anchor
+    first") or nothing ("bonus anchor"); None if silence decides nothing. `partial_rotary`: whether
+    `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from the target's config.json,
+    and the published code rotates whole heads. `renames`: patterns of tensor names and what stands for them in the
+    authors' names."""
+
+    name: str
+    architectures: tuple[str, ...]
+    samples_from_anchor: bool | None = False
+    partial_rotary: bool = False
+    is_dflash2: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+
+    def renamed(self, tensor: str) -> str:
+        """The authors' name of a tensor."""
+        for pattern, name in self.renames:
+            tensor = re.sub(pattern, name, tensor)
+        return tensor
+
+
+_PACKAGINGS = (
+    Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
+    Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
+)
+
+
+def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
+    """The packaging of the checkpoint with this config.json and these tensor names. Raises ConvertError."""
+    names = config.get("architectures")
+    if isinstance(names, list):
+        for packaging in _PACKAGINGS:
+            if any(name in packaging.architectures for name in names):
+                return packaging
+    known = ", ".join(name for packaging in _PACKAGINGS for name in packaging.architectures)
+    shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
+    raise ConvertError(
+        f"config.json: the architecture is {shown}; this converter takes {known}",
+        field="architectures",
+        hint="give the directory of a DFlash drafter, not of the target",
+    )
+
+
+def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
+    """Whether a block's first row proposes a token: what config.json says, or else the packaging. Raises
+    ConvertError."""
+    stated = keys.maybe_flag("sample_from_anchor")
+    if stated is not None:
+        return stated
+    bonus = keys.maybe_flag("dspark_bonus_anchor")
+    if bonus is not None:
+        return not bonus
+    if packaging.samples_from_anchor is None:
+        raise wrong("sample_from_anchor", "it is missing, and nothing else tells which row of a block proposes first")
+    return packaging.samples_from_anchor
