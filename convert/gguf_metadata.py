@@ -1,4 +1,4 @@
-"""The key-value section of a GGUF file, read strictly, with little memory, and written back as it was.
+"""The header of a GGUF file, keys and table of tensors, read strictly, with little memory, and written back as it was.
 
 `gguf.GGUFReader` keeps several numpy arrays per array element: for a vocabulary of 250,000 tokens with as many merges
 that is more memory than the rest of a conversion; and `gguf.GGUFWriter` refuses empty arrays. Here a string stays the
@@ -8,14 +8,18 @@ Source: docs/gguf.md in the ggml repository.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFValueType
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
 
 from dflash_local.errors import ModelError
 
@@ -42,6 +46,43 @@ class Value:
     type: GGUFValueType
     data: Any
     item: GGUFValueType | None = None
+
+
+@dataclass(frozen=True)
+class StoredGgufTensor:
+    """A tensor of a GGUF file: its shape row-major, its data `offset` bytes into the file."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLQuantizationType
+    offset: int
+
+    @property
+    def row_bytes(self) -> int:
+        block, block_bytes = GGML_QUANT_SIZES[self.type]
+        return self.shape[-1] // block * block_bytes
+
+    @property
+    def n_rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_rows * self.row_bytes
+
+    def rows(self, first: int, last: int) -> npt.NDArray[np.uint8]:
+        """Rows from `first` to before `last` as they are stored, `[n, row_bytes]`."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset + first * self.row_bytes)
+            data = file.read((last - first) * self.row_bytes)
+        return np.frombuffer(data, np.uint8).reshape(last - first, self.row_bytes)
+
+    def chunks(self, n_bytes: int = 1 << 22) -> Iterator[npt.NDArray[np.uint8]]:
+        """All rows, some `n_bytes` at a time."""
+        step = max(1, n_bytes // max(1, self.row_bytes))
+        for first in range(0, self.n_rows, step):
+            yield self.rows(first, min(first + step, self.n_rows))
 
 
 def u32(data: int) -> Value:
@@ -87,13 +128,28 @@ def pack_metadata(metadata: Mapping[str, Value]) -> bytes:
 
 def read_metadata(path: Path) -> dict[str, Value]:
     """Every key of the GGUF file `path`. Raises ModelError whose `field` is the key to blame, if one is."""
+    with _open(path) as data:
+        return _Cursor(path, data).metadata()
+
+
+def read_header(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor]]:
+    """Every key and every tensor of the GGUF file `path`. Raises ModelError whose `field` is the key or tensor to
+    blame."""
+    with _open(path) as data:
+        cursor = _Cursor(path, data)
+        metadata = cursor.metadata()
+        return metadata, cursor.tensors(metadata)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[mmap.mmap]:
     try:
         with path.open("rb") as file:
             head = file.read(4)
             if head != b"GGUF":
-                raise ModelError(f"{path.name} is not a GGUF file", hint="give the .gguf file of the target")
+                raise ModelError(f"{path.name} is not a GGUF file", hint="give a .gguf file")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Cursor(path, data).metadata()
+                yield data
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}") from error
 
@@ -106,12 +162,13 @@ class _Cursor:
         self._data = data
         self._at = 4
         self._key: str | None = None
+        self._n_tensors = 0
 
     def metadata(self) -> dict[str, Value]:
         version: int = self._scalar("I")
         if version not in (2, 3):
             raise self._bad(f"it has GGUF version {version}, only little-endian versions 2 and 3 can be read")
-        self._scalar("Q")  # number of tensors
+        self._n_tensors = self._scalar("Q")
         result: dict[str, Value] = {}
         for _ in range(self._scalar("Q")):
             try:
@@ -123,13 +180,50 @@ class _Cursor:
             result[self._key] = self._value()
         return result
 
+    def tensors(self, metadata: Mapping[str, Value]) -> dict[str, StoredGgufTensor]:
+        """The table that follows the metadata; each tensor's data lies inside the file."""
+        alignment = metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data
+        self._key = "general.alignment"
+        if type(alignment) is not int or alignment < 8 or alignment % 8:
+            raise self._bad(f"its alignment is {alignment}")
+        found: dict[str, StoredGgufTensor] = {}
+        for _ in range(self._n_tensors):
+            tensor = self._tensor()
+            if tensor.name in found:
+                raise self._bad(f"the tensor {tensor.name!r} is listed twice")
+            found[tensor.name] = tensor
+        start = -(-self._at // alignment) * alignment
+        for tensor in found.values():
+            self._key = tensor.name
+            if start + tensor.offset + tensor.n_bytes > len(self._data):
+                raise self._bad(f"it ends before the data of the tensor {tensor.name!r} does")
+        return {name: replace(tensor, offset=start + tensor.offset) for name, tensor in found.items()}
+
+    def _tensor(self) -> StoredGgufTensor:
+        try:
+            self._key = self._string().decode()
+        except UnicodeDecodeError:
+            raise self._bad(f"the name of the tensor after {self._key!r} is not UTF-8") from None
+        n_dims: int = self._scalar("I")
+        if not 1 <= n_dims <= 4:
+            raise self._bad(f"the tensor {self._key!r} has {n_dims} dimensions")
+        shape = tuple(reversed([self._scalar("Q") for _ in range(n_dims)]))
+        number, offset = self._scalar("I"), self._scalar("Q")
+        try:
+            kind = GGMLQuantizationType(number)
+        except ValueError:
+            raise self._bad(f"the tensor {self._key!r} has the unknown type {number}") from None
+        if 0 in shape or shape[-1] % GGML_QUANT_SIZES[kind][0]:
+            raise self._bad(f"the tensor {self._key!r} has shape {list(shape)}, which {kind.name} cannot have")
+        return StoredGgufTensor(self._path, self._key, shape, kind, offset)
+
     def _bad(self, what: str) -> ModelError:
         return ModelError(f"{self._path.name} is damaged: {what}", field=self._key, hint="download the file again")
 
     def _take(self, count: int) -> int:
         at = self._at
         if count > len(self._data) - at:
-            raise self._bad("it ends inside its metadata" + (f", at the key {self._key!r}" if self._key else ""))
+            raise self._bad("it ends inside its header" + (f", at the key {self._key!r}" if self._key else ""))
         self._at = at + count
         return at
 
