@@ -34,6 +34,9 @@ def run(project: Project, name: str, *arguments: str, **environment: str) -> str
     return done.stdout
 
 
+ATTEMPTS = 4  # a machine that did something else for a moment shows in one measurement, not in the best of several
+
+
 @pytest.mark.parametrize("shape", [("16", "8", "64"), ("32", "8", "128")])
 def test_attention(project: Project, shape: tuple[str, ...]) -> None:
     """Stock's times, then ours. Nowhere may ours be slower by more than noise."""
@@ -44,7 +47,12 @@ def test_attention(project: Project, shape: tuple[str, ...]) -> None:
             :, 1:
         ]
 
-    assert (times("0") > 0.9 * times("1")).all()
+    stock = ours = np.array(np.inf)
+    for _ in range(ATTEMPTS):
+        stock, ours = np.minimum(stock, times("0")), np.minimum(ours, times("1"))
+        if (stock > 0.9 * ours).all():
+            return
+    pytest.fail(f"ours over stock:\n{ours / stock}")
 
 
 def test_panels(project: Project) -> None:
@@ -61,8 +69,13 @@ def test_panels(project: Project) -> None:
 def test_products(project: Project) -> None:
     """Every buffer type's speed through ggml. Panels come first; nothing else may be faster by more than noise."""
     for kind in ("q4_0", "q8_0", "q4_K", "q5_K", "q6_K", "iq4_nl", "mxfp4"):
-        table = run(project, "time_products", "2", "1024", "3072", "600", kind)
-        rows = [line.replace(" ", "").split("|")[1:-1] for line in table.splitlines()[1:]]
-        assert rows[0][1] == "CPU_PANELS"
-        for n, (ours, *others) in enumerate(zip(*(row[2:] for row in rows), strict=True)):
-            assert float(ours) > 0.85 * max(map(float, others)), (kind, n)
+        best = np.array(0.0)
+        for _ in range(ATTEMPTS):
+            table = run(project, "time_products", "2", "1024", "3072", "600", kind)
+            rows = [line.replace(" ", "").split("|")[1:-1] for line in table.splitlines()[1:]]
+            assert rows[0][1] == "CPU_PANELS"
+            best = np.maximum(best, [[float(speed) for speed in row[2:]] for row in rows])
+            if (best[0] > 0.85 * best).all():
+                break
+        else:
+            pytest.fail(f"{kind}, speeds of panels, then of the others:\n{best}")
