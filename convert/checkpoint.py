@@ -1,8 +1,9 @@
-"""A Hugging Face checkpoint directory: `config.json` and the tensors of its safetensors shards."""
+"""A Hugging Face checkpoint directory: `config.json` and the tensors of its shards, safetensors or torch's."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,32 @@ from dflash_local.errors import ConvertError
 from .packaging import Packaging
 from .safetensors_file import StoredTensor, read_header
 from .strict_json import DuplicateKeyError, strict_json
+from .torch_file import read_torch_tensors
 
 _CONFIG = "config.json"
-_SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
 _WHOLE = "download the whole checkpoint"
 _PREFIX = "model."  # some checkpoints wrap the drafter once more
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A format of weights: the name of the only file, the names of all files, and what reads one."""
+
+    single: str
+    pattern: str
+    read: Callable[[Path], Iterator[StoredTensor]]
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.single).suffix
+
+    @property
+    def index(self) -> str:
+        return self.single + ".index.json"
+
+
+_SAFETENSORS = _Format("model.safetensors", "*.safetensors", read_header)
+_TORCH = _Format("pytorch_model.bin", "pytorch_model*.bin", read_torch_tensors)
 
 
 @dataclass(frozen=True)
@@ -44,8 +65,7 @@ class Checkpoint:
                 field="mask_embedding.pt",
             )
         tensors: dict[str, StoredTensor] = {}
-        index = directory / _INDEX
-        for tensor in _indexed(index) if index.exists() else _unindexed(directory):
+        for tensor in _stored(directory):
             name = tensor.name.removeprefix(_PREFIX)
             if name in tensors:
                 where = " and ".join(sorted({tensors[name].path.name, tensor.path.name}))
@@ -78,38 +98,46 @@ def _json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _unindexed(directory: Path) -> list[StoredTensor]:
+def _stored(directory: Path) -> list[StoredTensor]:
+    """The tensors of all files; safetensors, if there are any."""
+    for form in (_SAFETENSORS, _TORCH):
+        if (directory / form.index).exists():
+            return _indexed(directory / form.index, form)
+        if found := sorted(directory.glob(form.pattern)):
+            return _unindexed(directory, found, form)
+    raise ConvertError(
+        f"{directory} has neither safetensors files nor a {_TORCH.single}", field=_SAFETENSORS.single, hint=_WHOLE
+    )
+
+
+def _unindexed(directory: Path, found: list[Path], form: _Format) -> list[StoredTensor]:
     """Tensors of a checkpoint without an index: one file, or a full set of `model-0000i-of-0000n.safetensors`."""
-    found = sorted(directory.glob("*.safetensors"))
-    if directory / _SINGLE in found:
-        found = [directory / _SINGLE]
-    if not found:
-        raise ConvertError(
-            f"{directory} has no safetensors file",
-            field=_SINGLE,
-            hint="download the whole checkpoint; a pytorch_model.bin must be saved as safetensors first",
-        )
-    totals = {int(match[1]) if (match := re.search(r"-of-(\d{1,9})\.safetensors$", path.name)) else 1 for path in found}
+    if directory / form.single in found:
+        found = [directory / form.single]
+    shard = re.compile(rf"-of-(\d{{1,9}}){re.escape(form.suffix)}$")
+    totals = {int(match[1]) if (match := shard.search(path.name)) else 1 for path in found}
     if len(totals) > 1 or (len(found) > 1 and totals == {1}):
-        raise ConvertError(f"{directory} has {len(found)} safetensors files and no {_INDEX}", field=_INDEX, hint=_WHOLE)
+        raise ConvertError(
+            f"{directory} has {len(found)} {form.suffix[1:]} files and no {form.index}", field=form.index, hint=_WHOLE
+        )
     if totals != {len(found)}:
         raise ConvertError(
             f"{len(found)} of {max(totals)} shards are there", field=found[0].name, hint="download the missing shards"
         )
-    return [tensor for path in found for tensor in read_header(path)]
+    return [tensor for path in found for tensor in form.read(path)]
 
 
-def _indexed(index: Path) -> list[StoredTensor]:
+def _indexed(index: Path, form: _Format) -> list[StoredTensor]:
     """Tensors of a sharded checkpoint; index and shards must agree on what is where."""
     weight_map = _json_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ConvertError(f"{index.name} has no weight_map", field="weight_map", hint="download the file again")
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
+        if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(form.suffix):
             raise ConvertError(f"{index.name}: {shard!r} is not the name of a shard", field=name)
         if not (index.parent / shard).is_file():
             raise ConvertError(f"shard {shard} is missing", field=shard, hint="download the missing shard")
-    tensors = [tensor for shard in sorted(set(weight_map.values())) for tensor in read_header(index.parent / shard)]
+    tensors = [tensor for shard in sorted(set(weight_map.values())) for tensor in form.read(index.parent / shard)]
     for tensor in tensors:
         if tensor.name not in weight_map:
             raise ConvertError(

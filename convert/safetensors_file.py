@@ -24,9 +24,9 @@ from dflash_local.errors import ConvertError
 from .strict_json import DuplicateKeyError, strict_json
 
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
-_ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
                "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8}  # fmt: skip
-_READABLE: dict[str, npt.DTypeLike] = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "I64": "<i8"}
+READABLE: dict[str, npt.DTypeLike] = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8"}
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class StoredTensor:
         return math.prod(self.shape[:-1])
 
     def check_dtype(self, *, integer: bool = False) -> None:
-        """Raise ConvertError unless `rows` can read this tensor: I64 for an integer one, else BF16, F16 or F32."""
-        readable = ("I64",) if integer else ("BF16", "F16", "F32")
+        """Raise ConvertError unless `rows` can read this tensor: I64 for an integer one, else BF16, F16, F32 or F64."""
+        readable = ("I64",) if integer else ("BF16", "F16", "F32", "F64")
         if self.dtype not in readable:
             raise ConvertError(
                 f"tensor {self.name!r} has dtype {self.dtype}, it must be one of {', '.join(readable)}",
@@ -60,19 +60,22 @@ class StoredTensor:
         count = (stop - start) * width
         try:
             with self.path.open("rb") as file:
-                file.seek(self.offset + start * width * _ITEM_BYTES[self.dtype])
-                raw = np.fromfile(file, dtype=_READABLE[self.dtype], count=count)
+                file.seek(self.offset + start * width * ITEM_BYTES[self.dtype])
+                raw = np.fromfile(file, dtype=READABLE[self.dtype], count=count)
         except OSError as error:
             raise ConvertError(f"cannot read {self.path.name}: {error.strerror}", field=self.name) from error
         if raw.size != count:
             raise ConvertError(
                 f"{self.path.name} ends inside tensor {self.name!r}", field=self.name, hint="download the shard again"
             )
+        return self.as_numbers(raw.reshape(stop - start, width))
+
+    def as_numbers(self, raw: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What was read as READABLE[dtype], as float32 or int64."""
         if self.dtype == "BF16":
-            raw = (raw.astype(np.uint32) << 16).view(np.float32)
-        elif self.dtype == "F16":
-            raw = raw.astype(np.float32)
-        return raw.reshape(stop - start, width)
+            return (raw.astype(np.uint32) << 16).view(np.float32)
+        with np.errstate(over="ignore"):
+            return raw if self.dtype in ("F32", "I64") else raw.astype(np.float32)
 
 
 def read_header(path: Path) -> Iterator[StoredTensor]:
@@ -116,7 +119,7 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
         dtype, shape, begin, stop = entry
         if begin != end:
             raise bad(f"tensor {name!r} starts at byte {begin}, the one before it ends at {end}", name)
-        if stop - begin != math.prod(shape) * _ITEM_BYTES[dtype]:
+        if stop - begin != math.prod(shape) * ITEM_BYTES[dtype]:
             raise bad(f"tensor {name!r} is {dtype} {list(shape)} but has {stop - begin} bytes", name)
         end = stop
         if end > size - start:
@@ -138,7 +141,7 @@ def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str,
         if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
             raise bad(f"tensor {name!r} lacks dtype, shape or data_offsets", name)
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
+        if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
             raise bad(f"tensor {name!r} has the unknown dtype {dtype!r}", name)
         if not _is_sizes(shape):
             raise bad(f"the shape of tensor {name!r} is not a list of sizes", name)

@@ -124,7 +124,7 @@ def test_unreadable_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "readable"),
-    [("BF16", True), ("F16", True), ("F32", True), ("F64", False), ("F8_E4M3", False), ("I64", False)],
+    [("BF16", True), ("F16", True), ("F32", True), ("F64", True), ("F8_E4M3", False), ("I64", False)],
 )
 def test_dtypes(tmp_path: Path, dtype: str, readable: bool) -> None:
     stored = StoredTensor(tmp_path, "a", dtype, (1,), 0)
