@@ -19,7 +19,7 @@ _INTEGERS = {GGUFValueType.UINT32, GGUFValueType.INT32, GGUFValueType.UINT64, GG
 @dataclass(frozen=True)
 class Target:
     """`n_layer` counts the layers that can be tapped, appended prediction (MTP) layers left out. `tokenizer` holds
-    every `tokenizer.*` key as the file has it."""
+    every `tokenizer.*` key as the file has it; `logit_softcap` is None if there is none."""
 
     path: Path
     arch: str
@@ -29,6 +29,7 @@ class Target:
     mask_token: int | None
     uses_mrope: bool
     tokenizer: dict[str, Value]
+    logit_softcap: float | None = None
 
     @classmethod
     def read(cls, path: Path) -> Target:
@@ -73,6 +74,7 @@ class Target:
         if n_layer < 1:
             raise ModelError(f"{path.name} has no layers", field=f"{arch}.block_count", hint=_WHAT_WE_TAKE)
         mask_token = integer(MASK_TOKEN, -1)
+        softcap = metadata.get(f"{arch}.final_logit_softcapping")
         return cls(
             path=path,
             arch=arch,
@@ -82,6 +84,7 @@ class Target:
             mask_token=mask_token if mask_token >= 0 else None,
             uses_mrope=f"{arch}.rope.dimension_sections" in metadata,
             tokenizer={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
+            logit_softcap=softcap.data if softcap is not None and softcap.type == GGUFValueType.FLOAT32 else None,
         )
 
 

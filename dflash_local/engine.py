@@ -22,7 +22,7 @@ from dflash_local.conversation import (
 )
 from dflash_local.diagnose import costs, tuning
 from dflash_local.drafting import Accept, Budget, Draft, request_drafting
-from dflash_local.errors import ContextLengthError, EngineDeadError, RequestError
+from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf
 from dflash_local.options import EngineOptions, takes_arguments_of
@@ -107,8 +107,12 @@ class Engine:
         drafter = None
         if options.drafter is not None:
             target, path = Path(options.model), Path(options.drafter)
-            for file in (target, path):
-                check_gguf(file)  # a damaged file is damaged, not of another kind
+            check_gguf(target)  # a damaged file is damaged, not of another kind
+            try:
+                check_gguf(path)
+            except ModelError:
+                pair.refuse_foreign(path, target)
+                raise
             pair.check(target, path)
             drafter = pair.Drafter.read(path)
         if options.accept == "block" and (why := pair.block_refusal(drafter)):

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.convert import OUTTYPES
+from dflash_local.errors import ConvertError
 
 _DESCRIPTION = """\
 Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
 
 The tokenizer comes from the target's GGUF; no Hugging Face copy of the target is needed. The drafter works with every
 quantization of that target, so one conversion serves them all.
+
+A drafter's GGUF in the dialect of another project (buun, BeeLlama, ik_llama.cpp, lucebox, qvac, PrismML) is rewritten
+as llama.cpp's: names and keys change, weights do not.
 """
 
 
@@ -23,15 +27,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `convert` to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "convert",
-        help="turn a DFlash drafter from Hugging Face into a GGUF",
+        help="turn a DFlash drafter from Hugging Face, or another project's GGUF, into a GGUF",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "drafter",
         type=Path,
-        metavar="DRAFTER_DIR",
-        help="directory with the drafter's config.json and safetensors files",
+        metavar="DRAFTER",
+        help="directory with the drafter's config.json and weights, or a GGUF of another dialect",
     )
     parser.add_argument(
         "--target",
@@ -45,21 +49,37 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--output",
         type=Path,
         metavar="OUT",
-        help="file to write (default: DRAFTER_DIR's name and the type, here)",
+        help="file to write (default: here, the directory's name and the type, or the GGUF's name and 'dflash')",
     )
     parser.add_argument(
         "--outtype", choices=OUTTYPES, default="f16", help="type of the matrices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--target-layer-ids",
+        type=_layers,
+        metavar="ID,...",
+        help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
+        "none",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.set_defaults(func=run)
 
 
+def _layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be numbers with commas between them, got {text!r}") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    if args.drafter.is_file():
+        return _relabel(args)
     from dflash_local.convert.conversion import convert
 
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
-    progress = None if args.quiet else _Progress(sys.stderr)
+    progress = None if args.quiet else Progress(sys.stderr)
     try:
         conversion = convert(args.drafter, args.target, output, outtype=args.outtype, progress=progress)
     finally:
@@ -73,7 +93,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Progress:
+def _relabel(args: argparse.Namespace) -> int:
+    from dflash_local.convert.relabel import relabel
+
+    if args.outtype != "f16":
+        raise ConvertError(
+            "a GGUF keeps the types of its weights", field="outtype", hint="leave --outtype away, or use llama-quantize"
+        )
+    relabelling = relabel(args.drafter, args.target, args.target_layer_ids)
+    for note in relabelling.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if not relabelling.is_needed:
+        print(f"{args.drafter} is in llama.cpp's dialect already: give it to -md as it is")
+        return 0
+    output = args.output or Path(f"{args.drafter.stem}-dflash.gguf")
+    progress = None if args.quiet else Progress(sys.stderr)
+    try:
+        relabelling.write(output, progress)
+    finally:
+        if progress:
+            progress.close()
+    dialect = f"dialect {relabelling.dialect.name} ({relabelling.dialect.writers})"
+    print(f"{output}: from {dialect}, {len(relabelling.tensors)} tensors, {relabelling.n_bytes / 1e6:.1f} MB")
+    return 0
+
+
+class Progress:
     """One line on a terminal, rewritten ten times a second; elsewhere a line for every tenth of the work."""
 
     def __init__(self, stream: Any) -> None:

@@ -141,6 +141,11 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = 
         if option.flag:
             required = name == "model" and model_required and "LLAMA_ARG_MODEL" not in os.environ
             _add_option(groups[option.flag.group], name, option, option.flag, required)
+    groups["models"].add_argument(
+        "--auto-convert",
+        action="store_true",
+        help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
+    )
     # Two options in one flag.
     add_flag(
         groups["machine"],
@@ -195,10 +200,15 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
     Raises:
         RequestError: the chat template file cannot be read.
+        ConvertError, ModelError: --auto-convert, and the drafter cannot be rewritten, or the target not be read.
     """
     options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
     options["mmap"] = args.load_mode in ("auto", "mmap", "mmap+mlock")
     options["mlock"] = "mlock" in args.load_mode
+    if args.auto_convert and options["drafter"]:
+        from dflash_local.cli.auto_convert import auto_convert
+
+        options["drafter"] = str(auto_convert(Path(options["drafter"]), Path(options["model"])))
     if args.chat_template_file:
         try:
             options["chat_template"] = args.chat_template_file.read_text(encoding="utf-8")

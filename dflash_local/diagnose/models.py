@@ -12,7 +12,7 @@ from dflash_local.diagnose.costs import look_at_costs
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.memory import look_at_memory
-from dflash_local.diagnose.pair import Drafter, block_refusal, compare
+from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
 from dflash_local.diagnose.sizes import file_size, size_text
 from dflash_local.errors import ModelError
 from dflash_local.options import EngineOptions
@@ -24,6 +24,8 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
     try:
         for path in filter(None, (target_path, drafter_path)):
             size = file_size(path)
+            if path == drafter_path:
+                refuse_foreign(path, target_path)
             if info:  # the strict check of every tensor needs the library
                 native.check_gguf(path)
             yield ok("file", f"{path.name}, {size_text(size)}")
@@ -33,7 +35,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
     try:
         target = Target.read(target_path)
         if drafter_path:
-            drafter = Drafter.read(drafter_path)
+            drafter = Drafter.read(drafter_path, target_path)
             yield from compare(target, drafter)
             if options.accept == "block" and (why := block_refusal(drafter)):
                 yield fail("accept", why, "leave --accept away")

@@ -7,13 +7,16 @@ Source for what llama.cpp demands: src/models/dflash.cpp and common/speculative.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.dialects import is_foreign
+from dflash_local.convert.gguf_metadata import Value, read_metadata
 from dflash_local.convert.names import ARCH
+from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn
 from dflash_local.errors import ModelError, PairError
@@ -52,10 +55,11 @@ class Drafter:
     is_dflash2: bool
     tokens: list[bytes]
     pre_tokenizer: bytes
+    keys: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all that the file has
 
     @classmethod
-    def read(cls, path: Path) -> Drafter:
-        """Raises ModelError whose `field` is the key that is missing or wrong."""
+    def read(cls, path: Path, target: Path | None = None) -> Drafter:
+        """Raises ModelError whose `field` is the key that is missing or wrong; its hint may name the file `target`."""
         keys = read_metadata(path)
 
         def known(key: str, kind: type, default: Any = None) -> Any:
@@ -66,6 +70,8 @@ class Drafter:
             return data
 
         arch = known("general.architecture", bytes).decode(errors="replace")
+        if is_foreign(arch, keys):
+            raise _foreign(path, arch, target)
         if arch != ARCH:
             raise ModelError(
                 f"{path.name} is not a DFlash drafter: its architecture is {arch!r}",
@@ -81,6 +87,7 @@ class Drafter:
             is_dflash2=f"{ARCH}.selector_rank" in keys,
             tokens=known(TOKENS, list),
             pre_tokenizer=known(PRE_TOKENIZER, bytes, b""),
+            keys=keys,
         )
 
     @property
@@ -105,9 +112,37 @@ def check(target: Path, drafter: Path) -> None:
         ModelError: a file cannot be read, or is no target or no drafter.
         PairError: they do not fit each other; `field` is the drafter's key to blame.
     """
-    for finding in compare(Target.read(target), Drafter.read(drafter)):
+    for finding in compare(Target.read(target), Drafter.read(drafter, target)):
         if finding.level is Level.FAIL:
             raise PairError(finding.text, field=finding.field, hint=finding.advice)
+
+
+def convert_command(drafter: Path, target: Path | None) -> str:
+    """What to type so that a drafter of another dialect can run."""
+    return f"dflash-local convert {shlex.quote(str(drafter))} --target {shlex.quote(str(target or 'TARGET.gguf'))}"
+
+
+def _foreign(path: Path, arch: str, target: Path | None) -> ModelError:
+    key, why = "general.architecture", f"general.architecture is {arch!r}"
+    if arch == ARCH:
+        key, why = f"{ARCH}.target_layers", f"{ARCH}.target_layers is missing or spelled otherwise"
+    return ModelError(
+        f"{path.name} is a drafter in another dialect of GGUF than llama.cpp's: {why}",
+        field=key,
+        hint=f"rewrite it: {convert_command(path, target)}; or start with --auto-convert",
+    )
+
+
+def refuse_foreign(drafter: Path, target: Path) -> None:
+    """Raise ModelError, which names the command to run, if `drafter` is in another project's dialect: what else is
+    wrong with such a file does not matter."""
+    try:
+        keys = read_metadata(drafter)
+        arch = keys["general.architecture"].data.decode()
+    except (ModelError, KeyError, AttributeError, UnicodeDecodeError):
+        return
+    if is_foreign(arch, keys):
+        raise _foreign(drafter, arch, target)
 
 
 def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
@@ -117,6 +152,7 @@ def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
     yield from _taps(target, drafter)
     yield from _vocabulary(target, drafter)
     yield from _block(target, drafter)
+    yield from _rotation(target, drafter)
 
 
 def _architecture(target: Target) -> Iterator[Finding]:
@@ -200,6 +236,17 @@ def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
         yield fail("block", what, CONVERT_AGAIN, MASK_TOKEN)
     else:
         yield ok("block", f"{drafter.kind}, {drafter.block_size} tokens, mask token {drafter.mask_token}")
+
+
+def _rotation(target: Target, drafter: Drafter) -> Iterator[Finding]:
+    if has_copied_rotation(drafter.keys, target):
+        yield warn(
+            "rotation",
+            "the drafter rotates a part of each head, as its target does: its converter copied that from the target's "
+            "configuration, and few of its guesses are right",
+            f"mend it: {convert_command(drafter.path, target.path)}",
+            f"{ARCH}.rope.dimension_count",
+        )
 
 
 def _shown(token: bytes) -> str:

@@ -183,6 +183,12 @@ class checker {
 
     void check_architecture() {
         report_.architecture = scalar("general.architecture", gguf_type::string, true)->text;
+        // drafters of other projects: convert/dialects.py
+        if (is({ "dflash-draft", "qwen35-dflash-draft", "gemma4-dflash-draft", "dspark" })) {
+            fail_key("general.architecture", "is '" + report_.architecture +
+                                                 "', another project's dialect of drafters; rewrite the file: "
+                                                 "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
+        }
         // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another
         // context.
         if (is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",

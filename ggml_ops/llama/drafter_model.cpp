@@ -129,7 +129,8 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
 drafter_model access_drafter(const llama_model * model) {
     if (model->arch != LLM_ARCH_DFLASH) {
         throw std::runtime_error("general.architecture is '" + model->arch_name() +
-                                 "', a drafter must be 'dflash': convert it with `dflash-local convert`");
+                                 "', a drafter must be 'dflash'; rewrite the file: "
+                                 "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
     }
     if (model->hparams.dsv4_hc_mult > 0 || model->dspark_markov_w1) {
         throw std::runtime_error("the drafter is a DSpark model; dflash-local drafts with DFlash and DFlash 2");

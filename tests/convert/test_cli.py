@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.cli import main
-from dflash_local.cli.convert import _Progress
+from dflash_local.cli.convert import Progress
 
 from . import samples
 
@@ -56,7 +56,7 @@ class Terminal(io.StringIO):
 def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal()
-    progress = _Progress(stream)
+    progress = Progress(stream)
     for done in range(1, 1001):
         progress(f"blk.{done}.attn_q.weight", done, 1000)
     progress.close()
@@ -67,7 +67,7 @@ def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_progress_elsewhere_is_a_line_for_each_tenth() -> None:
     stream = io.StringIO()
-    progress = _Progress(stream)
+    progress = Progress(stream)
     for done in range(1, 1001):
         progress("fc.weight", done, 1000)
     progress.close()

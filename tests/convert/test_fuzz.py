@@ -13,10 +13,13 @@ import gguf
 import pytest
 
 from dflash_local.convert import convert
+from dflash_local.convert.gguf_metadata import read_header as read_gguf_header
+from dflash_local.convert.relabel import relabel
 from dflash_local.convert.safetensors_file import read_header
 from dflash_local.errors import ConvertError, DFlashError
 
 from . import samples
+from .dialect_samples import write_dialect
 
 FEW, MANY = 200, 2000
 VALUES = [
@@ -154,6 +157,27 @@ def test_target(tmp_path: Path, target: Path, checkpoint: Path, seeds: range) ->
     for seed in seeds:
         target.write_bytes(damaged_bytes(random.Random(seed), sound))
         expect_error_or_file(lambda: convert(checkpoint, target, output), output, DFlashError, seed)
+
+
+@pytest.mark.parametrize("dialect", ["A0", "B", "C", "D", "E"])
+@pytest.mark.parametrize(
+    "seeds", [range(FEW), pytest.param(range(FEW, FEW + MANY), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_dialects(tmp_path: Path, target: Path, checkpoint: Path, seeds: range, dialect: str) -> None:
+    """A damaged GGUF of another dialect."""
+    convert(checkpoint, target, tmp_path / "a.gguf")
+    source = write_dialect(tmp_path / "b.gguf", dialect, tmp_path / "a.gguf")
+    sound, output = source.read_bytes(), tmp_path / "out.gguf"
+    header = min(tensor.offset for tensor in read_gguf_header(source)[1].values())
+    refused = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        # most of the file is weights, which any bytes can be
+        source.write_bytes(damaged_bytes(rng, sound[:header]) + sound[header:])
+        if rng.random() < 0.1:
+            source.write_bytes(damaged_bytes(rng, sound))
+        refused += expect_error_or_file(lambda: relabel(source, target).write(output), output, ConvertError, seed)
+    assert refused > 0.3 * len(seeds)
 
 
 def expect_error_or_file(action: Callable[[], object], output: Path, error: type[DFlashError], seed: int) -> bool:

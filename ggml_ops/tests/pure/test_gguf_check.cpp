@@ -241,6 +241,8 @@ const std::vector<bad_case> bad_cases = {
     { "f16 convolution base",  "dflash2", [](image & m) { m.at("blk.0.attn_conv_base").type = F16; }, "blk.0.attn_conv_base" },
     // ---- numbers that are asserted on, divided by or multiplied out
     { "no architecture",       "target", [](image & m) { m.drop("general.architecture"); }, "general.architecture" },
+    { "another dialect",       "dflash", [](image & m) { m.str("general.architecture", "dflash-draft"); },
+     "general.architecture" },
     { "encoder",               "target", [](image & m) { m.str("general.architecture", "bert"); }, "general.architecture" },
     { "no layers",             "target", [](image & m) { m.u32("qwen3.block_count", 0); }, "qwen3.block_count" },
     { "513 layers",            "target", [](image & m) { m.u32("qwen3.block_count", 513); }, "qwen3.block_count" },

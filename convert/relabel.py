@@ -1,0 +1,459 @@
+"""Rewrite a drafter's GGUF of another dialect as upstream's: names and keys change, the data of tensors does not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFValueType
+
+from dflash_local.errors import ConvertError, ModelError
+
+from . import dialects
+from .dialects import Dialect
+from .gguf_metadata import StoredGgufTensor, Value, array, boolean, f32, read_header, string, u32
+from .names import ARCH
+from .published_taps import published_taps
+from .target import MASK_TOKEN, Target
+from .writer import Chunks, OutputTensor, write_gguf
+
+# What a rewritten file depends on beside its inputs: counted up when the rewriting changes.
+VERSION = 1
+_INTEGERS = {GGUFValueType.UINT8, GGUFValueType.INT8, GGUFValueType.UINT16, GGUFValueType.INT16, GGUFValueType.UINT32,
+             GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64}  # fmt: skip
+_F32, _F16, _BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16
+
+# Keys after the architecture's name that all dialects share.
+_SAME = re.compile(
+    r"block_count|block_size|context_length|embedding_length|feed_forward_length|hidden_activation"
+    r"|embedding_scale|logit_scale|final_logit_softcapping"
+    r"|attention\.(head_count|head_count_kv|key_length|value_length|layer_norm_rms_epsilon|scale|value_scale|causal)"
+    r"|attention\.sliding_window(_pattern)?"
+    r"|rope\.(freq_base|dimension_count|dimension_sections|scaling\..*)"
+    r"|conv_kernel_size|conv_group_size|selector_rank|selector_top_k"
+)
+# Keys whose meaning is in the tensors, or said anew.
+_IMPLIED = frozenset({
+    "confidence_head", "confidence_head_with_markov", "dspark.confidence.enabled", "dspark.confidence_dim",
+    "dspark.enabled", "dspark.markov_rank", "dspark.vocab_size", "has_confidence_head", "markov_rank", "mask_token_id",
+    "n_target_features", "n_target_layers", "num_target_layers", "sample_from_anchor", "target_layer_ids",
+    "target_layers", "vocab_size",
+})  # fmt: skip
+_LAYER_TENSORS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm", "ffn_norm",
+                  "ffn_gate", "ffn_up", "ffn_down")  # fmt: skip
+_TENSORS = re.compile(
+    r"(fc|enc\.output_norm|output_norm|token_embd|output|rope_freqs|selector_(predecessor|successor|hidden)"
+    r"|markov_w[12]|conf_proj)\.weight|conf_proj\.bias|d2t"
+    rf"|blk\.\d+\.(({'|'.join(_LAYER_TENSORS)}|attn_sinks|(attn|ffn)_conv_proj)\.weight"
+    r"|attn_(q|k|v|output)\.bias|(attn|ffn)_conv_base)"
+)
+_WRONG_DIALECT = "the file is not what its architecture says; convert the drafter's checkpoint instead"
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """A file in upstream's dialect, not yet written. `notes` say what was not in the source and where it comes from;
+    `is_needed` is false if the source is such a file already."""
+
+    source: Path
+    target: Path
+    dialect: Dialect
+    metadata: Mapping[str, Value]
+    tensors: list[OutputTensor]
+    notes: list[str]
+    is_needed: bool
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(tensor.n_bytes for tensor in self.tensors)
+
+    def write(self, output: Path, progress: Callable[[str, int, int], None] | None = None) -> None:
+        """Write the file, in full or not at all. Peak memory does not depend on its size. Raises ConvertError."""
+        if output.is_dir() or not output.parent.is_dir():
+            raise ConvertError(
+                f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o"
+            )
+        if output.resolve() in (self.source.resolve(), self.target.resolve()):
+            raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
+        done, total = 0, self.n_bytes
+
+        def report(name: str, n_bytes: int) -> None:
+            nonlocal done
+            done += n_bytes
+            if progress:
+                progress(name, done, total)
+
+        try:
+            write_gguf(output, self.metadata, self.tensors, report)
+        except OSError as error:
+            raise ConvertError(
+                f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
+            ) from error
+
+
+def relabel(source: Path, target: Path, target_layer_ids: tuple[int, ...] | None = None) -> Relabelling:
+    """Read the headers of a drafter's GGUF and of its target's, and say how the drafter reads in upstream's dialect.
+
+    `target_layer_ids` are the taps of a file that names none, as config.json has them: layers whose output is tapped.
+    Raises ConvertError (drafter) or ModelError (target); `field` is the key or tensor to blame.
+    """
+    try:
+        metadata, tensors = read_header(source)
+    except ModelError as error:
+        raise ConvertError(error.message, field=error.field, hint=error.hint) from None
+    try:
+        return _Reader(source, metadata, tensors, Target.read(target)).relabelling(target_layer_ids)
+    except ConvertError as error:
+        raise ConvertError(f"{source.name}: {error.message}", field=error.field, hint=error.hint) from None
+
+
+@dataclass
+class _Reader:
+    """A drafter's file, read in its dialect."""
+
+    source: Path
+    metadata: dict[str, Value]
+    stored: dict[str, StoredGgufTensor]
+    target: Target
+    arch: str = ""
+    dialect: Dialect = dialects.A
+    keys: dict[str, tuple[str, Value]] = field(default_factory=dict)  # name in upstream -> key in the file, value
+    tensors: dict[str, StoredGgufTensor] = field(default_factory=dict)  # name in upstream -> tensor of the file
+    notes: list[str] = field(default_factory=list)
+
+    def relabelling(self, target_layer_ids: tuple[int, ...] | None) -> Relabelling:
+        metadata = self.metadata
+        if (split := metadata.get("split.count")) is not None and split.data != 1:
+            raise ConvertError("it is a part of a split file", field="split.count", hint="merge its parts first")
+        self.arch = dialects.as_text(metadata.get("general.architecture", u32(0)))
+        self.dialect = dialects.recognise(self.arch, metadata, self.stored)
+        if self.dialect is dialects.A:
+            return self._mended()
+        self._read_keys()
+        self._read_tensors()
+        drafter = self._drafter(target_layer_ids)
+        outputs = [_output(name, tensor) for name, tensor in self.tensors.items()]
+        return self._result(self._metadata(drafter), outputs, is_needed=True)
+
+    def _result(self, metadata: Mapping[str, Value], outputs: list[OutputTensor], *, is_needed: bool) -> Relabelling:
+        return Relabelling(
+            self.source, self.target.path, self.dialect, metadata, outputs, self.notes, is_needed=is_needed
+        )
+
+    def _mended(self) -> Relabelling:
+        """A file of upstream's dialect as it is, but for a rotation that its converter took from the target's
+        configuration."""
+        metadata, is_needed = dict(self.metadata), False
+        if has_copied_rotation(metadata, self.target):
+            is_needed = True
+            self.notes.append(ROTATION_NOTE)
+            del metadata[f"{ARCH}.rope.dimension_count"]
+            if f"{ARCH}.rope.dimension_sections" in metadata:
+                n_dims = int(metadata[f"{ARCH}.attention.key_length"].data)
+                metadata[f"{ARCH}.rope.dimension_sections"] = _sections(n_dims)
+        metadata.pop("general.alignment", None)
+        outputs = [_output(name, tensor) for name, tensor in self.stored.items()]
+        return self._result(metadata, outputs, is_needed=is_needed)
+
+    def _read_keys(self) -> None:
+        for key, value in self.metadata.items():
+            name = self.dialect.own(self.arch, key)
+            if name is None:
+                continue
+            if name == "backbone_rotary_base" and value == self.metadata.get(f"{self.arch}.rope.freq_base"):
+                continue
+            if not (_SAME.fullmatch(name) or name in _IMPLIED or not value.data):
+                raise ConvertError(
+                    f"unknown key {key!r}: upstream's dialect has no place for it", field=key, hint=_WRONG_DIALECT
+                )
+            if name in self.keys and self.keys[name][1] != value:
+                raise ConvertError(f"{key} and {self.keys[name][0]} contradict each other", field=key)
+            self.keys[name] = (key, value)
+
+    def _read_tensors(self) -> None:
+        for name, tensor in self.stored.items():
+            new = self.dialect.renamed(name)
+            if new in self.tensors:
+                what = f"the tensors {self.tensors[new].name!r} and {name!r} would both be {new!r}"
+                raise ConvertError(what, field=name, hint=_WRONG_DIALECT)
+            if not _TENSORS.fullmatch(new) or (new == "d2t" and self.arch != ARCH):
+                raise ConvertError(
+                    f"unknown tensor {name!r}: upstream's dialect has no place for it", field=name, hint=_WRONG_DIALECT
+                )
+            self.tensors[new] = tensor
+        if "output.weight" not in self.tensors and "token_embd.weight" in self.tensors:
+            # alone, an embedding would also become the output head; the target has the one that it was copied from
+            del self.tensors["token_embd.weight"]
+            self.notes.append("token_embd.weight is left out: without a head of its own, the drafter uses the target's")
+
+    # ---- values, typed ----
+
+    def _key(self, name: str) -> str:
+        return self.keys[name][0] if name in self.keys else f"{self.arch}.{name}"
+
+    def _bad(self, name: str, what: str, hint: str | None = _WRONG_DIALECT) -> ConvertError:
+        return ConvertError(f"{self._key(name)} {what}", field=self._key(name), hint=hint)
+
+    def integer(self, name: str, default: int | None = None, *, low: int = 1, high: int = 2**31 - 1) -> int:
+        """A whole number from `low` to `high`. Raises ConvertError if it is missing without a default."""
+        value = self.keys[name][1] if name in self.keys else None
+        if value is None:
+            if default is None:
+                raise self._bad(name, "is missing")
+            return default
+        if value.type not in _INTEGERS or not low <= value.data <= high:
+            raise self._bad(name, f"must be a whole number from {low} to {high}")
+        return int(value.data)
+
+    def number(self, name: str) -> float:
+        value = self.keys[name][1] if name in self.keys else None
+        if value is None:
+            raise self._bad(name, "is missing, and a guess would cost drafts without an error")
+        if value.type != GGUFValueType.FLOAT32 or not 0 < value.data < 1e30:
+            raise self._bad(name, "must be a positive number")
+        return float(value.data)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """An array of whole numbers or flags; None if it is missing."""
+        if name not in self.keys:
+            return None
+        value = self.keys[name][1]
+        if value.item not in (*_INTEGERS, GGUFValueType.BOOL) or len(value.data) > 1024:
+            raise self._bad(name, "must be a list of whole numbers")
+        return tuple(int(item) for item in value.data)
+
+    def flag(self, name: str) -> bool | None:
+        if name not in self.keys:
+            return None
+        value = self.keys[name][1]
+        if value.type != GGUFValueType.BOOL:
+            raise self._bad(name, "must be true or false")
+        return bool(value.data)
+
+    # ---- the drafter ----
+
+    def _drafter(self, target_layer_ids: tuple[int, ...] | None) -> dict[str, Value]:
+        """Keys of the drafter that are said anew, checked against its tensors and the target."""
+        n_embd, n_layer = self.integer("embedding_length"), self.integer("block_count", high=512)
+        n_head, n_ff = self.integer("attention.head_count"), self.integer("feed_forward_length")
+        n_head_kv = self.integer("attention.head_count_kv", n_head)
+        if n_embd != self.target.n_embd:
+            what = f"is {n_embd}, the target's {self.target.arch}.embedding_length says {self.target.n_embd}"
+            raise self._bad("embedding_length", what, "give the GGUF of the model that the drafter was trained for")
+        fc = self._tensor("fc.weight")
+        n_taps, rest = divmod(fc.shape[-1], n_embd)
+        self._shape("fc.weight", (n_embd, n_taps * n_embd if n_taps and not rest else n_embd))
+        head_dim = self.integer("attention.key_length", math.prod(self._tensor("blk.0.attn_q_norm.weight").shape))
+        if self.integer("attention.value_length", head_dim) != head_dim:
+            raise self._bad("attention.value_length", f"differs from the key length {head_dim}, which no drafter has")
+        if head_dim % 2 or n_head % n_head_kv:
+            raise self._bad("attention.head_count", f"{n_head} heads of {head_dim} cannot share {n_head_kv} of keys")
+        self._check_tensors(n_layer, n_embd, n_ff, n_head * head_dim, n_head_kv * head_dim, head_dim)
+        self.number("attention.layer_norm_rms_epsilon")
+        self.integer("context_length")
+        self.number("rope.freq_base")
+        return {
+            "attention.head_count_kv": u32(n_head_kv),
+            "attention.key_length": u32(head_dim),
+            "attention.value_length": u32(head_dim),
+            **self._window(n_layer),
+            **self._rotation(head_dim),
+            **self._scales(n_embd),
+            "block_size": u32(self.integer("block_size", low=2)),
+            "target_layers": array(GGUFValueType.INT32, self._taps(n_taps, target_layer_ids)),
+            **self._anchor(),
+        }
+
+    def _tensor(self, name: str) -> StoredGgufTensor:
+        if name not in self.tensors:
+            raise ConvertError(f"the tensor {name!r} is missing", field=name, hint=_WRONG_DIALECT)
+        return self.tensors[name]
+
+    def _shape(self, name: str, shape: tuple[int, ...]) -> None:
+        tensor = self._tensor(name)
+        if tensor.shape != shape:
+            what = f"the tensor {tensor.name!r} has shape {list(tensor.shape)}, the keys make it {list(shape)}"
+            raise ConvertError(what, field=tensor.name, hint=_WRONG_DIALECT)
+
+    def _check_tensors(self, n_layer: int, n_embd: int, n_ff: int, n_q: int, n_kv: int, head_dim: int) -> None:
+        shapes: dict[str, tuple[int, ...]] = {"enc.output_norm.weight": (n_embd,), "output_norm.weight": (n_embd,)}
+        parts = zip(
+            _LAYER_TENSORS,
+            ((n_embd,), (n_q, n_embd), (n_kv, n_embd), (n_kv, n_embd), (n_embd, n_q), (head_dim,), (head_dim,),
+             (n_embd,), (n_ff, n_embd), (n_ff, n_embd), (n_embd, n_ff)),
+            strict=True,
+        )  # fmt: skip
+        layer = dict(parts)
+        for i in range(n_layer):
+            shapes |= {f"blk.{i}.{name}.weight": shape for name, shape in layer.items()}
+        for name, shape in shapes.items():
+            self._shape(name, shape)
+        for name, tensor in self.tensors.items():
+            if (match := re.match(r"blk\.(\d+)\.", name)) and int(match[1]) >= n_layer:
+                raise ConvertError(f"the tensor {tensor.name!r} is of none of the {n_layer} layers", field=tensor.name)
+        n_vocab = self.target.n_vocab
+        own_head = "d2t" in self.tensors
+        for name in ("token_embd.weight", *(() if own_head else ("output.weight",))):
+            if name in self.tensors:
+                self._shape(name, (n_vocab, n_embd))
+
+    def _taps(self, n_taps: int, given: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Layer inputs. All these dialects store ids of layers whose output is tapped, which is the next one's
+        input."""
+        name = "target_layers" if self.dialect.prefix == "dspark." else "target_layer_ids"
+        ids, known = self.integers(name), published_taps(self.target, n_taps)
+        if ids is None and given is not None:
+            ids = given
+        elif ids is None and self.arch == ARCH and (inputs := self.integers("target_layers")) is not None:
+            ids = tuple(i - 1 for i in inputs)
+        elif ids is None and known is not None:
+            ids = known[1]
+            self.notes.append(f"the file names no taps; they are those of {known[0]}: {_listed(ids)}")
+        elif known is not None and ids == tuple(i + 1 for i in known[1]):
+            ids = known[1]
+            self.notes.append(f"the taps {_listed(i + 1 for i in ids)} are inputs already: those of {known[0]}")
+        if ids is None:
+            hint = "give them with --target-layer-ids, as the drafter's config.json has them (target_layer_ids)"
+            raise self._bad(name, f"is missing: nothing says which {n_taps} layers of the target are tapped", hint)
+        if len(ids) != n_taps:
+            raise self._bad(name, f"lists {len(ids)} layers, fc.weight takes {n_taps}")
+        if not all(-1 <= i < self.target.n_layer for i in ids):
+            what = f"{_listed(ids)} is beyond the target's {self.target.n_layer} layers"
+            raise self._bad(name, what, "give the GGUF of the model that the drafter was trained for")
+        return tuple(i + 1 for i in ids)
+
+    def _window(self, n_layer: int) -> dict[str, Value]:
+        """Sliding window and causality. In these dialects `attention.causal: false` is about full layers; sliding ones
+        are causal. Upstream's key is about all layers, and its absence means just that."""
+        causal, window = self.flag("attention.causal"), self.integer("attention.sliding_window", 0, low=0)
+        pattern = self.integers("attention.sliding_window_pattern") if window else None
+        if window and pattern is None:
+            raise self._bad("attention.sliding_window_pattern", "is missing: nothing says which layers slide")
+        if pattern is not None and len(pattern) != n_layer:
+            raise self._bad("attention.sliding_window_pattern", f"has {len(pattern)} flags for {n_layer} layers")
+        if pattern is None or not any(pattern):
+            return {"attention.causal": boolean(True)} if causal else {}
+        result = {
+            "attention.sliding_window": u32(window),
+            "attention.sliding_window_pattern": array(GGUFValueType.BOOL, tuple(map(bool, pattern))),
+        }
+        if causal or all(pattern):
+            result["attention.causal"] = boolean(True)
+        return result
+
+    def _rotation(self, head_dim: int) -> dict[str, Value]:
+        n_dims = self.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
+        if n_dims < head_dim and self.target.arch.startswith("qwen35"):
+            self.notes.append(ROTATION_NOTE)
+            n_dims = head_dim
+        result = {} if n_dims == head_dim else {"rope.dimension_count": u32(n_dims)}
+        if self.target.uses_mrope:
+            result["rope.dimension_sections"] = _sections(n_dims)
+        return result
+
+    def _scales(self, n_embd: int) -> dict[str, Value]:
+        """Gemma 4 scales embeddings and caps logits; drafters that borrow both from it do not always say so."""
+        result: dict[str, Value] = {}
+        if self.target.arch != "gemma4" and self.arch != "gemma4-dflash-draft":
+            return result
+        if "embedding_scale" not in self.keys:
+            result["embedding_scale"] = f32(math.sqrt(n_embd))
+        if "final_logit_softcapping" not in self.keys:
+            result["final_logit_softcapping"] = f32(self.target.logit_softcap or 30.0)
+        if result:
+            self.notes.append(f"{' and '.join(result)} are the target's (Gemma 4)")
+        return result
+
+    def _anchor(self) -> dict[str, Value]:
+        """Whether a block's first row proposes, said in full; and the confidence head, if there is one."""
+        stated = self.flag("sample_from_anchor")
+        if "markov_w1.weight" not in self.tensors:
+            return {"sample_from_anchor": boolean(bool(stated))}
+        if stated is None:
+            stated = self.dialect.samples_from_anchor
+        if stated is None:
+            what = "is missing: nothing says which row of a block of this DSpark drafter proposes first"
+            raise self._bad("sample_from_anchor", what, "convert the drafter's checkpoint instead")
+        has_confidence = "conf_proj.weight" in self.tensors
+        return {"sample_from_anchor": boolean(stated), "has_confidence_head": boolean(has_confidence)}
+
+    def _mask_token(self) -> int:
+        key, value = self.keys.get("mask_token_id", (MASK_TOKEN, self.metadata.get(MASK_TOKEN)))
+        token: Any = self.target.mask_token if value is None else value.data
+        if token is None:
+            raise ConvertError("no mask token: neither the drafter nor the target names one", field=MASK_TOKEN)
+        if type(token) is not int or not 0 <= token < self.target.n_vocab:
+            what = f"{key}: the mask token {token!r} is outside the target's vocabulary of {self.target.n_vocab} tokens"
+            raise ConvertError(what, field=key)
+        return token
+
+    def _metadata(self, drafter: Mapping[str, Value]) -> dict[str, Value]:
+        """All keys of the new file."""
+        anew = drafter.keys() | {"attention.causal", "attention.sliding_window", "attention.sliding_window_pattern",
+                                 "rope.dimension_count", "rope.dimension_sections"}  # fmt: skip
+        general = {
+            key: value
+            for key, value in self.metadata.items()
+            if key.startswith("general.") and key not in ("general.architecture", "general.alignment")
+        }
+        same = {
+            f"{ARCH}.{name}": value
+            for name, (_, value) in self.keys.items()
+            if _SAME.fullmatch(name) and name not in anew
+        }
+        return {
+            "general.architecture": string(ARCH),
+            **general,
+            **same,
+            **{f"{ARCH}.{name}": value for name, value in drafter.items()},
+            **self.target.tokenizer,
+            MASK_TOKEN: u32(self._mask_token()),
+        }
+
+
+ROTATION_NOTE = (
+    "rope.dimension_count says that a part of each head is rotated: it was copied from the target's configuration, "
+    "and the drafter was trained with whole heads; the whole head is rotated now"
+)
+
+
+def has_copied_rotation(metadata: Mapping[str, Value], target: Target) -> bool:
+    """Whether a file of upstream's dialect rotates a part of each head because its target does. Drafters of Qwen3.5 and
+    its like carry the target's `partial_rotary_factor`, which the code that they were trained with ignores; llama.cpp's
+    converter, and ours before, obeyed it."""
+    n_dims, length = metadata.get(f"{ARCH}.rope.dimension_count"), metadata.get(f"{ARCH}.attention.key_length")
+    if n_dims is None or length is None or not {n_dims.type, length.type} <= _INTEGERS:
+        return False
+    scaling = metadata.get(f"{ARCH}.rope.scaling.type")
+    is_default = scaling is None or dialects.as_text(scaling) in ("", "none")
+    return is_default and 0 < n_dims.data < length.data and target.arch.startswith("qwen35")
+
+
+def _sections(n_dims: int) -> Value:
+    return array(GGUFValueType.INT32, (n_dims // 2, 0, 0, 0))
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def _output(name: str, tensor: StoredGgufTensor) -> OutputTensor:
+    """A tensor under its new name, in pieces. Vectors in half precision, which the engine does not take, become
+    float32: the same numbers."""
+    widened = len(tensor.shape) == 1 and tensor.type in (_F16, _BF16)
+
+    def chunks() -> Chunks:
+        for rows in tensor.chunks():
+            if not widened:
+                yield rows
+            elif tensor.type == _F16:
+                yield rows.view(np.float16).astype(np.float32)
+            else:
+                yield (rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+    return OutputTensor(name, tensor.shape, _F32 if widened else tensor.type, chunks)

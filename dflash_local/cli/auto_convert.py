@@ -1,0 +1,76 @@
+"""`--auto-convert`: a drafter's GGUF of another dialect, rewritten into the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dflash_local.build.upstream import cache_dir
+from dflash_local.cli.convert import Progress
+from dflash_local.convert.gguf_metadata import pack_metadata
+from dflash_local.convert.relabel import VERSION, Relabelling, relabel
+from dflash_local.errors import ConvertError
+
+
+def auto_convert(drafter: Path, target: Path) -> Path:
+    """`drafter` itself if it is in llama.cpp's dialect, else the same rewritten for `target`, in the cache.
+
+    It is written once: again only if the drafter's file, the target's tokenizer or this code has changed. Of several
+    processes one writes, the others wait. Raises ConvertError (drafter, cache) or ModelError (target).
+    """
+    relabelling = relabel(drafter, target)
+    if not relabelling.is_needed:
+        return drafter
+    folder = cache_dir() / "drafters"
+    path = folder / f"{drafter.stem}-{_key(relabelling)}.gguf"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder / ".lock"):
+            if not path.exists():
+                _write(relabelling, path)
+    except OSError as error:
+        raise ConvertError(f"cannot write {folder}: {error.strerror}", hint=_ELSEWHERE) from error
+    return path
+
+
+_ELSEWHERE = "free some space, or put the cache on another disk: DFLASH_CACHE=DIRECTORY"
+
+
+def _key(relabelling: Relabelling) -> str:
+    """A hash of all that decides what is written: the new header, with the target's tokenizer in it, and which file the
+    weights come from."""
+    stat = relabelling.source.stat()
+    tensors = [(tensor.name, tensor.shape, int(tensor.type)) for tensor in relabelling.tensors]
+    known = repr((VERSION, stat.st_size, stat.st_mtime_ns, tensors)).encode()
+    return hashlib.sha256(known + pack_metadata(relabelling.metadata)).hexdigest()[:16]
+
+
+def _write(relabelling: Relabelling, path: Path) -> None:
+    print(f"rewriting {relabelling.source.name} (dialect {relabelling.dialect.name}) as {path}", file=sys.stderr)
+    for note in relabelling.notes:
+        print(f"note: {note}", file=sys.stderr)
+    progress = Progress(sys.stderr)
+    try:
+        relabelling.write(path, progress)
+    except ConvertError as error:
+        raise ConvertError(error.message, field=error.field, hint=_ELSEWHERE) from error
+    finally:
+        progress.close()
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One writer at a time; the operating system drops the lock with the process that holds it."""
+    with path.open("w") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,432 @@
+"""GGUFs of other dialects: the same drafter in each becomes the same file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType, GGUFValueType
+
+from dflash_local.convert import convert
+from dflash_local.convert.gguf_metadata import (
+    StoredGgufTensor,
+    Value,
+    array,
+    boolean,
+    f32,
+    read_header,
+    read_metadata,
+    string,
+    u32,
+)
+from dflash_local.convert.relabel import Relabelling, relabel
+from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.errors import ConvertError, ModelError
+
+from . import samples
+from .dialect_samples import DIALECTS, plain, raw, write_dialect, write_tensors
+
+PLAIN = tuple(name for name in DIALECTS if name != "E")
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+
+
+@pytest.fixture
+def drafter(tmp_path: Path, target: Path) -> Path:
+    """A drafter in upstream's dialect, with a sliding and a full layer."""
+    return made(tmp_path, target, samples.config(**SLIDING))
+
+
+def made(tmp_path: Path, target: Path, settings: samples.Config, outtype: str = "q8_0") -> Path:
+    directory = samples.write_checkpoint(tmp_path / "checkpoint", settings)
+    convert(directory, target, tmp_path / "drafter.gguf", outtype=outtype)
+    return tmp_path / "drafter.gguf"
+
+
+def with_markov(tmp_path: Path, drafter: Path) -> Path:
+    """The same with DSpark's heads: a tensor each, of other types than the rest."""
+    rng = np.random.default_rng(5)
+    metadata, tensors = read_header(drafter)
+    outputs = [OutputTensor(name, t.shape, t.type, t.chunks) for name, t in tensors.items()]
+    for name, shape, kind in (
+        ("markov_w1.weight", (samples.N_VOCAB, 16), GGMLQuantizationType.BF16),
+        ("markov_w2.weight", (samples.N_VOCAB, 16), GGMLQuantizationType.F16),
+        ("conf_proj.weight", (1, samples.N_EMBD + 16), GGMLQuantizationType.F32),
+        ("conf_proj.bias", (1,), GGMLQuantizationType.F32),
+        ("token_embd.weight", (samples.N_VOCAB, samples.N_EMBD), GGMLQuantizationType.Q4_0),
+        ("output.weight", (samples.N_VOCAB, samples.N_EMBD), GGMLQuantizationType.Q5_1),
+    ):
+        data = gguf.quants.quantize(rng.normal(size=shape).astype(np.float32), kind)
+        outputs.append(OutputTensor(name, shape, kind, lambda data=data: [data]))  # type: ignore[misc]
+    path = tmp_path / "dspark-a.gguf"
+    write_gguf(path, metadata, outputs, lambda name, n_bytes: None)
+    return path
+
+
+def relabelled(source: Path, target: Path, ids: tuple[int, ...] | None = None) -> tuple[Relabelling, Path]:
+    result = relabel(source, target, ids)
+    output = source.with_name(f"new-{source.name}")
+    result.write(output)
+    return result, output
+
+
+@pytest.mark.parametrize("dialect", PLAIN)
+@pytest.mark.parametrize("outtype", ["q8_0", "bf16"])
+def test_each_dialect_becomes_the_same_file(tmp_path: Path, target: Path, dialect: str, outtype: str) -> None:
+    drafter = made(tmp_path, target, samples.config(**SLIDING), outtype)
+    source = write_dialect(tmp_path / "other.gguf", dialect, drafter)
+    result, output = relabelled(source, target)
+    assert result.is_needed and result.dialect.name == dialect[0] + ("0" if dialect == "A0" else "")
+    assert raw(output) == raw(drafter)
+    metadata = read_metadata(output)
+    expected = {key: value for key, value in read_metadata(drafter).items() if not key.startswith("general.")}
+    expected["dflash.sample_from_anchor"] = boolean(False)
+    if dialect == "C gemma4":
+        expected |= {
+            "dflash.embedding_scale": f32(float(np.sqrt(np.float32(samples.N_EMBD)))),
+            "dflash.final_logit_softcapping": f32(30.0),
+        }
+    assert plain({k: v for k, v in metadata.items() if not k.startswith("general.")}) == plain(expected)
+    assert plain(metadata)["general.architecture"] == b"dflash"
+    assert next(iter(metadata)) == "general.architecture"
+    assert not relabel(output, target).is_needed
+
+
+@pytest.mark.parametrize("dialect", ["C", "E"])
+def test_dspark(tmp_path: Path, target: Path, dialect: str) -> None:
+    drafter = with_markov(tmp_path, made(tmp_path, target, samples.config()))
+    keys = {"dspark.dspark.markov_rank": u32(16), "dspark.dspark.confidence_head": boolean(True)}
+    if dialect == "C":
+        keys = {"qwen35-dflash-draft.dflash.dspark.enabled": boolean(True)}
+    _, output = relabelled(write_dialect(tmp_path / "other.gguf", dialect, drafter, keys), target)
+    assert raw(output) == raw(drafter)
+    metadata = plain(read_metadata(output))
+    assert metadata["dflash.sample_from_anchor"] is (dialect == "E")
+    assert metadata["dflash.has_confidence_head"] is True
+    assert metadata["dflash.target_layers"] == [1, 5]
+
+
+def test_who_proposes_first_is_not_guessed(tmp_path: Path, target: Path) -> None:
+    drafter = with_markov(tmp_path, made(tmp_path, target, samples.config()))
+    source = write_dialect(tmp_path / "other.gguf", "B", drafter)
+    with pytest.raises(ConvertError, match="which row of a block") as error:
+        relabel(source, target)
+    assert error.value.field == "dflash-draft.sample_from_anchor"
+    stated = {"dflash-draft.dflash.sample_from_anchor": boolean(True)}
+    _, output = relabelled(write_dialect(source, "B", drafter, stated), target)
+    assert plain(read_metadata(output))["dflash.sample_from_anchor"] is True
+
+
+def test_dflash2_in_an_early_build(tmp_path: Path, target: Path) -> None:
+    drafter = made(tmp_path, target, samples.dflash2_config())
+    source = write_dialect(tmp_path / "other.gguf", "A0", drafter)
+    _, output = relabelled(source, target)
+    assert raw(output) == raw(drafter)
+    assert plain(read_metadata(output))["dflash.selector_top_k"] == 4
+
+
+# ---- what the dialects leave out -------------------------------------------------------------------------------------
+
+
+def test_causality(tmp_path: Path, target: Path) -> None:
+    """`attention.causal: false` of dialect B is about full layers; upstream's is about all."""
+    cases = {
+        (("sliding_attention", "full_attention"), False): None,
+        (("sliding_attention", "full_attention"), True): True,
+        (("sliding_attention", "sliding_attention"), False): True,
+        (("full_attention", "full_attention"), False): None,
+        (("full_attention", "full_attention"), True): True,
+    }
+    for (types, causal), expected in cases.items():
+        drafter = made(tmp_path, target, samples.config(layer_types=list(types), sliding_window=64))
+        changes: dict[str, Value | None] = {"dflash-draft.attention.causal": boolean(causal)}
+        _, output = relabelled(write_dialect(tmp_path / "other.gguf", "B", drafter, changes), target)
+        assert plain(read_metadata(output)).get("dflash.attention.causal") is expected, types
+
+
+def test_the_mask_token_comes_from_the_drafter_or_else_the_target(tmp_path: Path, target: Path, drafter: Path) -> None:
+    source, key = tmp_path / "other.gguf", "qwen35-dflash-draft.dflash.mask_token_id"
+    write_dialect(source, "C", drafter, {key: None})
+    with pytest.raises(ConvertError, match="no mask token"):
+        relabel(source, target)
+    samples.write_target(target, {"tokenizer.ggml.mask_token_id": 7})
+    assert plain(relabel(source, target).metadata)["tokenizer.ggml.mask_token_id"] == 7
+    write_dialect(source, "C", drafter)
+    assert plain(relabel(source, target).metadata)["tokenizer.ggml.mask_token_id"] == samples.MASK
+
+
+def test_missing_taps(tmp_path: Path, target: Path, drafter: Path) -> None:
+    source = tmp_path / "other.gguf"
+    for dialect, key in (
+        ("C", "qwen35-dflash-draft.dflash.target_layer_ids"),
+        ("A0", "dflash.dflash.target_layer_ids"),
+    ):
+        write_dialect(source, dialect, drafter, {key: None})
+        with pytest.raises(ConvertError, match="which 2 layers of the target") as error:
+            relabel(source, target)
+        assert "--target-layer-ids" in str(error.value)
+        assert plain(relabel(source, target, (0, 4)).metadata)["dflash.target_layers"] == [1, 5]
+        with pytest.raises(ConvertError, match="lists 3 layers"):
+            relabel(source, target, (0, 1, 2))
+
+
+def test_published_taps(tmp_path: Path, target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without taps takes those of the published drafter; one whose ids are already inputs is not shifted."""
+    from dflash_local.convert import published_taps
+
+    shape = ("qwen3", samples.N_EMBD, samples.N_TARGET_LAYER)
+    monkeypatch.setattr(published_taps, "_PUBLISHED", ((shape, "someone/drafter", (0, 4)),))
+    source, key = tmp_path / "other.gguf", "qwen35-dflash-draft.dflash.target_layer_ids"
+    for ids, note in ((None, "names no taps"), ((1, 5), "are inputs already"), ((0, 4), "")):
+        changes = {key: None if ids is None else array(GGUFValueType.INT32, ids)}
+        result = relabel(write_dialect(source, "C", drafter, changes), target)
+        assert plain(result.metadata)["dflash.target_layers"] == [1, 5]
+        assert note in " ".join(result.notes)
+
+
+def test_the_table_of_published_taps() -> None:
+    from dflash_local.convert.published_taps import _PUBLISHED
+
+    assert len({(key, len(ids)) for key, _, ids in _PUBLISHED}) == len(_PUBLISHED)  # never two answers
+    for (_, _, n_layer), name, ids in _PUBLISHED:
+        assert list(ids) == sorted(set(ids)) and ids[0] >= 0 and ids[-1] < n_layer, name
+
+
+def test_gemma4_scales(tmp_path: Path, drafter: Path) -> None:
+    target = samples.write_target(tmp_path / "gemma.gguf", arch="gemma4")
+    source = write_dialect(tmp_path / "other.gguf", "B", drafter)
+    result = relabel(source, target)
+    metadata = plain(result.metadata)
+    assert metadata["dflash.embedding_scale"] == np.sqrt(np.float32(samples.N_EMBD))
+    assert metadata["dflash.final_logit_softcapping"] == 30.0
+    assert "Gemma 4" in " ".join(result.notes)
+    stated = {"dflash-draft.embedding_scale": f32(2.0), "dflash-draft.final_logit_softcapping": f32(20.0)}
+    metadata = plain(relabel(write_dialect(source, "B", drafter, stated), target).metadata)
+    assert (metadata["dflash.embedding_scale"], metadata["dflash.final_logit_softcapping"]) == (2.0, 20.0)
+
+
+def test_rotation_copied_from_the_target(tmp_path: Path, drafter: Path, target: Path) -> None:
+    """A part of each head: noise where the target is a Qwen3.5, meant elsewhere."""
+    sections = {"qwen35.rope.dimension_sections": [2, 1, 1, 0]}
+    qwen35 = samples.write_target(tmp_path / "qwen35.gguf", sections, arch="qwen35")
+    metadata, tensors = read_header(drafter)
+    old = {**metadata, "dflash.rope.dimension_count": u32(2)}
+    old["dflash.rope.dimension_sections"] = array(GGUFValueType.INT32, (1, 0, 0, 0))
+    made_before = tmp_path / "a.gguf"
+    write_tensors(made_before, old, tensors)
+    assert not relabel(made_before, target).is_needed
+    result, output = relabelled(made_before, qwen35)
+    assert result.is_needed and "whole head" in result.notes[0]
+    expected = {**metadata, "dflash.rope.dimension_sections": array(GGUFValueType.INT32, (4, 0, 0, 0))}
+    assert plain(read_metadata(output)) == plain(expected) and raw(output) == raw(drafter)
+
+    source = write_dialect(tmp_path / "b.gguf", "B", made_before)
+    assert "dflash.rope.dimension_count" not in relabel(source, qwen35).metadata
+    assert plain(relabel(source, target).metadata)["dflash.rope.dimension_count"] == 2
+
+
+def test_vectors_in_half_precision_become_float32(tmp_path: Path, target: Path, drafter: Path) -> None:
+    """As qvac's converter writes norms."""
+    for kind in (GGMLQuantizationType.F16, GGMLQuantizationType.BF16):
+        metadata, tensors = read_header(write_dialect(tmp_path / "d.gguf", "D", drafter))
+        outputs = []
+        for name, tensor in tensors.items():
+            if tensor.type == GGMLQuantizationType.F32:
+                values = gguf.quants.quantize(tensor.rows(0, 1).view(np.float32)[0], kind)
+                outputs.append(OutputTensor(name, tensor.shape, kind, lambda values=values: [values]))  # type: ignore[misc]
+            else:
+                outputs.append(OutputTensor(name, tensor.shape, tensor.type, tensor.chunks))
+        write_gguf(tmp_path / "half.gguf", metadata, outputs, lambda name, n_bytes: None)
+        _, output = relabelled(tmp_path / "half.gguf", target)
+        halves = {name for name, (t, *_) in raw(tmp_path / "half.gguf").items() if t in ("F16", "BF16")}
+        assert halves
+        new, old = raw(output), raw(drafter)
+        assert {name: tensor[:2] for name, tensor in new.items()} == {name: t[:2] for name, t in old.items()}
+        ours, theirs = (np.frombuffer(r["blk.0.attn_norm.weight"][2], np.float32) for r in (new, old))
+        # bfloat16 held the samples exactly
+        np.testing.assert_allclose(ours, theirs, rtol=0 if kind == GGMLQuantizationType.BF16 else 1e-3)
+
+
+def test_an_embedding_without_a_head_is_left_out(tmp_path: Path, target: Path, drafter: Path) -> None:
+    metadata, tensors = read_header(with_markov(tmp_path, drafter))
+    keep = {n: t for n, t in tensors.items() if not n.startswith(("output.", "markov", "conf"))}
+    write_tensors(tmp_path / "a.gguf", metadata, keep)
+    result, output = relabelled(write_dialect(tmp_path / "b.gguf", "B", tmp_path / "a.gguf"), target)
+    assert "token_embd.weight" not in raw(output) and "left out" in result.notes[0]
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+Tensors = dict[str, StoredGgufTensor]
+
+
+def rename(tensors: Tensors, old: str, new: str) -> None:
+    tensors[new] = tensors.pop(old)
+
+
+def reshape(tensors: Tensors, name: str, *shape: int) -> None:
+    tensors[name] = dataclasses.replace(tensors[name], shape=shape)
+
+
+B, KEY = "dflash-draft", "dflash-draft.dflash."
+REFUSED_KEYS: dict[str, tuple[dict[str, Value | None], str, str]] = {
+    # case: keys of dialect B that change, field, part of the message
+    "EAGLE-3": ({"general.architecture": string("eagle3")}, "general.architecture", "EAGLE-3"),
+    "DeepSeek-V4": ({"general.architecture": string("deepseek4-dspark")}, "general.architecture", "DeepSeek-V4"),
+    "unknown architecture": ({"general.architecture": string("llama")}, "general.architecture", "no dialect"),
+    "no architecture": ({"general.architecture": None}, "general.architecture", "no dialect"),
+    "hyper-connections": ({f"{B}.hyper_connection.count": u32(4)}, f"{B}.hyper_connection.count", "DeepSeek-V4"),
+    "Laguna": ({f"{KEY}laguna": boolean(True)}, f"{KEY}laguna", "Laguna"),
+    "Laguna's layers": ({f"{B}.decoder_arch": string("laguna")}, f"{B}.decoder_arch", "'laguna'"),
+    "Domino": ({f"{KEY}domino.enabled": boolean(True)}, f"{KEY}domino.enabled", "Domino"),
+    "noise level": ({f"{KEY}log_snr_conditioning": boolean(True)}, f"{KEY}log_snr_conditioning", "log_snr"),
+    "another base": ({f"{KEY}backbone_rotary_base": f32(5e6)}, f"{KEY}backbone_rotary_base", "unknown key"),
+    "unknown key": ({f"{B}.attention.surprise": u32(1)}, f"{B}.attention.surprise", "unknown key"),
+    "no rope base": ({f"{B}.rope.freq_base": None}, f"{B}.rope.freq_base", "a guess would cost drafts"),
+    "no epsilon": ({f"{B}.attention.layer_norm_rms_epsilon": None}, f"{B}.attention.layer_norm_rms_epsilon", "missing"),
+    "no block size": ({f"{KEY}block_size": None}, f"{B}.block_size", "is missing"),
+    "two block sizes": ({f"{B}.block_size": u32(4)}, f"{B}.block_size", "contradict"),
+    "odd block size": ({f"{KEY}block_size": u32(1)}, f"{KEY}block_size", "from 2"),
+    "block size is a text": ({f"{KEY}block_size": string("8")}, f"{KEY}block_size", "whole number"),
+    "another target": ({f"{B}.embedding_length": u32(64)}, f"{B}.embedding_length", "the target's"),
+    "too few taps": (
+        {f"{KEY}target_layer_ids": array(GGUFValueType.UINT32, (1,))},
+        f"{KEY}target_layer_ids",
+        "lists 1",
+    ),
+    "tap out of range": (
+        {f"{KEY}target_layer_ids": array(GGUFValueType.UINT32, (0, 6))},
+        f"{KEY}target_layer_ids",
+        "beyond the target's 6 layers",
+    ),
+    "taps are texts": (
+        {f"{KEY}target_layer_ids": array(GGUFValueType.STRING, ["0", "4"])},
+        f"{KEY}target_layer_ids",
+        "list of whole numbers",
+    ),
+    "mask token": ({f"{KEY}mask_token_id": u32(40)}, f"{KEY}mask_token_id", "outside the target's vocabulary"),
+    "mask token is a list": ({f"{KEY}mask_token_id": array(GGUFValueType.UINT32, (1,))}, f"{KEY}mask_token_id", "mask"),
+    "layers": ({f"{B}.block_count": u32(1)}, "blk.1.attn_norm.weight", "none of the 1 layers"),
+    "more layers": ({f"{B}.block_count": u32(3)}, "blk.2.attn_norm.weight", "missing"),
+    "heads": ({f"{B}.attention.head_count": u32(8)}, "blk.0.attn_q.weight", "the keys make it"),
+    "heads of keys": ({f"{B}.attention.head_count_kv": u32(3)}, f"{B}.attention.head_count", "cannot share"),
+    "head size": ({f"{B}.attention.key_length": u32(16), f"{B}.attention.value_length": u32(16)},
+                  "blk.0.attn_q.weight", "the keys make it"),
+    "head size of values": ({f"{B}.attention.value_length": u32(16)}, f"{B}.attention.value_length", "differs"),
+    "no pattern": ({f"{B}.attention.sliding_window_pattern": None}, f"{B}.attention.sliding_window_pattern", "missing"),
+    "short pattern": (
+        {f"{B}.attention.sliding_window_pattern": array(GGUFValueType.BOOL, (True,))},
+        f"{B}.attention.sliding_window_pattern",
+        "1 flags for 2 layers",
+    ),
+    "a part": ({"split.count": Value(GGUFValueType.UINT16, 2)}, "split.count", "part of a split file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_KEYS)
+def test_refused_keys(tmp_path: Path, target: Path, drafter: Path, case: str) -> None:
+    changes, field, message = REFUSED_KEYS[case]
+    source = write_dialect(tmp_path / "other.gguf", "B", drafter, changes)
+    with pytest.raises(ConvertError) as error:
+        relabel(source, target)
+    assert message in error.value.message
+    assert error.value.field == field
+    assert error.value.message.startswith("other.gguf: ")
+
+
+REFUSED_TENSORS: dict[str, tuple[Callable[[Tensors], object], str, str]] = {
+    # case: damage to the tensors of dialect B, field, part of the message
+    "both norms": (
+        lambda t: rename(t, "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"),
+        "blk.0.ffn_norm.weight",
+        "would both be 'blk.0.ffn_norm.weight'",
+    ),
+    "sandwich norms": (
+        lambda t: rename(t, "blk.0.attn_norm.weight", "blk.0.post_ffw_norm.weight"),
+        "blk.0.post_ffw_norm.weight",
+        "unknown tensor",
+    ),
+    "no norm": (lambda t: t.pop("blk.1.post_attention_norm.weight"), "blk.1.ffn_norm.weight", "missing"),
+    "no fc": (lambda t: t.pop("dflash_fc.weight"), "fc.weight", "missing"),
+    "fc transposed": (lambda t: reshape(t, "dflash_fc.weight", 64, 32), "dflash_fc.weight", "the keys make it"),
+    "q norm": (lambda t: reshape(t, "blk.0.attn_q_norm.weight", 4), "blk.0.attn_q_norm.weight", "the keys make it"),
+    "Laguna's gate": (
+        lambda t: rename(t, "blk.0.attn_norm.weight", "blk.0.attn_gate.weight"),
+        "blk.0.attn_gate.weight",
+        "Laguna",
+    ),
+    "Laguna's norms": (
+        lambda t: rename(t, "output_norm.weight", "dflash_aux_hidden_norm.0.weight"),
+        "dflash_aux_hidden_norm.0.weight",
+        "Laguna",
+    ),
+    "second head": (lambda t: rename(t, "output_norm.weight", "output_extra.weight"), "output_extra.weight", "second"),
+    "unknown": (lambda t: rename(t, "output_norm.weight", "x.weight"), "x.weight", "unknown tensor"),
+    "reduced vocabulary": (lambda t: rename(t, "output_norm.weight", "d2t"), "d2t", "unknown tensor"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_TENSORS)
+def test_refused_tensors(tmp_path: Path, target: Path, drafter: Path, case: str) -> None:
+    damage, field, message = REFUSED_TENSORS[case]
+    metadata, tensors = read_header(write_dialect(tmp_path / "whole.gguf", "B", drafter))
+    damage(tensors)
+    write_tensors(tmp_path / "other.gguf", metadata, tensors)
+    with pytest.raises(ConvertError) as error:
+        relabel(tmp_path / "other.gguf", target)
+    assert message in error.value.message
+    assert error.value.field == field
+
+
+def test_a_head_for_another_vocabulary(tmp_path: Path, drafter: Path) -> None:
+    target = samples.write_target(
+        tmp_path / "more.gguf", {"tokenizer.ggml.tokens": [f"t{i}" for i in range(samples.N_VOCAB + 1)]}
+    )
+    metadata, tensors = read_header(with_markov(tmp_path, drafter))
+    keep = {n: t for n, t in tensors.items() if not n.startswith(("markov", "conf"))}
+    write_tensors(tmp_path / "a.gguf", metadata, keep)
+    with pytest.raises(ConvertError, match="has shape"):
+        relabel(write_dialect(tmp_path / "b.gguf", "B", tmp_path / "a.gguf"), target)
+
+
+def test_post_attention_norm_of_upstream_is_another_thing(tmp_path: Path, target: Path, drafter: Path) -> None:
+    """By the architecture, never by the tensor's name: in dialect D it stays unknown instead of becoming ffn_norm."""
+    metadata, tensors = read_header(write_dialect(tmp_path / "whole.gguf", "D", drafter))
+    rename(tensors, "blk.0.ffn_norm.weight", "blk.0.post_attention_norm.weight")
+    write_tensors(tmp_path / "other.gguf", metadata, tensors)
+    with pytest.raises(ConvertError, match="unknown tensor") as error:
+        relabel(tmp_path / "other.gguf", target)
+    assert error.value.field == "blk.0.post_attention_norm.weight"
+
+
+def test_what_is_no_file(tmp_path: Path, target: Path, drafter: Path) -> None:
+    with pytest.raises(ConvertError, match="cannot read"):
+        relabel(tmp_path / "missing.gguf", target)
+    (tmp_path / "x.gguf").write_bytes(b"nothing")
+    with pytest.raises(ConvertError, match="not a GGUF"):
+        relabel(tmp_path / "x.gguf", target)
+    source = write_dialect(tmp_path / "b.gguf", "B", drafter)
+    with pytest.raises(ModelError, match="is not a target"):
+        relabel(source, drafter)
+    for output in (source, target, tmp_path, tmp_path / "no" / "x.gguf"):
+        before = source.read_bytes(), target.read_bytes()
+        with pytest.raises(ConvertError, match=r"input of this conversion|cannot write"):
+            relabel(source, target).write(output)
+        assert (source.read_bytes(), target.read_bytes()) == before
+
+
+def test_a_full_disk(tmp_path: Path, target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+    import os
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    source, output = write_dialect(tmp_path / "b.gguf", "B", drafter), tmp_path / "new.gguf"
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConvertError, match="No space left on device"):
+        relabel(source, target).write(output)
+    assert not list(tmp_path.glob("*new.gguf*"))
