@@ -30,7 +30,7 @@ _F32, _F16, _BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuan
 
 # Keys after the architecture's name that all dialects share.
 _SAME = re.compile(
-    r"block_count|block_size|context_length|embedding_length|feed_forward_length|hidden_activation"
+    r"backbone_rotary_base|block_count|block_size|context_length|embedding_length|feed_forward_length|hidden_activation"
     r"|embedding_scale|logit_scale|final_logit_softcapping"
     r"|attention\.(head_count|head_count_kv|key_length|value_length|layer_norm_rms_epsilon|scale|value_scale|causal)"
     r"|attention\.sliding_window(_pattern)?"
@@ -164,8 +164,6 @@ class _Reader:
         for key, value in self.metadata.items():
             name = self.dialect.own(self.arch, key)
             if name is None:
-                continue
-            if name == "backbone_rotary_base" and value == self.metadata.get(f"{self.arch}.rope.freq_base"):
                 continue
             if not (_SAME.fullmatch(name) or name in _IMPLIED or not value.data):
                 raise ConvertError(

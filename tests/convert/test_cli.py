@@ -13,6 +13,9 @@ from dflash_local.cli import main
 from dflash_local.cli.convert import Progress
 
 from . import samples
+from .dialect_samples import write_dialect
+
+C = "qwen35-dflash-draft"
 
 
 def test_convert(
@@ -30,6 +33,28 @@ def test_convert(
 def test_quiet(target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(checkpoint), "--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_gguf_of_another_dialect(
+    target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", str(checkpoint), "--target", str(target), "-o", "a.gguf", "-q"]) == 0
+    source = write_dialect(tmp_path / "their.gguf", "C", Path("a.gguf"), {f"{C}.dflash.target_layer_ids": None})
+    capsys.readouterr()
+    command = ["convert", str(source), "--target", str(target)]
+    assert main(command) == 1
+    assert "--target-layer-ids" in capsys.readouterr().err
+    assert main([*command, "--target-layer-ids", "0,4"]) == 0
+    shown = capsys.readouterr()
+    assert "their-dflash.gguf: from dialect C (lucebox), 25 tensors" in shown.out and "100%" in shown.err
+    assert main(["convert", "their-dflash.gguf", "--target", str(target)]) == 0
+    assert "already" in capsys.readouterr().out
+    assert not Path("their-dflash-dflash.gguf").exists()
+    assert main([*command, "--outtype", "q8_0"]) == 1
+    assert "keeps the types" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--target-layer-ids", "one"])
 
 
 def test_error_is_two_lines(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,13 @@ def test_who_proposes_first_is_not_guessed(tmp_path: Path, target: Path) -> None
     assert plain(read_metadata(output))["dflash.sample_from_anchor"] is True
 
 
+def test_mimo_rotates_context_keys_with_a_base_of_its_own(tmp_path: Path, target: Path, drafter: Path) -> None:
+    source = write_dialect(
+        tmp_path / "other.gguf", "B", drafter, {"dflash-draft.dflash.backbone_rotary_base": f32(5e6)}
+    )
+    assert plain(relabel(source, target).metadata)["dflash.backbone_rotary_base"] == 5e6
+
+
 def test_dflash2_in_an_early_build(tmp_path: Path, target: Path) -> None:
     drafter = made(tmp_path, target, samples.dflash2_config())
     source = write_dialect(tmp_path / "other.gguf", "A0", drafter)
@@ -283,7 +290,6 @@ REFUSED_KEYS: dict[str, tuple[dict[str, Value | None], str, str]] = {
     "Laguna's layers": ({f"{B}.decoder_arch": string("laguna")}, f"{B}.decoder_arch", "'laguna'"),
     "Domino": ({f"{KEY}domino.enabled": boolean(True)}, f"{KEY}domino.enabled", "Domino"),
     "noise level": ({f"{KEY}log_snr_conditioning": boolean(True)}, f"{KEY}log_snr_conditioning", "log_snr"),
-    "another base": ({f"{KEY}backbone_rotary_base": f32(5e6)}, f"{KEY}backbone_rotary_base", "unknown key"),
     "unknown key": ({f"{B}.attention.surprise": u32(1)}, f"{B}.attention.surprise", "unknown key"),
     "no rope base": ({f"{B}.rope.freq_base": None}, f"{B}.rope.freq_base", "a guess would cost drafts"),
     "no epsilon": ({f"{B}.attention.layer_norm_rms_epsilon": None}, f"{B}.attention.layer_norm_rms_epsilon", "missing"),

@@ -145,3 +145,28 @@ def test_every_truncation_of_a_header_is_a_model_error(tmp_path: Path) -> None:
         broken.write_bytes(whole[:size])
         with pytest.raises(ModelError):
             check(target, broken)
+
+
+def test_a_rotation_that_was_copied_from_the_target(tmp_path: Path, pocket: dict[str, Path]) -> None:
+    target, sound = Target.read(pocket["hybrid-target"]), pocket["hybrid-dflash"]
+    assert target.arch.startswith("qwen35")
+    assert not [finding for finding in compare(target, Drafter.read(sound)) if finding.subject == "rotation"]
+
+    def quarter(keys: dict[str, Value]) -> None:
+        keys["dflash.rope.dimension_count"] = replace(keys["dflash.attention.key_length"], data=4)
+
+    drafter = edited(sound, tmp_path / "quarter drafter.gguf", quarter)
+    (finding,) = [finding for finding in compare(target, Drafter.read(drafter)) if finding.subject == "rotation"]
+    assert finding.level is Level.WARN and f"dflash-local convert '{drafter}' --target" in (finding.advice or "")
+    plain = Target.read(bundled_pair().target)
+    assert not [f for f in compare(plain, Drafter.read(drafter)) if f.subject == "rotation"]
+
+
+@pytest.mark.parametrize("arch", ["dflash-draft", "gemma4-dflash-draft", "dspark"])
+def test_another_dialect(tmp_path: Path, arch: str) -> None:
+    target, drafter = bundled_pair()
+    other = edited(drafter, tmp_path / "drafter.gguf", setting("general.architecture", arch.encode()))
+    with pytest.raises(ModelError, match="another dialect") as caught:
+        check(target, other)
+    assert caught.value.field == "general.architecture"
+    assert f"dflash-local convert {other} --target {target}" in (caught.value.hint or "")
