@@ -87,8 +87,9 @@ _REFUSED_ARCHS = {
     "deepseek4-dspark": "a DeepSeek-V4 drafter: its layers have hyper-connections and experts",
     "eagle3": "an EAGLE-3 drafter, which drafts token by token",
 }
+_HYPER_CONNECTIONS = "hyper_connection.count"
 _REFUSED_KEYS = {
-    "hyper_connection.count": "a DeepSeek-V4 drafter: its layers have hyper-connections and experts",
+    _HYPER_CONNECTIONS: "a DeepSeek-V4 drafter: its layers have hyper-connections and experts",
     "laguna": "a Laguna drafter: its attention is gated",
     "context_kv_layer_norm": "a Laguna drafter: its context keys are normed in each layer",
     "domino.enabled": "a Domino drafter: a recurrent network runs over its proposals",
@@ -114,13 +115,13 @@ def recognise(arch: str, metadata: Mapping[str, Value], tensors: Collection[str]
     if arch in _REFUSED_ARCHS:
         raise refused("general.architecture", _REFUSED_ARCHS[arch])
     dialect = _of_arch(arch, metadata)
-    for key, value in metadata.items():
-        name = dialect.own(arch, key)
-        if name in _REFUSED_KEYS and value.data:
-            raise refused(key, _REFUSED_KEYS[name])
     if (decoder := metadata.get(f"{arch}.decoder_arch") or metadata.get(f"{arch}.dflash.decoder_arch")) is not None:
         raise refused(f"{arch}.decoder_arch", f"a drafter with the layers of {as_text(decoder)!r}")
-    for tensor in tensors:
+    for key, value in metadata.items():
+        name = dialect.own(arch, key)
+        if name in _REFUSED_KEYS and value.data and (dialect is not A or name == _HYPER_CONNECTIONS):
+            raise refused(key, _REFUSED_KEYS[name])
+    for tensor in () if dialect is A else tensors:  # what upstream's dialect can say is the engine's to refuse
         for pattern, why in _REFUSED_TENSORS.items():
             if re.fullmatch(pattern, tensor):
                 raise refused(tensor, why)

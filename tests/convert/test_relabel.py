@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +135,43 @@ def test_dflash2_in_an_early_build(tmp_path: Path, target: Path) -> None:
     _, output = relabelled(source, target)
     assert raw(output) == raw(drafter)
     assert plain(read_metadata(output))["dflash.selector_top_k"] == 4
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from dflash_local.convert.relabel import relabel
+
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+before = peak()
+relabel(Path(sys.argv[1]), Path(sys.argv[2])).write(Path(sys.argv[3]))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc/self/status")
+def test_peak_memory(tmp_path: Path, target: Path) -> None:
+    """A file of 230 MB, with tensors of 38 MB."""
+    metadata, tensors = read_header(made(tmp_path, target, samples.config()))
+    metadata["dflash.feed_forward_length"] = u32(300_000)
+    outputs = []
+    for name, tensor in tensors.items():
+        if ".ffn_" in name and "norm" not in name:
+            shape = (300_000, 32) if "down" not in name else (32, 300_000)
+            zeros = np.zeros((1000, 9600), np.float32)
+            chunk = (GGMLQuantizationType.F32, lambda zeros=zeros: [zeros])
+            outputs.append(OutputTensor(name, shape, *chunk))
+        else:
+            outputs.append(OutputTensor(name, tensor.shape, tensor.type, tensor.chunks))
+    write_gguf(tmp_path / "large.gguf", metadata, outputs, lambda name, n_bytes: None)
+    source = write_dialect(tmp_path / "other.gguf", "B", tmp_path / "large.gguf")
+    assert source.stat().st_size > 200e6
+    command = [sys.executable, "-c", PEAK, str(source), str(target), str(tmp_path / "new.gguf")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "new.gguf").stat().st_size > 200e6
+    assert float(run.stdout) < 40
 
 
 # ---- what the dialects leave out -------------------------------------------------------------------------------------
@@ -406,6 +445,23 @@ def test_post_attention_norm_of_upstream_is_another_thing(tmp_path: Path, target
     with pytest.raises(ConvertError, match="unknown tensor") as error:
         relabel(tmp_path / "other.gguf", target)
     assert error.value.field == "blk.0.post_attention_norm.weight"
+
+
+def test_what_upstream_can_say_but_no_engine_of_ours_runs(tmp_path: Path, target: Path, drafter: Path) -> None:
+    metadata, tensors = read_header(drafter)
+    cases = {
+        "dflash.hyper_connection.count": (u32(4), "DeepSeek-V4"),
+        "dflash.decoder_arch": (string("laguna"), "laguna"),
+    }
+    for key, (value, message) in cases.items():
+        write_tensors(tmp_path / "a.gguf", {**metadata, key: value}, tensors)
+        with pytest.raises(ConvertError, match=message) as error:
+            relabel(tmp_path / "a.gguf", target)
+        assert error.value.field == key
+    # the rest of it is the engine's to refuse
+    rename(tensors, "fc.weight", "domino.weight")
+    write_tensors(tmp_path / "a.gguf", metadata, tensors)
+    assert not relabel(tmp_path / "a.gguf", target).is_needed
 
 
 def test_what_is_no_file(tmp_path: Path, target: Path, drafter: Path) -> None:
