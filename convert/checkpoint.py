@@ -74,11 +74,13 @@ class Checkpoint:
         return cls(directory, config, tensors)
 
     def renamed(self, packaging: Packaging) -> Checkpoint:
-        """The same with the authors' names of its tensors. Raises ConvertError if two become one."""
+        """The same with the authors' names of its tensors, without copies of the target's. Raises ConvertError if two
+        become one."""
         tensors: dict[str, StoredTensor] = {}
         for name, tensor in self.tensors.items():
             if tensors.setdefault(packaging.renamed(name), tensor) is not tensor:
                 raise ConvertError(f"tensor {packaging.renamed(name)!r} is there twice, also as {name!r}", field=name)
+        tensors = {name: tensor for name, tensor in tensors.items() if not packaging.drops(name, tensors)}
         return Checkpoint(self.directory, self.config, tensors)
 
 

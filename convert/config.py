@@ -72,9 +72,9 @@ class DrafterConfig(Dimensions):
         n_vocab = keys.integer("vocab_size", target.n_vocab)
         if n_vocab != target.n_vocab:
             raise _unfit("vocab_size", n_vocab, "tokenizer.ggml.tokens", target.n_vocab)
-        n_target_layers = keys.integer("num_target_layers", target.n_layer)
+        n_target_layers = keys.integer(packaging.depth_key, target.n_layer)
         if n_target_layers != target.n_layer:
-            raise _unfit("num_target_layers", n_target_layers, f"{target.arch}.block_count", target.n_layer)
+            raise _unfit(packaging.depth_key, n_target_layers, f"{target.arch}.block_count", target.n_layer)
         n_vocab_draft = keys.integer("draft_vocab_size", n_vocab)
         if n_vocab_draft > n_vocab:
             raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab} tokens")

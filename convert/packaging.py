@@ -23,13 +23,18 @@ class Packaging:
     first") or nothing ("bonus anchor"); None if silence decides nothing. `partial_rotary`: whether
     `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from the target's config.json,
     and the published code rotates whole heads. `renames`: patterns of tensor names and what stands for them in the
-    authors' names."""
+    authors' names. `marks`: keys of which config.json must have all, where a class name has several meanings.
+    `copies_vocabulary`: embeddings and a head of the whole vocabulary are copies of the target's, saved but never
+    trained, so the target's serve. `depth_key`: what config.json calls the number of the target's layers."""
 
     name: str
     architectures: tuple[str, ...]
     samples_from_anchor: bool | None = False
     partial_rotary: bool = False
     is_dflash2: bool = False
+    marks: tuple[str, ...] = ()
+    copies_vocabulary: bool = False
+    depth_key: str = "num_target_layers"
     renames: tuple[tuple[str, str], ...] = ()
 
     def renamed(self, tensor: str) -> str:
@@ -38,8 +43,26 @@ class Packaging:
             tensor = re.sub(pattern, name, tensor)
         return tensor
 
+    def drops(self, tensor: str, found: Collection[str]) -> bool:
+        """Whether a tensor (by the authors' name) is a copy of the target's."""
+        copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
+        return self.copies_vocabulary and tensor in copies
+
 
 _PACKAGINGS = (
+    Packaging(
+        "AngelSpec",
+        ("DFlashDraftModel",),
+        marks=("model_arch",),
+        copies_vocabulary=True,  # `load_embedding`, `freeze_embedding` of its DFlashDraftModel
+        depth_key="target_num_hidden_layers",  # its num_target_layers counts taps
+        renames=(
+            (r"^draft_model\.", ""),
+            (r"^context_proj\.", "fc."),
+            (r"^context_norm\.", "hidden_norm."),
+            (r"^final_norm\.", "norm."),
+        ),
+    ),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
 )
@@ -48,9 +71,15 @@ _PACKAGINGS = (
 def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
     """The packaging of the checkpoint with this config.json and these tensor names. Raises ConvertError."""
     names = config.get("architectures")
+    if config.get("fusion_type") == "gated_sum":
+        raise ConvertError(
+            "the checkpoint is AngelSpec's gated sum, which dflash-local does not draft with: it mixes the taps by "
+            "gates that depend on them",
+            field="fusion_type",
+        )
     if isinstance(names, list):
         for packaging in _PACKAGINGS:
-            if any(name in packaging.architectures for name in names):
+            if any(name in packaging.architectures for name in names) and config.keys() >= set(packaging.marks):
                 return packaging
     known = ", ".join(name for packaging in _PACKAGINGS for name in packaging.architectures)
     shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
