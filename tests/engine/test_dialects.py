@@ -76,8 +76,7 @@ def test_auto_convert(pocket: dict[str, Path], tmp_path: Path, capsys: pytest.Ca
     arguments = ["-m", str(target), "-md", str(source)]
     bench = ["bench", *arguments, "-p", str(tmp_path / "prompts"), *BENCH]
     assert cli.main(["doctor", *arguments]) == 1
-    shown = capsys.readouterr().out
-    assert f"dflash-local convert '{source}' --target {target}" in shown
+    assert f"dflash-local convert '{source}' --target {target}" in capsys.readouterr().out
     assert cli.main(bench) == 1
     assert f"dflash-local convert '{source}' --target {target}" in capsys.readouterr().err
     assert cli.main([*bench, "--auto-convert"]) == 0
