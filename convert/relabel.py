@@ -305,10 +305,10 @@ class _Reader:
         input."""
         name = "target_layers" if self.dialect.prefix == "dspark." else "target_layer_ids"
         ids, known = self.integers(name), published_taps(self.target, n_taps)
-        if ids is None and given is not None:
-            ids = given
-        elif ids is None and self.arch == ARCH and (inputs := self.integers("target_layers")) is not None:
+        if ids is None and self.arch == ARCH and (inputs := self.integers("target_layers")) is not None:
             ids = tuple(i - 1 for i in inputs)
+        elif ids is None and given is not None:
+            ids = given
         elif ids is None and known is not None:
             ids = known[1]
             self.notes.append(f"the file names no taps; they are those of {known[0]}: {_listed(ids)}")
@@ -355,13 +355,15 @@ class _Reader:
         return result
 
     def _scales(self, n_embd: int) -> dict[str, Value]:
-        """Gemma 4 scales embeddings and caps logits; drafters that borrow both from it do not always say so."""
+        """Gemma 4 scales embeddings and caps logits; drafters that borrow both from it do not always say so. Lucebox's
+        never do."""
         result: dict[str, Value] = {}
-        if self.target.arch != "gemma4" and self.arch != "gemma4-dflash-draft":
+        always = self.arch == "gemma4-dflash-draft"
+        if self.target.arch != "gemma4" and not always:
             return result
-        if "embedding_scale" not in self.keys:
+        if "embedding_scale" not in self.keys and (always or "token_embd.weight" not in self.tensors):
             result["embedding_scale"] = f32(math.sqrt(n_embd))
-        if "final_logit_softcapping" not in self.keys:
+        if "final_logit_softcapping" not in self.keys and (always or "output.weight" not in self.tensors):
             result["final_logit_softcapping"] = f32(self.target.logit_softcap or 30.0)
         if result:
             self.notes.append(f"{' and '.join(result)} are the target's (Gemma 4)")

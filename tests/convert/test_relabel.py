@@ -252,6 +252,23 @@ def test_gemma4_scales(tmp_path: Path, drafter: Path) -> None:
     stated = {"dflash-draft.embedding_scale": f32(2.0), "dflash-draft.final_logit_softcapping": f32(20.0)}
     metadata = plain(relabel(write_dialect(source, "B", drafter, stated), target).metadata)
     assert (metadata["dflash.embedding_scale"], metadata["dflash.final_logit_softcapping"]) == (2.0, 20.0)
+    # what the drafter brings along was trained with its own
+    keys, tensors = read_header(with_markov(tmp_path, drafter))
+    keep = {n: t for n, t in tensors.items() if not n.startswith(("markov", "conf"))}
+    write_tensors(tmp_path / "own.gguf", keys, keep)
+    own = plain(relabel(write_dialect(source, "B", tmp_path / "own.gguf"), target).metadata)
+    assert not {"dflash.embedding_scale", "dflash.final_logit_softcapping"} & own.keys()
+
+
+def test_inputs_beside_keys_of_an_early_build(tmp_path: Path, target: Path, drafter: Path) -> None:
+    """Written by hand: upstream's key for the taps, which are inputs, and an early build's for the rest."""
+    changes: dict[str, Value | None] = {
+        "dflash.dflash.target_layer_ids": None,
+        "dflash.target_layers": array(GGUFValueType.INT32, (1, 5)),
+    }
+    source = write_dialect(tmp_path / "other.gguf", "D", drafter, changes)
+    for ids in (None, (2, 3)):
+        assert plain(relabel(source, target, ids).metadata)["dflash.target_layers"] == [1, 5]
 
 
 def test_rotation_copied_from_the_target(tmp_path: Path, drafter: Path, target: Path) -> None:
