@@ -306,6 +306,8 @@ class Scheduler:
             return None
         running = self._running[update.slot]
         if update.state == SlotState.FAILED:
+            if self._closing:
+                return None  # close() interrupted the pass; whoever waits is told so at the end
             self._vacate(update.slot)
             return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
         ended = update.state >= SlotState.STOP

@@ -363,6 +363,18 @@ def test_close_ends_what_runs() -> None:
     engine.close()
 
 
+def test_a_pass_that_close_interrupts_ends_with_the_engine() -> None:
+    native = FakeNative(gate=threading.Semaphore(0))
+    native.fail_next_pass = "the pass was interrupted"
+    engine = Engine.over(native)
+    generation = engine.submit(list(b"x"))
+    while native.submitted == []:
+        time.sleep(0.001)
+    engine.close()
+    with pytest.raises(EngineDeadError, match="closed"):
+        generation.result()
+
+
 def test_a_forgotten_engine_closes_itself() -> None:
     native = FakeNative()
     engine = Engine.over(native)
