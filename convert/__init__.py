@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTTYPES", "Conversion", "convert"]
 
-OUTTYPES = ("f32", "f16", "bf16", "q8_0")
+OUTTYPES = ("f32", "f16", "bf16", "q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0", "iq4_nl", "q3_k", "q2_k")
 
 
 def __getattr__(name: str) -> Any:

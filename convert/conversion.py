@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf import GGMLQuantizationType
 from gguf.constants import GGML_QUANT_VERSION
-from gguf.quants import quantize
 
 from dflash_local.errors import ConvertError
 
@@ -20,18 +18,13 @@ from .checkpoint import Checkpoint
 from .config import DrafterConfig
 from .gguf_metadata import u32
 from .names import IGNORED, metadata, tensors
+from .outtypes import Outtype, RowQuantizer, find_outtype, quantized
 from .packaging import recognise
 from .safetensors_file import StoredTensor
 from .target import Target
 from .tensor_spec import TensorSpec
 from .writer import Chunks, OutputTensor, write_gguf
 
-_TYPES = {
-    "f32": (GGMLQuantizationType.F32, LlamaFileType.ALL_F32),
-    "f16": (GGMLQuantizationType.F16, LlamaFileType.MOSTLY_F16),
-    "bf16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
-    "q8_0": (GGMLQuantizationType.Q8_0, LlamaFileType.MOSTLY_Q8_0),
-}
 _CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of float32
 # tensor name, bytes written so far, bytes in all
 Progress = Callable[[str, int, int], None]
@@ -53,28 +46,31 @@ def convert(
     output: Path | str,
     *,
     outtype: str = "f16",
+    ggml: RowQuantizer | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
-    Matrices get `outtype` ("f32", "f16", "bf16" or "q8_0"; f16 where a row does not divide into q8_0 blocks), vectors
-    and convolution kernels stay float32. Peak memory does not depend on the size of the checkpoint. `output` is written
-    in full or not at all. Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or
-    key.
+    Matrices get `outtype` (one of OUTTYPES; a type of smaller blocks where a row does not divide), vectors and
+    convolution kernels stay float32. Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. Peak memory
+    does not depend on the size of the checkpoint. `output` is written in full or not at all. Raises ConvertError
+    (checkpoint, output) or ModelError (target); `field` names the tensor or key.
     """
-    if outtype not in _TYPES:
-        raise ConvertError(f"unknown outtype {outtype!r}", field="outtype", hint=f"use one of {', '.join(_TYPES)}")
+    chosen = find_outtype(outtype)
+    if chosen.needs_ggml and ggml is None:
+        raise ConvertError(
+            f"outtype {outtype!r} is quantized by ggml", field="outtype", hint="give ggml=native.quantize_rows"
+        )
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
     _check_output(path, model, checkpoint)
     packaging = recognise(checkpoint.config, checkpoint.tensors)
     checkpoint = checkpoint.renamed(packaging)
     config = DrafterConfig.read(checkpoint.config, model, checkpoint.tensors)
-    matrix_type, file_type = _TYPES[outtype]
     specs = _match(checkpoint, config)
-    outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, matrix_type) for spec in specs]
+    outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 
     keys = metadata(config, model, checkpoint.directory.resolve().name)
-    keys["general.file_type"] = u32(file_type)
+    keys["general.file_type"] = u32(chosen.file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
     total = sum(tensor.n_bytes for tensor in outputs)
     done = 0
@@ -127,11 +123,9 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
 
 
 def _output_tensor(
-    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, matrix_type: GGMLQuantizationType
+    spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, outtype: Outtype, ggml: RowQuantizer | None
 ) -> OutputTensor:
-    kind = spec.type if spec.type is not None else matrix_type
-    if spec.shape[-1] % GGML_QUANT_SIZES[kind][0]:
-        kind = GGMLQuantizationType.F16
+    kind = outtype.of(spec)
 
     def chunks() -> Chunks:
         if stored is None:
@@ -140,7 +134,7 @@ def _output_tensor(
             yield _draft_to_target(stored, config.n_vocab)
         else:
             for rows in _float_rows(spec, stored, config):
-                yield _typed(rows, kind, stored.name)
+                yield quantized(rows, kind, stored.name, ggml)
 
     return OutputTensor(spec.name, spec.shape, kind, chunks)
 
@@ -163,16 +157,6 @@ def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:
     halves."""
     rotated = np.arange(config.rope.n_dims)
     return np.concatenate([rotated[0::2], rotated[1::2], np.arange(config.rope.n_dims, config.head_dim)])
-
-
-def _typed(rows: npt.NDArray[np.float32], kind: GGMLQuantizationType, name: str) -> npt.NDArray[Any]:
-    with np.errstate(over="ignore"):
-        data: npt.NDArray[Any] = quantize(rows, kind)
-    if data.dtype == np.float16 and np.any(np.isinf(data) & np.isfinite(rows)):
-        raise ConvertError(
-            f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32"
-        )
-    return data
 
 
 def _draft_to_target(stored: StoredTensor, n_vocab: int) -> npt.NDArray[np.int64]:

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
 
 PLAIN, DRAFTED = "plain", "drafted"
 
+# Used when no prompt file is given: short answers, code, lists and prose accept very differently.
+DEFAULT_PROMPTS = (
+    "Write a Python function that returns the largest number of a list.",
+    "Explain in three sentences why the sky is blue.",
+    "Count from 10 to 40 in steps of 3.",
+    'Give a JSON object with the fields "name", "age" and "city" for three invented people.',
+    "Translate into French: The library opens at nine and closes at six.",
+)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -261,14 +270,14 @@ def measure(
     repeats: dict[str, list[list[Run]]] = {name: [] for name in decodings}
     stats: dict[str, EngineStats] = {}
     for name in decodings:
-        _answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
+        answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
     stats_before = EngineStats.of(engine.stats())
     for number in range(repeat):
         for name in list(decodings)[:: -1 if number % 2 else 1]:
             runs = []
             for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
                 traced = trace is not None and name == DRAFTED
-                runs.append(_answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
+                runs.append(answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
                 for i, step in enumerate(runs[-1].steps):
                     print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
             repeats[name].append(runs)
@@ -286,7 +295,7 @@ def measure(
     )
 
 
-def _answer(
+def answer(
     engine: Engine,
     prompt: dict[str, Any],
     sampling: SamplingParams,

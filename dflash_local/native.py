@@ -1,7 +1,7 @@
 """ctypes binding of libdflash (`ggml_ops/include/dflash.h`): the only module that knows about C.
 
 `load()` finds and checks the library; `NativeEngine`, `PreparedRequest` and `NativeChat` wrap its opaque handles.
-Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only by the proof functions.
+Everything raises `dflash_local.errors`; nothing here decides policy. numpy is imported only where arrays are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,20 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_uint32, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_bool,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
 from enum import IntEnum
 from functools import cache
 from importlib.util import find_spec
@@ -270,6 +283,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
+    "ggml_row_size": (c_size_t, [c_int, c_int64]),
+    "ggml_quantize_chunk": (c_size_t, [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
 }
 
 
@@ -359,6 +374,20 @@ def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], fty
     """Quantize the GGUF `source` into `target`; `ftype` is one of llama-quantize's names ("q4_0", "q4_k_m", ...)."""
     lib = load()
     _check(lib, lib.dflash_quantize(_path(source), _path(target), ftype.encode(), n_threads))
+
+
+def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
+    """Float32 rows [n, columns] as blocks [n, row bytes] of a quantized type (a GGMLQuantizationType), by ggml's own
+    functions. Columns must be whole blocks."""
+    import numpy as np
+
+    lib = load()
+    rows = np.ascontiguousarray(rows, np.float32)
+    n_rows, n_columns = rows.shape
+    out = np.empty((n_rows, lib.ggml_row_size(kind, n_columns)), np.uint8)
+    n_bytes = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out.ctypes.data, 0, n_rows, n_columns, None)
+    assert n_bytes == out.size, kind
+    return out
 
 
 def check_gguf(path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ from dflash_local.errors import DFlashError
 # Each command is the module of its name in this folder. It has `add_parser(subparsers)`, which sets `func=run`, and
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the command that was typed is imported at all, so that `--help` and `build` start at once.
-COMMANDS = ("serve", "chat", "demo", "convert", "bench", "doctor", "build", "patch")
+COMMANDS = ("serve", "chat", "demo", "convert", "quantize", "bench", "doctor", "build", "patch")
 
 EPILOG = """\
 a first session:

@@ -8,18 +8,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_local.bench import FORMATS, measure, read_prompts, user_message
+from dflash_local.bench import DEFAULT_PROMPTS, FORMATS, measure, read_prompts, user_message
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.errors import RequestError
-
-# Used when no prompt file is given: short answers, code, lists and prose accept very differently.
-PROMPTS = (
-    "Write a Python function that returns the largest number of a list.",
-    "Explain in three sentences why the sky is blue.",
-    "Count from 10 to 40 in steps of 3.",
-    'Give a JSON object with the fields "name", "age" and "city" for three invented people.',
-    "Translate into French: The library opens at nine and closes at six.",
-)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,7 +57,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    prompts = read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in PROMPTS]
+    prompts = (
+        read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]
+    )
     sampling = sampling_options(args)
     if args.sampling_temperature is None:
         sampling = replace(sampling, temperature=0.0)  # without chance in it, a speed-up needs fewer repeats

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from dflash_local.cli.flags import count
 from dflash_local.convert import OUTTYPES
-from dflash_local.errors import ConvertError
+from dflash_local.errors import ConvertError, RequestError
 
 _DESCRIPTION = """\
 Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
@@ -61,6 +62,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="the target's layers that a GGUF's drafter reads, as its config.json has them; only for one that names "
         "none",
     )
+    parser.add_argument(
+        "--draft-vocab",
+        type=count(8),
+        metavar="N",
+        help="let the drafter propose only the N most frequent tokens of --corpus: less to read in each of its passes, "
+        "the same answers",
+    )
+    parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.set_defaults(func=run)
 
@@ -77,11 +86,21 @@ def run(args: argparse.Namespace) -> int:
     if args.drafter.is_file():
         return _relabel(args)
     from dflash_local.convert.conversion import convert
+    from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 
+    if bool(args.draft_vocab) != bool(args.corpus):
+        raise RequestError("--draft-vocab and --corpus come together", param="--draft-vocab")
+    ggml: RowQuantizer | None = None
+    if find_outtype(args.outtype).needs_ggml:
+        from dflash_local.native import quantize_rows
+
+        ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
     progress = None if args.quiet else Progress(sys.stderr)
     try:
-        conversion = convert(args.drafter, args.target, output, outtype=args.outtype, progress=progress)
+        conversion = convert(args.drafter, args.target, output, outtype=args.outtype, ggml=ggml, progress=progress)
+        if args.draft_vocab:
+            _reduce_head(output, args.target, args.corpus, args.draft_vocab)
     finally:
         if progress:
             progress.close()
@@ -93,12 +112,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _reduce_head(drafter: Path, target: Path, corpus: Path, n_tokens: int) -> None:
+    """Replace `drafter` by the same with a reduced vocabulary."""
+    from dflash_local.convert.requantize import ReducedHead, requantize
+    from dflash_local.vocabulary import frequent_tokens
+
+    head = ReducedHead.of(frequent_tokens(target, corpus, n_tokens), target)
+    requantize(drafter, drafter, None, head=head)
+
+
 def _relabel(args: argparse.Namespace) -> int:
     from dflash_local.convert.relabel import relabel
 
-    if args.outtype != "f16":
+    if args.outtype != "f16" or args.draft_vocab:
         raise ConvertError(
-            "a GGUF keeps the types of its weights", field="outtype", hint="leave --outtype away, or use llama-quantize"
+            "a GGUF keeps its weights as they are", field="outtype", hint="use 'dflash-local quantize' afterwards"
         )
     relabelling = relabel(args.drafter, args.target, args.target_layer_ids)
     for note in relabelling.notes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -132,13 +132,15 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_engine_flags(parser: argparse.ArgumentParser, *, model_required: bool = True) -> None:
-    """Add the flags of all EngineOptions, which `engine_options` reads."""
+def add_engine_flags(
+    parser: argparse.ArgumentParser, *, model_required: bool = True, without: Collection[str] = ()
+) -> None:
+    """Add the flags of all EngineOptions, which `engine_options` reads, but those that the command names itself."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for title in ("models", "drafting", "context and batching", "machine", "chat template"):
         groups[title] = parser.add_argument_group(title)
     for name, option in OPTIONS.items():
-        if option.flag:
+        if option.flag and name not in without:
             required = name == "model" and model_required and "LLAMA_ARG_MODEL" not in os.environ
             _add_option(groups[option.flag.group], name, option, option.flag, required)
     groups["models"].add_argument(

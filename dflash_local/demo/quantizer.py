@@ -8,12 +8,11 @@ against each other.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,19 +93,4 @@ def _to_f16(rows: Array) -> Array:
 def _quantize(kind: Type, rows: Array) -> Array:
     """Rows [n, columns] as bytes; f16 in between, as if they had been read from an f16 file."""
     values = rows.astype(np.float16).astype(np.float32)
-    block, block_bytes = GGML_QUANT_SIZES[kind]
-    out = np.empty(values.size // block * block_bytes, np.uint8)
-    n_bytes = _ggml()(kind, values.ctypes.data, out.ctypes.data, 0, *values.shape, None)
-    assert n_bytes == out.size, kind.name
-    return out
-
-
-@cache
-def _ggml() -> Callable[..., int]:
-    """ggml_quantize_chunk(type, source, destination, first element, rows, columns, importance matrix): libdflash brings
-    ggml along."""
-    function = native.load().ggml_quantize_chunk
-    function.restype = ctypes.c_size_t
-    number = ctypes.c_int64
-    function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, number, number, number, ctypes.c_void_p]
-    return function
+    return native.quantize_rows(kind, values)

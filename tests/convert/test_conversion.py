@@ -449,8 +449,10 @@ def test_wrong_output(tmp_path: Path, target: Path, checkpoint: Path, output: st
 
 
 def test_unknown_outtype(tmp_path: Path, target: Path, checkpoint: Path) -> None:
-    with pytest.raises(ConvertError, match="unknown outtype 'q4_0'"):
-        convert(checkpoint, target, tmp_path / "out.gguf", outtype="q4_0")
+    with pytest.raises(ConvertError, match="unknown outtype 'q4_9'"):
+        convert(checkpoint, target, tmp_path / "out.gguf", outtype="q4_9")
+    with pytest.raises(ConvertError, match="quantized by ggml"):
+        convert(checkpoint, target, tmp_path / "out.gguf", outtype="q4_k")
 
 
 def test_progress_ends_at_the_total(tmp_path: Path, target: Path, checkpoint: Path) -> None:

@@ -1,0 +1,109 @@
+"""The types that a drafter's matrices can be written in.
+
+Which tensor gets which type follows llama-quantize (`llama_tensor_get_type` in src/llama-quant.cpp): rows that are no
+whole blocks fall back to a type of smaller blocks, and an output projection is kept at 6 bits. Tables that are read row
+by row (embeddings, codebooks) stay at 8 bits: ggml's get_rows knows no k-quants on some devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, LlamaFileType, quants
+from gguf import GGMLQuantizationType as Type
+
+from dflash_local.errors import ConvertError
+
+from .tensor_spec import TensorSpec
+
+# Float32 rows [n, columns] -> their blocks as bytes [n, row bytes].
+RowQuantizer = Callable[[Type, npt.NDArray[np.float32]], npt.NDArray[np.uint8]]
+
+_BELOW_8_BITS = {
+    Type.Q4_0, Type.Q5_0, Type.IQ4_NL, Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K,
+}  # fmt: skip
+_SMALLER_BLOCKS = {
+    Type.Q2_K: Type.IQ4_NL,
+    Type.Q3_K: Type.IQ4_NL,
+    Type.Q4_K: Type.Q5_0,
+    Type.Q5_K: Type.Q5_1,
+    Type.Q6_K: Type.Q8_0,
+}
+
+
+@dataclass(frozen=True)
+class Outtype:
+    """A choice of `--outtype`: the type of most matrices, and what the file says of itself."""
+
+    name: str
+    matrix: Type
+    file_type: LlamaFileType
+
+    def of(self, spec: TensorSpec) -> Type:
+        """The type in which a tensor is written."""
+        if spec.type is not None:
+            return spec.type
+        kind = self.matrix
+        if kind in _BELOW_8_BITS and spec.name in _TABLES:
+            kind = Type.Q8_0
+        elif kind in _BELOW_8_BITS and spec.name == "output.weight":
+            kind = Type.Q6_K
+        columns = spec.shape[-1]
+        if columns % _block(kind):
+            kind = _SMALLER_BLOCKS.get(kind, kind)
+        return Type.F16 if columns % _block(kind) else kind
+
+    @property
+    def needs_ggml(self) -> bool:
+        """Whether rows must be quantized by ggml itself: the gguf package has no k-quants."""
+        return self.matrix in _BELOW_8_BITS
+
+
+_TABLES = {"token_embd.weight", "selector_predecessor.weight", "selector_successor.weight", "markov_w1.weight"}
+
+OUTTYPES = {
+    outtype.name: outtype
+    for outtype in (
+        Outtype("f32", Type.F32, LlamaFileType.ALL_F32),
+        Outtype("f16", Type.F16, LlamaFileType.MOSTLY_F16),
+        Outtype("bf16", Type.BF16, LlamaFileType.MOSTLY_BF16),
+        Outtype("q8_0", Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
+        Outtype("q6_k", Type.Q6_K, LlamaFileType.MOSTLY_Q6_K),
+        Outtype("q5_k", Type.Q5_K, LlamaFileType.MOSTLY_Q5_K_S),
+        Outtype("q5_0", Type.Q5_0, LlamaFileType.MOSTLY_Q5_0),
+        Outtype("q4_k", Type.Q4_K, LlamaFileType.MOSTLY_Q4_K_S),
+        Outtype("q4_0", Type.Q4_0, LlamaFileType.MOSTLY_Q4_0),
+        Outtype("iq4_nl", Type.IQ4_NL, LlamaFileType.MOSTLY_IQ4_NL),
+        Outtype("q3_k", Type.Q3_K, LlamaFileType.MOSTLY_Q3_K_S),
+        Outtype("q2_k", Type.Q2_K, LlamaFileType.MOSTLY_Q2_K),
+    )
+}
+
+
+def find_outtype(name: str) -> Outtype:
+    """Raises ConvertError for an unknown name."""
+    if name not in OUTTYPES:
+        raise ConvertError(f"unknown outtype {name!r}", field="outtype", hint=f"use one of {', '.join(OUTTYPES)}")
+    return OUTTYPES[name]
+
+
+def quantized(rows: npt.NDArray[np.float32], kind: Type, name: str, ggml: RowQuantizer | None) -> npt.NDArray[Any]:
+    """Float32 rows of the tensor `name` in the type `kind`. Raises ConvertError if they don't fit it."""
+    if kind in _BELOW_8_BITS or kind == Type.Q5_1:
+        assert ggml
+        return ggml(kind, rows)
+    with np.errstate(over="ignore"):
+        data: npt.NDArray[Any] = quants.quantize(rows, kind)
+    if data.dtype == np.float16 and np.any(np.isinf(data) & np.isfinite(rows)):
+        raise ConvertError(
+            f"tensor {name!r} has values beyond float16's range", field=name, hint="use --outtype bf16 or f32"
+        )
+    return data
+
+
+def _block(kind: Type) -> int:
+    return GGML_QUANT_SIZES[kind][0]

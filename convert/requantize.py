@@ -1,0 +1,159 @@
+"""A drafter GGUF in another type, or with a reduced head: what `dflash-local quantize` tries and `convert` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType as Type
+from gguf import quants
+from gguf.constants import GGML_QUANT_VERSION
+
+from dflash_local.errors import ConvertError, ModelError
+
+from .gguf_metadata import StoredGgufTensor, Value, read_header, u32
+from .names import ARCH
+from .outtypes import Outtype, RowQuantizer, quantized
+from .tensor_spec import TensorSpec
+from .writer import OutputTensor, write_gguf
+
+OUTPUT, EMBEDDINGS, D2T = "output.weight", "token_embd.weight", "d2t"
+# Matrices whose type is part of what they are: `fc` multiplies raw hidden states, the others are tiny.
+_KEPT = {"fc.weight", "layer_fusion.weight", "conf_proj.weight"}
+# Rows of these belong to draft tokens.
+_DRAFT_TABLES = {OUTPUT, "markov_w2.weight"}
+_FLOATS = {Type.F32, Type.F16, Type.BF16}
+_CHUNK_ELEMENTS = 1 << 20
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ReducedHead:
+    """The tokens that a drafter may propose, and the target whose output projection it takes them from if it has none
+    of its own. Whatever it cannot propose is not drafted, so no answer changes."""
+
+    tokens: tuple[int, ...]  # rising
+    target: Path
+
+    @classmethod
+    def of(cls, tokens: Iterable[int], target: Path) -> ReducedHead:
+        """Of tokens in any order."""
+        return cls(tuple(sorted(set(tokens))), target)
+
+
+def requantize(
+    source: Path,
+    output: Path,
+    outtype: Outtype | None,
+    *,
+    ggml: RowQuantizer | None = None,
+    head: ReducedHead | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write the drafter GGUF `source` as `output` and return its tensor data in bytes.
+
+    `outtype` is the type of the matrices; None keeps them as they are. With `head`, the drafter's vocabulary is reduced
+    to its tokens. `output` is written in full or not at all. Raises ConvertError or ModelError whose `field` is the
+    tensor or key to blame.
+    """
+    metadata, stored = read_header(source)
+    if metadata.get("general.architecture", Value(u32(0).type, b"")).data != ARCH.encode():
+        raise ConvertError(f"{source.name} is not a drafter of architecture {ARCH!r}", field="general.architecture")
+    tensors = dict(_reduced(stored, head, source.name) if head else _all_rows(stored))
+    outputs = [_output_tensor(name, rows, outtype, ggml) for name, rows in tensors.items()]
+    if outtype:
+        metadata["general.file_type"] = u32(outtype.file_type)
+        metadata["general.quantization_version"] = u32(GGML_QUANT_VERSION)
+    total, done = sum(tensor.n_bytes for tensor in outputs), 0
+
+    def report(name: str, n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if progress:
+            progress(name, done, total)
+
+    try:
+        write_gguf(output, metadata, outputs, report)
+    except OSError as error:
+        raise ConvertError(
+            f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
+        ) from error
+    return total
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of a tensor, or all; or a table of numbers (`d2t`)."""
+
+    shape: tuple[int, ...]
+    type: Type
+    stored: StoredGgufTensor | None = None
+    picked: Sequence[int] | None = None
+    numbers: npt.NDArray[np.int64] | None = None
+
+    def chunks(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """The rows as they are stored, `[n, row_bytes]`."""
+        if self.numbers is not None:
+            yield self.numbers.view(np.uint8).reshape(1, -1)
+            return
+        assert self.stored
+        step = max(1, _CHUNK_ELEMENTS // self.shape[-1])
+        if self.picked is None:
+            yield from self.stored.chunks(step * self.stored.row_bytes)
+            return
+        for first in range(0, len(self.picked), step):
+            yield np.concatenate([self.stored.rows(row, row + 1) for row in self.picked[first : first + step]])
+
+
+def _all_rows(stored: dict[str, StoredGgufTensor]) -> Iterator[tuple[str, _Rows]]:
+    for name, tensor in stored.items():
+        yield name, _Rows(tensor.shape, tensor.type, tensor)
+
+
+def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) -> Iterator[tuple[str, _Rows]]:
+    """The drafter's tensors with rows of `head.tokens` only, where rows are draft tokens."""
+    if D2T in stored:
+        raise ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
+    if "selector_hidden.weight" in stored:
+        raise ConvertError(
+            f"{name} is a DFlash 2 drafter, whose selector needs all tokens", field="selector_hidden.weight"
+        )
+    projection = stored.get(OUTPUT) or stored.get(EMBEDDINGS) or _target_projection(head.target)
+    if not head.tokens or not 0 <= head.tokens[0] <= head.tokens[-1] < projection.n_rows:
+        raise ConvertError(f"the tokens must be of 0 to {projection.n_rows - 1}", field=D2T)
+    tensors = {**stored, OUTPUT: projection}
+    for tensor_name, tensor in tensors.items():
+        if tensor_name in _DRAFT_TABLES:
+            yield tensor_name, _Rows((len(head.tokens), tensor.shape[-1]), tensor.type, tensor, head.tokens)
+        else:
+            yield tensor_name, _Rows(tensor.shape, tensor.type, tensor)
+    numbers = np.array(head.tokens, np.int64)
+    yield D2T, _Rows(numbers.shape, Type.I64, numbers=numbers)
+
+
+def _target_projection(target: Path) -> StoredGgufTensor:
+    _, tensors = read_header(target)
+    projection = tensors.get(OUTPUT) or tensors.get(EMBEDDINGS)
+    if projection is None:
+        raise ModelError(
+            f"{target.name} holds no output projection", field=OUTPUT, hint="give the first part of a split model"
+        )
+    return projection
+
+
+def _output_tensor(name: str, rows: _Rows, outtype: Outtype | None, ggml: RowQuantizer | None) -> OutputTensor:
+    kind = rows.type
+    is_matrix = len(rows.shape) == 2 and name.endswith(".weight") and name not in _KEPT
+    if outtype and is_matrix and rows.type in _FLOATS:
+        kind = outtype.of(TensorSpec(name, rows.shape))
+    if kind == rows.type:
+        return OutputTensor(name, rows.shape, kind, rows.chunks)
+
+    def chunks() -> Iterator[npt.NDArray[np.uint8]]:
+        for chunk in rows.chunks():
+            yield quantized(quants.dequantize(chunk, rows.type), kind, name, ggml)
+
+    return OutputTensor(name, rows.shape, kind, chunks)

@@ -1,0 +1,125 @@
+"""`dflash-local quantize`: the drafter in several types, each measured on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.convert import OUTTYPES
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+_DESCRIPTION = """\
+Writes the drafter in several types, from small to large, answers the same prompts with each in turns, and prints size,
+acceptance length (AL) and tokens per second on this machine, with intervals in which they lie 95 times of 100.
+It recommends the smallest drafter that is not measurably slower than the fastest, and writes it to -o.
+
+The drafter is a GGUF in f32, f16 or bf16, or the directory of a Hugging Face checkpoint. Answers are the same with
+every drafter. With --draft-vocab the drafter can propose only the most frequent tokens of --corpus: a smaller output
+projection is read in each of its passes.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `quantize` to the command line."""
+    parser = subparsers.add_parser(
+        "quantize",
+        help="find the drafter's best type on this machine",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
+    parser.add_argument("--target", dest="model", required=True, metavar="TARGET.gguf", help="GGUF of the target")
+    parser.add_argument(
+        "-p",
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
+    )
+    parser.add_argument(
+        "--types",
+        nargs="+",
+        choices=OUTTYPES,
+        default=["q4_0", "q4_k", "q5_k", "q6_k", "q8_0", "bf16"],
+        metavar="TYPE",
+        help=f"types to try, of {', '.join(OUTTYPES)} (default: q4_0 q4_k q5_k q6_k q8_0 bf16)",
+    )
+    parser.add_argument(
+        "--draft-vocab", nargs="+", type=count(8), default=[], metavar="N", help="also try these numbers of tokens"
+    )
+    parser.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps"
+    )
+    parser.add_argument(
+        "-n", "--predict", dest="n_predict", type=count(1), default=100, metavar="N",
+        help="most new tokens of an answer (default: 100)",
+    )  # fmt: skip
+    parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="rounds (default: 3)")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
+    add_engine_flags(parser, without=("model", "drafter"))
+    add_sampling_flags(parser)
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    from dflash_local.bench import DEFAULT_PROMPTS, read_prompts, user_message
+    from dflash_local.trials import recommended, run_trials, table
+
+    if args.draft_vocab and not args.corpus:
+        raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
+    prompts = read_prompts(args.prompts) if args.prompts else [{"messages": user_message(t)} for t in DEFAULT_PROMPTS]
+    sampling = sampling_options(args)
+    if args.sampling_temperature is None:
+        sampling = replace(sampling, temperature=0.0)
+
+    def load(drafter: Path | None) -> Engine:
+        return load_engine(args, drafter=None if drafter is None else str(drafter))
+
+    folder = args.output.parent if args.output else None
+    with tempfile.TemporaryDirectory(prefix=".dflash-quantize-", dir=folder) as scratch:
+        drafters = _write_candidates(args, Path(scratch))
+        plain, trials = run_trials(
+            drafters, load, prompts, sampling, args.n_predict, args.repeat,
+            report=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
+        ordered = sorted(trials.values(), key=lambda trial: trial.n_bytes)
+        sys.stdout.write(table(plain, ordered))
+        best = recommended(ordered)
+        print(f"\nrecommended: {best.name}, {best.n_bytes / 1e6:.1f} MB")
+        if args.output:
+            shutil.move(best.path, args.output)
+            print(f"{args.output}: written")
+    return 0
+
+
+def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]:
+    """The drafter in each type and vocabulary, in `folder`: files by name."""
+    from dflash_local.convert.conversion import convert
+    from dflash_local.convert.outtypes import find_outtype
+    from dflash_local.convert.requantize import ReducedHead, requantize
+    from dflash_local.native import quantize_rows
+    from dflash_local.vocabulary import frequent_tokens
+
+    source, target = args.drafter, Path(args.model)
+    if source.is_dir():
+        source = folder / "source.gguf"
+        convert(args.drafter, target, source, outtype="bf16")
+    drafters: dict[str, Path] = {}
+    for n_tokens in [0, *args.draft_vocab]:
+        head = ReducedHead.of(frequent_tokens(target, args.corpus, n_tokens), target) if n_tokens else None
+        for outtype in args.types:
+            path = folder / f"{outtype}-{n_tokens}.gguf"
+            requantize(source, path, find_outtype(outtype), ggml=quantize_rows, head=head)
+            drafters[f"{outtype}, {n_tokens} tokens" if n_tokens else outtype] = path
+    return drafters
