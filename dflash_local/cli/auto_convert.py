@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir
-from dflash_local.cli.convert import Progress
+from dflash_local.cli.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
 from dflash_local.errors import ConvertError
