@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.cli import main
-from dflash_local.cli.convert import Progress
+from dflash_local.cli.progress import Progress
 
 from . import samples
 from .dialect_samples import write_dialect
