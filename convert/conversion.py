@@ -16,7 +16,7 @@ from dflash_local.errors import ConvertError
 
 from .checkpoint import Checkpoint
 from .config import DrafterConfig
-from .gguf_metadata import u32
+from .gguf_metadata import Value, string, u32
 from .names import IGNORED, metadata, tensors
 from .outtypes import Outtype, RowQuantizer, find_outtype, quantized
 from .packaging import recognise
@@ -47,14 +47,16 @@ def convert(
     *,
     outtype: str = "f16",
     ggml: RowQuantizer | None = None,
+    origin: tuple[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Conversion:
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
     Matrices get `outtype` (one of OUTTYPES; a type of smaller blocks where a row does not divide), vectors and
-    convolution kernels stay float32. Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. Peak memory
-    does not depend on the size of the checkpoint. `output` is written in full or not at all. Raises ConvertError
-    (checkpoint, output) or ModelError (target); `field` names the tensor or key.
+    convolution kernels stay float32. Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. `origin`:
+    repository and commit of a checkpoint from the Hub, which the GGUF then names. Peak memory does not depend on the
+    size of the checkpoint. `output` is written in full or not at all. Raises ConvertError (checkpoint, output) or
+    ModelError (target); `field` names the tensor or key.
     """
     chosen = find_outtype(outtype)
     if chosen.needs_ggml and ggml is None:
@@ -63,13 +65,11 @@ def convert(
         )
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
     _check_output(path, model, checkpoint)
-    packaging = recognise(checkpoint.config, checkpoint.tensors)
-    checkpoint = checkpoint.renamed(packaging)
-    config = DrafterConfig.read(checkpoint.config, model, checkpoint.tensors)
-    specs = _match(checkpoint, config)
+    checkpoint, config, specs = _understand(checkpoint, model)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 
-    keys = metadata(config, model, checkpoint.directory.resolve().name)
+    keys = metadata(config, model, origin[0].rpartition("/")[2] if origin else checkpoint.directory.resolve().name)
+    keys |= _origin_keys(origin)
     keys["general.file_type"] = u32(chosen.file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
     total = sum(tensor.n_bytes for tensor in outputs)
@@ -88,6 +88,31 @@ def convert(
             f"cannot write {path}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
         ) from error
     return Conversion(path, config, len(outputs), total)
+
+
+def check(directory: Path | str, target: Path | str) -> DrafterConfig:
+    """What `convert` would make of the checkpoint. It reads headers alone, of files that may be nothing else. Raises
+    what `convert` would raise of them."""
+    return _understand(Checkpoint.open(Path(directory)), Target.read(Path(target)))[1]
+
+
+def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, DrafterConfig, list[TensorSpec]]:
+    """The checkpoint under the authors' names, its configuration, and the tensors to write."""
+    packaging = recognise(checkpoint.config, checkpoint.tensors)
+    checkpoint = checkpoint.renamed(packaging)
+    config = DrafterConfig.read(checkpoint.config, target, checkpoint.tensors)
+    return checkpoint, config, _match(checkpoint, config)
+
+
+def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
+    """Where the checkpoint is from: repositories change under the same name."""
+    if origin is None:
+        return {}
+    repository, commit = origin
+    return {
+        "general.source.huggingface.repository": string(repository),
+        "general.source.url": string(f"https://huggingface.co/{repository}/tree/{commit}"),
+    }
 
 
 def _check_output(output: Path, target: Target, checkpoint: Checkpoint) -> None:

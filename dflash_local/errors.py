@@ -6,6 +6,7 @@
   + ModelError             a GGUF is damaged, unsupported or lacks something
     - PairError            drafter and target do not belong together
   + ConvertError           a checkpoint cannot become a drafter GGUF
+  + HubError               a model cannot be had by name: repository, network, cache or disk
   + RequestError           a request parameter is out of range or malformed
     - ContextLengthError   the prompt does not fit the slot's context
   + QueueFullError         more requests wait than the queue may hold
@@ -54,6 +55,15 @@ class ConvertError(DFlashError):
     def __init__(self, message: str, *, field: str | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
+
+
+class HubError(DFlashError):
+    """A model cannot be had by name: its repository, the network, the cache or the disk stands in the way. `status` is
+    the HTTP status, 0 if nothing answered, and None if it is not about an answer."""
+
+    def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
 
 
 class RequestError(DFlashError):

@@ -50,7 +50,7 @@ def wheel(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
     for room, package in ROOMS.items():
         for file in (repo / room).rglob("*"):
-            if file.suffix in (".py", ".gguf", ".typed"):
+            if file.suffix in (".py", ".gguf", ".json", ".typed"):
                 assert (wheel / package / file.relative_to(repo / room)).is_file(), (
                     f"pyproject.toml forgets {file.relative_to(repo)}"
                 )
@@ -97,7 +97,7 @@ def test_import_is_cheap(tmp_path: Path) -> None:
 def test_public_names() -> None:
     assert set(dflash_local.__all__) == {
         "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
-        "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RequestError", "SamplingParams",
+        "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RequestError", "SamplingParams",
         "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:

@@ -13,11 +13,12 @@ from dflash_local.errors import DFlashError
 # Each command is the module of its name in this folder. It has `add_parser(subparsers)`, which sets `func=run`, and
 # `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
 # of the command that was typed is imported at all, so that `--help` and `build` start at once.
-COMMANDS = ("serve", "chat", "demo", "convert", "quantize", "bench", "doctor", "build", "patch")
+COMMANDS = ("serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "doctor", "build", "patch")
 
 EPILOG = """\
 a first session:
   dflash-local build                                      compile the patched llama.cpp, once
+  dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M     a model by name, with its drafter
   dflash-local convert DRAFTER_DIR --target TARGET.gguf   Hugging Face drafter -> GGUF
   dflash-local serve -m TARGET.gguf -md DRAFTER.gguf      OpenAI endpoint on port 8080
   dflash-local doctor -m TARGET.gguf -md DRAFTER.gguf     if something looks wrong or slow

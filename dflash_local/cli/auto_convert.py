@@ -52,7 +52,7 @@ def _write(relabelling: Relabelling, path: Path) -> None:
     print(f"rewriting {relabelling.source.name} (dialect {relabelling.dialect.name}) as {path}", file=sys.stderr)
     for note in relabelling.notes:
         print(f"note: {note}", file=sys.stderr)
-    progress = Progress(sys.stderr)
+    progress = Progress()
     try:
         relabelling.write(path, progress)
     except ConvertError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.models import NO_MODEL, take_models
 from dflash_local.errors import DFlashError, RequestError
 
 HELP = """\
@@ -49,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
     )
-    add_engine_flags(parser, model_required=False)
+    add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
 
@@ -59,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
     settings = json.loads(sampling_options(args).to_json()) | {"max_tokens": args.predict}
     if args.url:
         return Chat(remote(args.url, args.api_key), settings, args.system).loop()
-    if not args.model:
-        raise RequestError(
-            "no model to chat with", hint="give -m TARGET.gguf (and -md DRAFTER.gguf), or --url of a running server"
-        )
+    if not args.model and not args.hf_repo:
+        raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
+    take_models(args)
     note("loading ...")
     with load_engine(args) as engine:
 

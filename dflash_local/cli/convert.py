@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 from pathlib import Path
 
-from dflash_local.cli.flags import count
+from dflash_local.cli.flags import add_flag, count
+from dflash_local.cli.models import add_access_flags, local_header, note
 from dflash_local.cli.progress import Progress
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError
@@ -38,10 +39,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--target",
-        type=Path,
         required=True,
         metavar="TARGET.gguf",
-        help="GGUF of the model that the drafter was trained for",
+        help="GGUF of the model that the drafter was trained for, or its name on the Hub, USER/NAME[:QUANT], of which "
+        "only the header is downloaded",
     )
     parser.add_argument(
         "-o",
@@ -68,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the same answers",
     )
     parser.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens --draft-vocab counts")
+    add_access_flags(partial(add_flag, parser))
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.set_defaults(func=run)
 
@@ -94,11 +96,12 @@ def run(args: argparse.Namespace) -> int:
 
         ggml = quantize_rows
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
-    progress = None if args.quiet else Progress(sys.stderr)
+    progress = None if args.quiet else Progress()
     try:
-        conversion = convert(args.drafter, args.target, output, outtype=args.outtype, ggml=ggml, progress=progress)
-        if args.draft_vocab:
-            _reduce_head(output, args.target, args.corpus, args.draft_vocab)
+        with local_header(args.target, args) as target:
+            conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
+            if args.draft_vocab:
+                _reduce_head(output, target, args.corpus, args.draft_vocab)
     finally:
         if progress:
             progress.close()
@@ -126,14 +129,15 @@ def _relabel(args: argparse.Namespace) -> int:
         raise ConvertError(
             "a GGUF keeps its weights as they are", field="outtype", hint="use 'dflash-local quantize' afterwards"
         )
-    relabelling = relabel(args.drafter, args.target, args.target_layer_ids)
-    for note in relabelling.notes:
-        print(f"note: {note}", file=sys.stderr)
+    with local_header(args.target, args) as target:
+        relabelling = relabel(args.drafter, target, args.target_layer_ids)
+    for text in relabelling.notes:
+        note(text)
     if not relabelling.is_needed:
         print(f"{args.drafter} is in llama.cpp's dialect already: give it to -md as it is")
         return 0
     output = args.output or Path(f"{args.drafter.stem}-dflash.gguf")
-    progress = None if args.quiet else Progress(sys.stderr)
+    progress = None if args.quiet else Progress()
     try:
         relabelling.write(output, progress)
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.cli.flags import add_engine_flags, engine_options
+from dflash_local.cli.models import take_models
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
 from dflash_local.errors import RequestError
@@ -45,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     tune.add_argument(
         "--shape", type=_names, default=["8b"], metavar="8b|27b|MxK,...", help="shapes of the matrices (8b)"
     )
-    add_engine_flags(parser, model_required=False)
+    add_engine_flags(parser)
     parser.set_defaults(func=run)
 
 
@@ -67,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
     findings = [*look_at_machine(machine, args.n_threads or 0), *look_at_build(), *look_at_library(info)]
     if info:
         findings += look_at_tuning(info)
-    if args.model:
+    if args.model or args.hf_repo:
+        take_models(args)
         findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
-    elif args.drafter:
+    elif args.drafter or args.hf_repo_draft:
         findings.append(fail("models", "a drafter alone says nothing", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)
     return 1 if worst(findings) is Level.FAIL else 0

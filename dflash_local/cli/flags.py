@@ -9,9 +9,11 @@ import argparse
 import os
 from collections.abc import Callable, Collection
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from dflash_local.cli.models import add_hub_flags, take_models
 from dflash_local.drafting import Draft
 from dflash_local.errors import RequestError
 from dflash_local.options import DEFAULTS, OPTIONS, Flag, Option
@@ -132,22 +134,22 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def add_engine_flags(
-    parser: argparse.ArgumentParser, *, model_required: bool = True, without: Collection[str] = ()
-) -> None:
-    """Add the flags of all EngineOptions, which `engine_options` reads, but those that the command names itself."""
+def add_engine_flags(parser: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
+    """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name; but none that the
+    command names itself."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for title in ("models", "drafting", "context and batching", "machine", "chat template"):
         groups[title] = parser.add_argument_group(title)
     for name, option in OPTIONS.items():
         if option.flag and name not in without:
-            required = name == "model" and model_required and "LLAMA_ARG_MODEL" not in os.environ
-            _add_option(groups[option.flag.group], name, option, option.flag, required)
+            _add_option(groups[option.flag.group], name, option, option.flag)
     groups["models"].add_argument(
         "--auto-convert",
         action="store_true",
         help="rewrite a drafter in another project's dialect of GGUF into the cache, once, and use that",
     )
+    if "model" not in without:
+        add_hub_flags(partial(add_flag, groups["models"]))
     # Two options in one flag.
     add_flag(
         groups["machine"],
@@ -171,7 +173,7 @@ def add_engine_flags(
     )
 
 
-def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, required: bool) -> None:
+def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag) -> None:
     default = DEFAULTS.get(name)
     text = flag.help or argparse.SUPPRESS
     if flag.metavar or flag.choices:
@@ -186,7 +188,6 @@ def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, require
             "type": kind,
             "metavar": flag.metavar or "|".join(flag.choices),
             "help": text,
-            "required": required,
             **_SPELLINGS.get(name, {}),
         }
         add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **arguments)
@@ -222,9 +223,12 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 def load_engine(
     args: argparse.Namespace, *, progress: Callable[[float], bool] | None = None, **overrides: Any
 ) -> Engine:
-    """The engine that the flags describe; `overrides` are arguments of `Engine`."""
+    """The engine that the flags describe; `overrides` are arguments of `Engine`. Models that they name are downloaded
+    first, if nobody did it before."""
     from dflash_local.engine import Engine
 
+    if hasattr(args, "hf_repo"):
+        take_models(args)
     return Engine(**{**engine_options(args), "progress": progress, **overrides})
 
 

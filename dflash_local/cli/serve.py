@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.models import take_models, target_repository
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
+  dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -c 16384
   dflash-local serve -m Qwen3-8B-Q4_K_M.gguf -md Qwen3-8B-DFlash.gguf -c 16384 -np 2
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
@@ -25,7 +28,7 @@ Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/servi
 # Flags of llama-server that change nothing here. They are accepted so that its command lines work.
 IGNORED_SWITCHES = (
     "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "--no-context-shift", "--no-mmproj",
-    "--perf", "--no-perf", "--prefill-assistant", "--log-disable", "--offline",
+    "--perf", "--no-perf", "--prefill-assistant", "--log-disable",
 )  # fmt: skip
 IGNORED_OPTIONS = (
     "--threads-http",
@@ -132,8 +135,11 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.server.process import listen, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    repository = target_repository(args)
     settings = make_settings(args)
-    load()  # a missing library is told now, not after the socket is open
+    load()  # a missing library is told now, neither after a download nor after the socket is open
+    take_models(args)
+    settings = replace(settings, alias=args.alias or repository or Path(args.model).name, model_path=args.model)
     set_log_level(logging.INFO if args.verbose else logging.WARNING)
     app = create_app(lambda progress: load_engine(args, progress=progress, max_queue=args.max_queue), settings)
     with listen(args.host, args.port) as sock:
@@ -170,8 +176,8 @@ def make_settings(args: argparse.Namespace) -> Settings:
     if args.chat_template_kwargs:
         chat["chat_template_kwargs"] = _json_object(args.chat_template_kwargs)
     return Settings(
-        alias=args.alias or Path(args.model).name,
-        model_path=args.model,
+        alias=args.alias or Path(args.model or "").name,
+        model_path=args.model or "",
         api_keys=tuple(key.strip() for key in keys if key.strip()),
         cors_origins=tuple(origin.strip() for origin in args.cors_origins.split(",")),
         defaults=Defaults(sampling_options(args), args.predict, chat),

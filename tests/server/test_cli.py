@@ -110,7 +110,6 @@ def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("", "-m/--model"),
         ("-m x -c many", "must be an integer"),
         ("-m x -c -5", "must be at least 0"),
         ("-m x -sm diagonal", "one of none, layer, row"),
@@ -122,6 +121,7 @@ def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("-m x --lookup maybe", "on or off"),
         ("-m x --no-such-flag", "unrecognized arguments"),
         ("-m x --temp hot", "invalid float value"),
+        ("-hf", "expected one argument"),
     ],
 )
 def test_usage_errors(capsys: pytest.CaptureFixture[str], flags: str, message: str) -> None:

@@ -1,0 +1,167 @@
+"""Flags that take models by name, with llama-server's names and variables, and what they come to: files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.progress import Progress
+from dflash_local.errors import DFlashError, HubError, RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.hub.client import Hub
+
+HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
+NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
+
+
+def add_hub_flags(add_flag: Callable[..., None]) -> None:
+    """Add the flags with `add_flag(*names, env=..., **options)`."""
+    add_flag(
+        "-hf", "-hfr", "--hf-repo", env=HF_REPO, metavar="USER/NAME[:QUANT]",
+        help="the target from the Hugging Face Hub, and its drafter, if one is beside it or known "
+        "('dflash-local pairs'); downloaded once",
+    )  # fmt: skip
+    add_flag(
+        "-hff", "--hf-file", env=HF_FILE, metavar="FILE", help="the file of that repository, whatever the quantization"
+    )
+    add_flag(
+        "-hfd", "-hfrd", "--spec-draft-hf", "--hf-repo-draft", dest="hf_repo_draft", env=HF_DRAFT,
+        metavar="USER/NAME[:QUANT]",
+        help="its drafter from the Hub: GGUF, or a checkpoint, which is converted; -md then names a file in there",
+    )  # fmt: skip
+    add_access_flags(add_flag)
+
+
+def add_access_flags(add_flag: Callable[..., None]) -> None:
+    """Add the flags that tell how to get at the Hub."""
+    add_flag(
+        "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
+        help="token for gated and private repositories (default: what 'hf auth login' kept)",
+    )  # fmt: skip
+    add_flag(
+        "--offline", env="LLAMA_ARG_OFFLINE", action="store_true", default=False,
+        help="use what the cache has, and never the network",
+    )  # fmt: skip
+
+
+def take_models(args: argparse.Namespace) -> None:
+    """Make `args.model` and `args.drafter` paths of files that are here: download what -hf and -hfd name, find the
+    drafter of a target that was named, and convert it if need be; one in another dialect is left to --auto-convert,
+    which such a drafter switches on. A second call does nothing.
+
+    Raises:
+        RequestError: no target is named, or two are.
+        DFlashError: a model cannot be had, or a drafter that was named does not fit.
+    """
+    if getattr(args, "models_taken", False):
+        return
+    args.models_taken = True
+    repo, drafter_repo = (
+        target_repository(args),
+        _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL"),
+    )
+    if repo or drafter_repo:
+        _take(args, repo, drafter_repo)
+    elif not args.drafter and args.draft != "off":
+        with suppress(DFlashError):  # what is wrong with the file, the engine will say
+            _suggest(args.model)
+
+
+def target_repository(args: argparse.Namespace) -> str | None:
+    """The repository that -hf names, if that is where the target comes from. Raises RequestError if there is no target,
+    or two."""
+    repo = _typed(args.hf_repo, HF_REPO, args.model, "LLAMA_ARG_MODEL")
+    if not repo and not args.model:
+        raise RequestError("no model is named", param="--model", hint=NO_MODEL)
+    if repo and args.model and _is_typed(args.model, "LLAMA_ARG_MODEL"):
+        raise RequestError("-m and -hf both name the target", param="--hf-repo", hint="give one of them")
+    return repo
+
+
+def _typed(value: str | None, env: str, other: Any, other_env: str) -> str | None:
+    """`value`, unless it is only in the environment, and `other` was typed."""
+    if value and other and not _is_typed(value, env) and _is_typed(other, other_env):
+        return None
+    return value
+
+
+def _is_typed(value: Any, env: str) -> bool:
+    return os.environ.get(env) != value
+
+
+def _take(args: argparse.Namespace, repo: str | None, drafter_repo: str | None) -> None:
+    from dflash_local.hub.pairing import Pairing
+    from dflash_local.hub.selection import Name
+
+    with hub_of(args) as hub, Pairing(hub) as pairing:
+        if repo:
+            pairing.hub_target(Name.parse(repo), args.hf_file)
+        else:
+            pairing.local_target(Path(args.model))
+        if drafter_repo:
+            pairing.hub_drafter(Name.parse(drafter_repo), args.drafter)
+        elif repo and not args.drafter and args.draft != "off":
+            pairing.find_drafter()
+        model, drafter = pairing.fetch()
+        if repo:
+            args.model = str(model)
+        if drafter:
+            args.drafter, args.auto_convert = str(drafter), True
+            note(f"drafter: {pairing.drafter}")
+
+
+def _suggest(model: str) -> None:
+    from dflash_local.hub.client import Hub
+    from dflash_local.hub.pairing import Pairing
+
+    with Pairing(Hub(offline=True)) as pairing:
+        pairing.local_target(Path(model))
+        if line := pairing.suggestion():
+            note(line)
+
+
+@contextmanager
+def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
+    """The path `text`, or, if it is no file here and names a repository (USER/NAME[:QUANT]), a file with the header of
+    the model that is meant. Raises HubError."""
+    from dflash_local.hub.pairing import Pairing
+    from dflash_local.hub.selection import Name
+
+    try:
+        name = None if Path(text).exists() else Name.parse(text)
+    except HubError:
+        name = None
+    if name is None:
+        yield Path(text)
+        return
+    with hub_of(args) as hub, Pairing(hub) as pairing:
+        pairing.hub_target(name)
+        yield pairing.header().path
+
+
+@contextmanager
+def hub_of(args: argparse.Namespace) -> Iterator[Hub]:
+    """The Hub as the flags describe it, with progress and notes on standard error."""
+    from dflash_local.hub.client import Hub
+
+    progress = Progress()
+
+    def tell(text: str) -> None:
+        progress.close()
+        note(text)
+
+    try:
+        yield Hub(token=args.hf_token, offline=args.offline, progress=progress, note=tell)
+    finally:
+        progress.close()
+
+
+def note(text: str) -> None:
+    """Tell the user something aside."""
+    print(f"note: {text}", file=sys.stderr, flush=True)

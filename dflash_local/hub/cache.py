@@ -1,0 +1,158 @@
+"""The cache of models, shared with llama.cpp and huggingface_hub: the same root, the same layout.
+
+    models--USER--NAME/refs/BRANCH                 the commit, 40 hexadecimal digits
+    models--USER--NAME/blobs/OID                   a file's content; OID is its sha256 (LFS) or its git sha1
+    models--USER--NAME/snapshots/COMMIT/PATH       a relative symlink to the blob; where there are none, the file itself
+    .locks/models--USER--NAME/OID.lock             held while a blob is downloaded
+
+Sources: common/hf-cache.cpp of the pinned llama.cpp; `file_download.py` of huggingface_hub. Files of others are read,
+never changed or removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+COMMIT = re.compile(r"[0-9a-fA-F]{40}")
+_OID = re.compile(r"[0-9a-fA-F]{40}|[0-9a-fA-F]{64}")
+# Letters, digits and _, with single / . - between them.
+_REPOSITORY = re.compile(r"\w+(?:[.-]\w+)*/\w+(?:[.-]\w+)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a repository at a commit. `oid` is "" and `size` None where only the cache is known."""
+
+    repo: str
+    commit: str
+    path: str
+    size: int | None = None
+    oid: str = ""
+
+    @property
+    def name(self) -> str:
+        """Without its folders."""
+        return PurePosixPath(self.path).name
+
+
+def cache_root() -> Path:
+    """llama.cpp's order of variables. As in huggingface_hub, ~ and $NAME mean something in those that it knows."""
+    if own := os.environ.get("LLAMA_CACHE"):
+        return Path(own)
+    for variable, below in (
+        ("HF_HUB_CACHE", ""),
+        ("HUGGINGFACE_HUB_CACHE", ""),
+        ("HF_HOME", "hub"),
+        ("XDG_CACHE_HOME", "huggingface/hub"),
+    ):
+        if value := os.environ.get(variable):
+            return Path(os.path.expandvars(value)).expanduser() / below
+    return Path.home() / ".cache" / "huggingface" / "hub"
+
+
+def is_repository(name: str) -> bool:
+    """Whether `name` can be USER/NAME."""
+    return len(name) <= 256 and _REPOSITORY.fullmatch(name) is not None
+
+
+def is_oid(text: str) -> bool:
+    return _OID.fullmatch(text) is not None
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path that came from outside stays below the folder that it is taken relative to."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\\" not in path and "\0" not in path
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The cache below `root`, which need not exist."""
+
+    root: Path
+
+    def repository(self, repo: str) -> Path:
+        return self.root / ("models--" + repo.replace("/", "--"))
+
+    def blob(self, file: HubFile) -> Path:
+        return self.repository(file.repo) / "blobs" / file.oid
+
+    def snapshot(self, file: HubFile) -> Path:
+        return self.repository(file.repo) / "snapshots" / file.commit / file.path
+
+    def lock(self, file: HubFile) -> Path:
+        return self.root / ".locks" / self.repository(file.repo).name / f"{file.oid}.lock"
+
+    def commit(self, repo: str, revision: str | None = None) -> str | None:
+        """The commit that `revision` named when it was last looked up: a branch, a tag, or the beginning of a commit.
+        None for `revision` is main, else any branch."""
+        refs = self.repository(repo) / "refs"
+        if revision:
+            if is_inside(revision) and (commit := _read_ref(refs / revision)):
+                return commit
+            snapshots = _names(self.repository(repo) / "snapshots")
+            return next((name for name in snapshots if name.startswith(revision) and COMMIT.fullmatch(name)), None)
+        others = (_read_ref(refs / name) for name in _names(refs))
+        return _read_ref(refs / "main") or next(filter(None, others), None)
+
+    def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
+        """What the cache has of a repository at the commit that `revision` named; empty: nothing."""
+        commit = self.commit(repo, revision)
+        if commit is None:
+            return []
+        folder = self.repository(repo) / "snapshots" / commit
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())  # not a link to a blob that is gone
+        return [HubFile(repo, commit, path.relative_to(folder).as_posix(), path.stat().st_size) for path in paths]
+
+    def find(self, file: HubFile) -> Path | None:
+        """The file's path if it is there, in full. A blob that another commit brought is linked.
+
+        Raises:
+            OSError: the link cannot be made.
+        """
+        path = self.snapshot(file)
+        if path.is_file() and (file.size is None or path.stat().st_size == file.size):
+            return path
+        if file.oid and (blob := self.blob(file)).is_file() and (file.size is None or blob.stat().st_size == file.size):
+            return self.link(file)
+        return None
+
+    def link(self, file: HubFile) -> Path:
+        """Make the snapshot's entry for a blob that is there. Raises OSError."""
+        blob, path = self.blob(file), self.snapshot(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}.link")
+        try:
+            beside.symlink_to(os.path.relpath(blob, path.parent))
+        except (OSError, NotImplementedError):  # no symlinks on this file system
+            blob.replace(path)
+            return path
+        beside.replace(path)  # two processes may do this at once
+        return path
+
+    def keep_ref(self, repo: str, name: str, commit: str) -> None:
+        """Remember what a branch or tag names. Raises OSError."""
+        path = self.repository(repo) / "refs" / name
+        if _read_ref(path) == commit:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        beside.write_text(commit, encoding="ascii")
+        beside.replace(path)
+
+
+def _read_ref(path: Path) -> str | None:
+    with suppress(OSError, UnicodeDecodeError):
+        text = path.read_text(encoding="ascii").strip()
+        return text if COMMIT.fullmatch(text) else None
+    return None
+
+
+def _names(folder: Path) -> Iterator[str]:
+    with suppress(OSError):
+        yield from sorted(path.name for path in folder.iterdir())

@@ -1,0 +1,272 @@
+"""The Hub: what a repository holds, the first bytes of a file, and whole files into the cache.
+
+Transfers are ours, not `hf_hub_download`'s: that one neither takes up what another process left off, nor compares
+hashes. While `Hub.offline` holds, nothing that could open a socket is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dflash_local.errors import HubError
+from dflash_local.hub import disk
+from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
+from dflash_local.hub.transport import Transport
+
+# file name, bytes there so far, bytes in all
+Progress = Callable[[str, int, int], None]
+
+_CHUNK = 1 << 20
+_WORTH_A_LINE = 10**6  # bytes
+_ON = ("1", "on", "yes", "true")
+_GO_ONLINE = "run it once without --offline and HF_HUB_OFFLINE"
+
+
+def is_offline() -> bool:
+    """Whether huggingface_hub's variables forbid the network."""
+    return any(os.environ.get(name, "").lower() in _ON for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+
+
+def hub_endpoint() -> str:
+    """The Hub's address, without a slash at its end: llama.cpp's variable, then huggingface_hub's."""
+    return (os.environ.get("MODEL_ENDPOINT") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def _silent_progress(name: str, done: int, total: int) -> None: ...
+
+
+def _silent_note(text: str) -> None: ...
+
+
+@dataclass
+class Hub:
+    """The Hub as one user sees it. `progress` hears of every chunk, `note` of what a user should know."""
+
+    token: str | None = None
+    offline: bool = False
+    progress: Progress = _silent_progress
+    note: Callable[[str], None] = _silent_note
+    cache: Cache = field(default_factory=lambda: Cache(cache_root()))
+    endpoint: str = field(default_factory=hub_endpoint)
+    _unreachable: HubError | None = None
+
+    def __post_init__(self) -> None:
+        self.offline = self.offline or is_offline()
+
+    def files(self, repo: str, revision: str | None = None) -> list[HubFile]:
+        """Every file of the repository at `revision`: a branch, a tag, or a commit or its beginning. None is main.
+
+        If the Hub cannot be asked, what the cache has.
+
+        Raises:
+            HubError: neither the Hub nor the cache has it; or the cache cannot be written.
+        """
+        if not self.offline:
+            try:
+                if self._unreachable:
+                    raise self._unreachable
+                return self._listed(repo, revision)
+            except HubError as error:
+                if error.status == 0:
+                    self._unreachable = error  # the next repository need not wait for it again
+                if not (files := self.cache.files(repo, revision)):
+                    raise
+                self.note(f"{error.message}; using what the cache has of {repo}")
+                return files
+        if files := self.cache.files(repo, revision):
+            return files
+        name = repo + (f"@{revision}" if revision else "")
+        raise HubError(f"{name} is not in the cache {self.cache.root}, and offline mode is on", hint=_GO_ONLINE)
+
+    def _listed(self, repo: str, revision: str | None) -> list[HubFile]:
+        commit = self._commit(repo, revision)
+        files = []
+        for page in self._transport.json(repo, f"tree/{commit}?recursive=true"):
+            for entry in page if isinstance(page, list) else ():
+                if file := _hub_file(repo, commit, entry):
+                    files.append(file)
+        if not files:
+            raise HubError(f"{repo} is empty", hint=f"see {self.endpoint}/{repo}")
+        return files
+
+    def _commit(self, repo: str, revision: str | None) -> str:
+        """The commit that `revision` names; what a branch or tag names is kept, for llama.cpp and for later."""
+        if revision and COMMIT.fullmatch(revision):
+            return revision.lower()
+        refs = next(self._transport.json(repo, "refs"))
+        branches = _named_commits(refs, "branches")
+        names = {**_named_commits(refs, "tags"), **branches}
+        name = revision or ("main" if "main" in branches else next(iter(branches), "main"))
+        if commit := names.get(name):
+            try:
+                self.cache.keep_ref(repo, name, commit)
+            except OSError as error:
+                raise disk.failed(self.cache.root, error) from None
+            return commit
+        if revision and len(revision) >= 7:
+            for page in self._transport.json(repo, "commits/main"):
+                for entry in page if isinstance(page, list) else ():
+                    commit = str(entry.get("id")) if isinstance(entry, dict) else ""
+                    if commit.startswith(revision.lower()) and COMMIT.fullmatch(commit):
+                        return commit
+        raise HubError(
+            f"{repo} has no revision {name!r}", hint=f"its revisions: {self.endpoint}/{repo}/commits/main", status=404
+        )
+
+    def find(self, file: HubFile) -> Path | None:
+        """The file's path, if the cache has it in full."""
+        try:
+            return self.cache.find(file)
+        except OSError as error:
+            raise disk.failed(self.cache.root, error) from None
+
+    def head(self, file: HubFile, length: int) -> bytes:
+        """The first `length` bytes of a file, or all if it is shorter: by a range request, unless it is cached."""
+        if path := self.find(file):
+            with path.open("rb") as cached:
+                return cached.read(length)
+        if self.offline:
+            raise self._absent(file)
+        data = bytearray()
+        self._transport.read(file, 0, min(length, file.size or 0), data.extend)
+        return bytes(data)
+
+    def download(self, files: Sequence[HubFile]) -> list[Path]:
+        """Put the files into the cache, those that are not there. Returns their paths in the snapshot.
+
+        A transfer that was cut off goes on where it stopped, also in a later process. Another process that downloads
+        the same file is waited for.
+
+        Raises:
+            HubError: a file cannot be had, its hash is wrong, or the disk is full. What is in the cache is whole.
+        """
+        missing = [file for file in files if not self.find(file)]
+        if missing and self.offline:
+            raise self._absent(missing[0])
+        rest = sum(max((file.size or 0) - disk.size_of(self._part(file)), 0) for file in missing)
+        disk.check_space(self.cache.root, rest)
+        return [self.find(file) or self._fetch(file) for file in files]
+
+    def _absent(self, file: HubFile) -> HubError:
+        return HubError(
+            f"{file.path} of {file.repo} is not in the cache {self.cache.root}, and offline mode is on", hint=_GO_ONLINE
+        )
+
+    def _part(self, file: HubFile) -> Path:
+        """Where a file grows. Not under huggingface_hub's name, nor llama.cpp's: such a file may be in use."""
+        return self.cache.blob(file).with_name(f"{file.oid}.dflash.incomplete")
+
+    def _fetch(self, file: HubFile) -> Path:
+        lock = self.cache.lock(file)
+        try:
+            for folder in (lock.parent, self.cache.blob(file).parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            with self._locked(lock, file):
+                path = self.cache.find(file)  # another process may have been at it
+                if path is None:
+                    self._transfer(file)
+                    path = self.cache.link(file)
+                return path
+        except OSError as error:
+            raise disk.failed(self.cache.root, error, self._part(file)) from None
+
+    @contextmanager
+    def _locked(self, lock: Path, file: HubFile) -> Iterator[None]:
+        from filelock import Timeout
+        from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+
+        try:
+            held = WeakFileLock(lock, timeout=0.5)
+            held.__enter__()
+        except Timeout:
+            self.note(f"another process downloads {file.name}: waiting for it")
+            held = WeakFileLock(lock)
+            held.__enter__()
+        try:
+            yield
+        finally:
+            held.__exit__(None, None, None)
+
+    def _transfer(self, file: HubFile) -> None:
+        """Make the blob, by way of its part. If the hash of a part that was taken up is wrong, it is begun anew."""
+        part = self._part(file)
+        for taken_up in (disk.size_of(part) > 0, False):
+            digest = self._grow(file, part)
+            if digest == file.oid.lower():
+                part.replace(self.cache.blob(file))
+                return
+            part.unlink()
+            if not taken_up:
+                break
+        raise HubError(
+            f"{file.path} of {file.repo} arrived with the hash {digest}, not {file.oid}",
+            hint="a proxy or a mirror serves another file: try again, or check HF_ENDPOINT and MODEL_ENDPOINT",
+        )
+
+    def _grow(self, file: HubFile, part: Path) -> str:
+        """Append what `part` lacks. Returns the hash of all of it, of the kind that names the file's blob."""
+        total = file.size or 0
+        if disk.size_of(part) > total:
+            part.unlink()
+        with part.open("ab+") as out:
+            digest = hashlib.sha256() if len(file.oid) == 64 else hashlib.sha1(b"blob %d\0" % total)
+            out.seek(0)
+            while chunk := out.read(_CHUNK):
+                digest.update(chunk)
+            done = out.tell()
+            if 0 < done < total:
+                self.note(f"{file.name}: going on at {disk.size_text(done)} of {disk.size_text(total)}")
+
+            def take(chunk: bytes) -> None:
+                nonlocal done
+                out.write(chunk)
+                digest.update(chunk)
+                done += len(chunk)
+                progress(file.name, done, total)
+
+            progress = self.progress if total >= _WORTH_A_LINE else _silent_progress
+            progress(file.name, done, total)
+            self._transport.read(file, done, total, take)
+            out.flush()
+            os.fsync(out.fileno())
+        return digest.hexdigest()
+
+    @cached_property
+    def _transport(self) -> Transport:
+        assert not self.offline
+        return Transport(self.endpoint, self.token, self.note)
+
+
+def _hub_file(repo: str, commit: str, entry: Any) -> HubFile | None:
+    """The file that an entry of a listing describes. None for folders and for what must not touch the cache."""
+    if not isinstance(entry, dict) or entry.get("type") != "file":
+        return None
+    lfs = entry.get("lfs")
+    path, size, oid = entry.get("path"), entry.get("size"), (lfs if isinstance(lfs, dict) else entry).get("oid")
+    if isinstance(lfs, dict):
+        size = lfs.get("size", size)
+    if not (isinstance(path, str) and isinstance(size, int) and size >= 0 and isinstance(oid, str)):
+        return None
+    return HubFile(repo, commit, path, size, oid) if is_inside(path) and is_oid(oid) else None
+
+
+def _named_commits(refs: Any, kind: str) -> dict[str, str]:
+    """Branches or tags, and their commits."""
+    found = refs.get(kind) if isinstance(refs, dict) else None
+    pairs = [
+        (entry.get("name"), entry.get("targetCommit"))
+        for entry in (found if isinstance(found, list) else ())
+        if isinstance(entry, dict)
+    ]
+    return {
+        name: commit
+        for name, commit in pairs
+        if isinstance(name, str) and is_inside(name) and isinstance(commit, str) and COMMIT.fullmatch(commit)
+    }

@@ -1,0 +1,67 @@
+"""Drafters that were downloaded as checkpoints, converted once and kept: $DFLASH_CACHE/drafters."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from dflash_local import convert as converter
+from dflash_local.build.upstream import cache_dir
+from dflash_local.convert.target import Target
+from dflash_local.errors import HubError
+from dflash_local.hub.cache import HubFile
+from dflash_local.native import quantize_rows
+
+# tensor name, bytes written so far, bytes in all
+Progress = Callable[[str, int, int], None]
+
+
+def kept(file: HubFile, target: Target, outtype: str | None = None) -> Path | None:
+    """A conversion of the checkpoint that `file` is part of, for `target`: of that type, or of whatever type was made
+    last."""
+    found = list(_folder().glob(f"{_name(file, target)}-{outtype or '*'}.gguf"))
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def convert(checkpoint: Path, file: HubFile, target: Target, outtype: str, progress: Progress | None = None) -> Path:
+    """Convert the checkpoint in the folder `checkpoint` for `target`. Raises ConvertError, or HubError if there is no
+    place for it."""
+    path = _folder() / f"{_name(file, target)}-{outtype}.gguf"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HubError(f"cannot make {path.parent}: {error.strerror}", hint="point DFLASH_CACHE elsewhere") from None
+    converter.convert(
+        checkpoint, target.path, path, outtype=outtype, ggml=quantize_rows, origin=(file.repo, file.commit),
+        progress=progress,
+    )  # fmt: skip
+    return path
+
+
+def _folder() -> Path:
+    return cache_dir() / "drafters"
+
+
+def _name(file: HubFile, target: Target) -> str:
+    """What decides a conversion, but for its type: the checkpoint, the target's shape and tokenizer, the converter."""
+    return f"{file.repo.replace('/', '--')}@{file.commit[:12]}-{_target_hash(target)}-{_converter_hash()}"
+
+
+def _target_hash(target: Target) -> str:
+    shape = (target.arch, target.n_embd, target.n_layer, target.mask_token, target.uses_mrope)
+    digest = hashlib.sha256(repr(shape).encode())
+    for key, value in sorted(target.tokenizer.items()):
+        digest.update(repr((key, value.type, value.item, value.data)).encode())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def _converter_hash() -> str:
+    """Of the converter's source: another converter may write other files."""
+    digest = hashlib.sha256()
+    folder = Path(converter.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:8]

@@ -1,0 +1,55 @@
+"""The disk below the cache: room for a download, and one error for what goes wrong there."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from dflash_local.errors import HubError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ELSEWHERE = "free some, or point LLAMA_CACHE (or HF_HOME) at a larger disk"
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Raise HubError if `needed` bytes do not fit below `folder`, which need not exist."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return  # writing will tell
+    if needed > free:
+        raise HubError(
+            f"not enough disk space in {folder}: {size_text(free)} free, {size_text(needed)} needed", hint=_ELSEWHERE
+        )
+
+
+def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
+    """The error for one that came up while writing below `folder`; `part` is what there is of a file so far."""
+    if error.errno not in _FULL:
+        return HubError(
+            f"cannot write to the cache {folder}: {error.strerror or error}",
+            hint="check its rights, or point LLAMA_CACHE (or HF_HOME) elsewhere",
+        )
+    kept = ""
+    if part and (size := size_of(part)):
+        kept = f"; {size_text(size)} are kept in {part} and taken up by the next try"
+    return HubError(f"the disk of {folder} is full ({error.strerror}){kept}", hint=_ELSEWHERE)
+
+
+def size_of(path: Path) -> int:
+    """In bytes; 0 if it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def size_text(n_bytes: int) -> str:
+    """Such as 4.7 GB: decimal, as the Hub shows sizes."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes} bytes"

@@ -1,0 +1,263 @@
+"""A target by name and its drafter: which files they are, whether they fit, and their paths once they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from dflash_local.convert.conversion import check as check_checkpoint
+from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.relabel import relabel
+from dflash_local.convert.target import Target
+from dflash_local.diagnose.finding import Level
+from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS, Drafter, compare
+from dflash_local.errors import DFlashError, HubError, PairError
+from dflash_local.hub import conversions, registry, selection
+from dflash_local.hub.cache import HubFile
+from dflash_local.hub.client import Hub
+from dflash_local.hub.headers import checkpoint_headers, gguf_header
+from dflash_local.hub.selection import Name
+
+_MOST_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from: a file on this disk, or files of a repository, of which the first is the one to load.
+    A checkpoint is converted once it is here."""
+
+    path: Path | None = None
+    files: tuple[HubFile, ...] = ()
+    is_checkpoint: bool = False
+
+    def __str__(self) -> str:
+        if self.path:
+            return str(self.path)
+        first = self.files[0]
+        return first.repo if self.is_checkpoint else f"{first.repo}/{first.path}"
+
+
+@dataclass
+class Pairing:
+    """Finds a target and its drafter. `target` and `drafter` are what was found; `fetch()` makes paths of them."""
+
+    hub: Hub
+    outtype: str | None = None  # of conversions; None: one that is there, else f16
+    target: Source = field(default_factory=Source)
+    drafter: Source | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _listing: Sequence[HubFile] = ()
+    _name: Name | None = None
+    _header: Target | None = None
+
+    def __enter__(self) -> Pairing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # -- the target
+
+    def local_target(self, path: Path) -> None:
+        """Take a file on this disk."""
+        self.target = Source(path)
+
+    def hub_target(self, name: Name, file: str | None = None) -> None:
+        """Take USER/NAME[:QUANT], or that file of it. Raises HubError."""
+        self._name, self._listing = name, self.hub.files(name.repo, name.revision)
+        if any(entry.path == "preset.ini" for entry in self._listing) and file is None:
+            raise HubError(
+                f"{name.repo} is a preset for llama-server's router, not a model", hint="name the model's repository"
+            )
+        found = _one(self._listing, file) if file else selection.model(self._listing, name.tag)
+        if found is None:
+            raise _no_gguf(name, self._listing, file)
+        self.target = Source(files=tuple(selection.all_parts(self._listing, found)))
+
+    def header(self) -> Target:
+        """The target's shape and tokenizer. Raises HubError or ModelError."""
+        if self._header is None:
+            path = self.target.path or self._stack.enter_context(gguf_header(self.hub, self.target.files[0]))
+            self._header = Target.read(path)
+        return self._header
+
+    # -- its drafter
+
+    def hub_drafter(self, name: Name, file: str | None = None) -> None:
+        """Take the drafter that a repository holds: of several, the best that fits.
+
+        Raises:
+            DFlashError: there is none, it cannot run here, or it does not fit the target.
+        """
+        if why := registry.refusal(registry.known_targets(), name.repo):
+            raise PairError(f"{name.repo} cannot be used: {why}", hint="see 'dflash-local pairs' for other drafters")
+        listing = self.hub.files(name.repo, name.revision)
+        failure: DFlashError | None = None
+        for source in _drafter_sources(name, listing, file):
+            try:
+                self._check(source)
+            except DFlashError as error:
+                failure = failure or error
+                continue
+            self.drafter = source
+            return
+        raise failure or _no_drafter(name, listing, file)
+
+    def find_drafter(self) -> None:
+        """Take the drafter that lies beside a target of the Hub, or that the list knows for it. If there is none, a
+        note says why, and `drafter` stays None."""
+        assert self._name and self.target.files
+        if why := self._no_drafting():
+            self.hub.note(f"{why}: decoding will be plain")
+            return
+        beside = self.target.files[0].path
+        for file in selection.drafters(self._listing, beside, self._name.tag):
+            if self._try(f"{self._name.repo}/{file.path}", partial(self._take, Source(files=(file,)))):
+                return
+        known = registry.by_name(registry.known_targets(), self._name.repo)
+        if known is None:
+            self.hub.note(self.suggestion() or f"no drafter is known for {self._name.repo}: decoding will be plain")
+            return
+        for drafter in known.drafters:
+            if self.hub.offline and not self.hub.cache.files(drafter.repository, drafter.revision):
+                continue
+            if drafter.refused:
+                self.hub.note(f"{drafter} cannot be used: {drafter.refused}")
+            elif self._try(str(drafter), partial(self.hub_drafter, Name(drafter.repository, drafter.revision))):
+                return
+        because = f" ({known.none})" if known.none else ""
+        self.hub.note(f"no drafter of {known.name} can be used{because}: decoding will be plain")
+
+    def _no_drafting(self) -> str:
+        """Why nothing can be drafted for the target, whatever the drafter; "": it can."""
+        arch = self.header().arch
+        if arch not in TAPPED_ARCHS:
+            return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
+        return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
+
+    def _try(self, what: str, take: Callable[[], None]) -> bool:
+        try:
+            take()
+        except DFlashError as error:
+            self.hub.note(f"{what} cannot be used: {error}")
+        return self.drafter is not None
+
+    def _take(self, source: Source) -> None:
+        self._check(source)
+        self.drafter = source
+
+    def _check(self, source: Source) -> None:
+        """Raise DFlashError unless the drafter can be used, and fits the target."""
+        if why := self._no_drafting():
+            raise PairError(why, field="general.architecture", hint="run it without a drafter")
+        if source.is_checkpoint:
+            if conversions.kept(source.files[0], self.header()) or any(
+                file.name.endswith(".bin")
+                for file in source.files  # their headers lie at their ends
+            ):
+                return
+            with checkpoint_headers(self.hub, source.files) as folder:
+                check_checkpoint(folder, self.header().path)
+            return
+        with gguf_header(self.hub, source.files[0]) as path:
+            if relabel(path, self.header().path).is_needed:
+                return  # rewritten once it is here; that it fits is checked for it
+            for finding in compare(self.header(), Drafter.read(path)):
+                if finding.level is Level.FAIL:
+                    raise PairError(finding.text, field=finding.field, hint=finding.advice)
+
+    def suggestion(self) -> str | None:
+        """One line, if a drafter is known for a target that looks like this one. Raises what `header()` does."""
+        header = self.header()
+        shape: dict[str, object] = {"architecture": header.arch, "n_embd": header.n_embd, "n_layer": header.n_layer}
+        shape["n_vocab"] = header.n_vocab
+        found = registry.by_shape(registry.known_targets(), shape, partial(_names, header.path))
+        drafters = [next((d for d in known.drafters if not d.refused), None) for known in found]
+        usable = [(known.name, drafter) for known, drafter in zip(found, drafters, strict=True) if drafter]
+        if not usable:
+            return None
+        if len(usable) == 1:
+            return f"a drafter is known for {usable[0][0]}: add -hfd {usable[0][1]}"
+        return "drafters are known for models of this shape: " + ", ".join(f"-hfd {d} ({name})" for name, d in usable)
+
+    # -- paths
+
+    def missing(self) -> list[HubFile]:
+        """What `fetch` will download."""
+        files = [*self.target.files, *(self.drafter.files if self.drafter else ())]
+        if self.drafter and self._converted():
+            files = list(self.target.files)
+        return [file for file in files if not self.hub.find(file)]
+
+    def _converted(self) -> Path | None:
+        if not self.drafter or not self.drafter.is_checkpoint:
+            return None
+        return conversions.kept(self.drafter.files[0], self.header(), self.outtype)
+
+    def fetch(self) -> tuple[Path, Path | None]:
+        """Download what is missing, the drafter first, since it is small, and convert it. Returns the paths of target
+        and drafter (None: there is none). Raises DFlashError."""
+        drafter = self._fetch_drafter()
+        return self.target.path or self.hub.download(self.target.files)[0], drafter
+
+    def _fetch_drafter(self) -> Path | None:
+        if self.drafter is None:
+            return None
+        if not self.drafter.is_checkpoint:
+            return self.hub.download(self.drafter.files)[0]
+        if path := self._converted():
+            return path
+        first = self.drafter.files[0]
+        folder = self.hub.download(self.drafter.files)[0].parent
+        self.hub.note(f"converting {first.repo} for {self.header().path.name}")
+        return conversions.convert(folder, first, self.header(), self.outtype or "f16", self.hub.progress)
+
+
+def _one(listing: Sequence[HubFile], path: str) -> HubFile | None:
+    return next((file for file in listing if file.path == path), None)
+
+
+def _drafter_sources(name: Name, listing: Sequence[HubFile], file: str | None) -> Iterator[Source]:
+    """Upstream's order: sidecars, then a model file. Then, beyond upstream, a checkpoint."""
+    if file:
+        if found := _one(listing, file):
+            yield Source(files=(found,))
+        return
+    seen = list(selection.drafters(listing, "", name.tag))
+    if not seen and (found := selection.model(listing, name.tag)):
+        seen = [found]
+    yield from (Source(files=tuple(selection.all_parts(listing, found))) for found in seen)
+    if not name.tag and selection.is_checkpoint(listing):
+        yield Source(files=tuple(selection.checkpoint(listing)), is_checkpoint=True)
+
+
+def _no_gguf(name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
+    what = f"no file {file}" if file else "no GGUF" + (f" of type {name.tag}" if name.tag else "")
+    if selection.is_checkpoint(listing) and not file:
+        hint = "it is a Hugging Face checkpoint: name a repository of GGUFs, or give a drafter's checkpoint to -hfd"
+        return HubError(f"{name.repo} holds {what}", hint=hint)
+    return HubError(f"{name.repo} holds {what}", hint=_listed(listing))
+
+
+def _no_drafter(name: Name, listing: Sequence[HubFile], file: str | None) -> HubError:
+    what = f"no file {file}" if file else "no drafter" + (f" of type {name.tag}" if name.tag else "")
+    return HubError(f"{name.repo} holds {what}", hint=_listed(listing))
+
+
+def _listed(listing: Sequence[HubFile]) -> str:
+    found = [file.path for file in listing if file.path.endswith(".gguf")]
+    if not found:
+        return "name a repository of GGUF files"
+    more = f" and {len(found) - _MOST_LISTED} more" if len(found) > _MOST_LISTED else ""
+    return "its GGUFs are " + ", ".join(found[:_MOST_LISTED]) + more
+
+
+def _names(path: Path) -> list[str]:
+    """What a GGUF calls itself, and its file."""
+    metadata = read_metadata(path)
+    found = (metadata.get(key) for key in ("general.name", "general.basename"))
+    said = [bytes(value.data).decode(errors="replace") for value in found if value and isinstance(value.data, bytes)]
+    return [path.stem, *said]

@@ -1,0 +1,180 @@
+"""Which drafters are known for a target: a reviewed list in the package (registry.json), and the user's own.
+
+A target is known by the name of its repository, or, as a local file, by its shape. The list says what others published;
+whether a drafter fits is told from the headers of both files before anything large is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dflash_local.errors import HubError
+from dflash_local.hub.cache import is_repository
+
+_OURS = Path(__file__).with_name("registry.json")
+# What people who quantize models put around a model's name: bartowski's USER_ in front, -GGUF and the like behind.
+_BEFORE, _BEHIND = r"(?:[\w.]+_)?", r"(?:[-_.](?:ud|i1|qat|mxfp4|gguf|128k|unsloth))*"
+_SHAPE = ("architecture", "n_embd", "n_layer", "n_vocab")
+
+
+@dataclass(frozen=True)
+class KnownDrafter:
+    """A drafter in the list. `refused`: why the engine cannot run it. `unverified`: only its name was seen."""
+
+    repository: str
+    revision: str | None = None
+    kind: str = "DFlash"
+    format: str = "safetensors"
+    gated: bool = False
+    refused: str | None = None
+    unverified: bool = False
+    note: str | None = None
+
+    def __str__(self) -> str:
+        return self.repository + (f"@{self.revision}" if self.revision else "")
+
+
+@dataclass(frozen=True)
+class KnownTarget:
+    """A target in the list. `repositories` are patterns of names without user and -GGUF; `shape` has what is known of
+    architecture, n_embd, n_layer and n_vocab. `none`: why no drafter is listed."""
+
+    name: str
+    repositories: tuple[str, ...]
+    shape: Mapping[str, Any]
+    drafters: tuple[KnownDrafter, ...]
+    none: str | None = None
+
+    def is_named(self, name: str) -> bool:
+        """Whether this is the name of a repository, without its user, or of a file, without its folder."""
+        return any(re.fullmatch(_BEFORE + pattern + _BEHIND, name, re.IGNORECASE) for pattern in self.repositories)
+
+    def agrees(self, shape: Mapping[str, Any]) -> bool:
+        """Whether nothing that is known of its shape speaks against `shape`."""
+        return all(shape.get(key) == value for key, value in self.shape.items())
+
+    @property
+    def has_shape(self) -> bool:
+        return all(key in self.shape for key in ("architecture", "n_embd", "n_layer"))
+
+
+def user_file() -> Path:
+    """Where a user may list pairs: in the form of registry.json."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base).expanduser() / "dflash-local" / "pairs.json"
+
+
+def known_targets() -> list[KnownTarget]:
+    """The user's entries, then ours. Raises HubError if the user's file is wrong."""
+    own = user_file()
+    return [*(_read(own) if own.is_file() else ()), *_read(_OURS)]
+
+
+def by_name(targets: Sequence[KnownTarget], repository: str) -> KnownTarget | None:
+    """The target that a repository (USER/NAME) holds."""
+    name = repository.partition("/")[2]
+    return next((target for target in targets if target.is_named(name)), None)
+
+
+def by_shape(
+    targets: Sequence[KnownTarget], shape: Mapping[str, Any], names: Callable[[], Sequence[str]]
+) -> list[KnownTarget]:
+    """The targets that a file may be, whose header says `shape`: those that have one of its `names`, or else all that
+    look like it. Fine-tuned models, and some generations of one family, look alike."""
+    alike = [target for target in targets if target.agrees(shape)]
+    found = [_bare(name) for name in names()] if alike else []
+    named = [target for target in alike if any(map(target.is_named, found))]
+    return named or [target for target in alike if target.has_shape]
+
+
+def _bare(name: str) -> str:
+    """A file's or model's name without its quantization: Qwen3-8B-Q4_K_M -> Qwen3-8B."""
+    name = re.sub(r"-\d{5}-of-\d{5}$", "", name.strip().replace(" ", "-"))
+    return re.sub(r"[-.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*)$", "", name, flags=re.IGNORECASE)
+
+
+def refusal(targets: Sequence[KnownTarget], repository: str) -> str | None:
+    """Why the engine cannot run a drafter, as far as the list knows."""
+    drafters = (drafter for target in targets for drafter in target.drafters)
+    return next((drafter.refused for drafter in drafters if drafter.repository == repository), None)
+
+
+def _read(path: Path) -> list[KnownTarget]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HubError(f"cannot read {path}: {error}", hint=_SEE) from None
+    _known_keys(path, "the file", content, {"about", "targets"})
+    entries = content.get("targets")
+    if not isinstance(entries, list):
+        raise _wrong(path, "'targets' must be a list")
+    return [_target(path, entry) for entry in entries]
+
+
+def _target(path: Path, entry: Any) -> KnownTarget:
+    _known_keys(path, "a target", entry, {"target", "repositories", "shape", "drafters", "none"})
+    name = entry.get("target")
+    if not isinstance(name, str):
+        raise _wrong(path, "a target has no name ('target')")
+    patterns, shape, drafters = entry.get("repositories", []), entry.get("shape", {}), entry.get("drafters", [])
+    _known_keys(path, f"the shape of {name}", shape, set(_SHAPE))
+    for key, kind in ((key, str if key == "architecture" else int) for key in shape):
+        if type(shape[key]) is not kind:
+            raise _wrong(path, f"{name}: {key!r} must be of type {kind.__name__}")
+    if not isinstance(patterns, list) or not all(map(_is_pattern, patterns)):
+        raise _wrong(path, f"{name}: 'repositories' must be a list of patterns (regular expressions)")
+    if not patterns and not all(key in shape for key in ("architecture", "n_embd", "n_layer")):
+        raise _wrong(path, f"{name} needs 'repositories', or a 'shape' with architecture, n_embd and n_layer")
+    if not isinstance(drafters, list):
+        raise _wrong(path, f"{name}: 'drafters' must be a list")
+    return KnownTarget(
+        name, tuple(patterns), shape, tuple(_drafters(path, name, drafters)), _text(path, name, entry, "none")
+    )
+
+
+def _drafters(path: Path, target: str, entries: Sequence[Any]) -> Iterator[KnownDrafter]:
+    texts, flags = ("repository", "revision", "kind", "format", "refused", "note"), ("gated", "unverified")
+    for entry in entries:
+        _known_keys(path, f"a drafter of {target}", entry, {*texts, *flags})
+        if not isinstance(entry.get("repository"), str) or not is_repository(entry["repository"]):
+            raise _wrong(path, f"a drafter of {target} has no 'repository' (USER/NAME)")
+        for key in texts:
+            _text(path, entry["repository"], entry, key)
+        for key in flags:
+            if not isinstance(entry.get(key, False), bool):
+                raise _wrong(path, f"{entry['repository']}: {key!r} must be true or false")
+        yield KnownDrafter(**{key: value for key, value in entry.items() if value is not None})
+
+
+def _text(path: Path, name: str, entry: Mapping[str, Any], key: str) -> str | None:
+    value = entry.get(key)
+    if value is not None and not isinstance(value, str):
+        raise _wrong(path, f"{name}: {key!r} must be a text")
+    return value
+
+
+def _is_pattern(value: Any) -> bool:
+    try:
+        return bool(re.compile(value))
+    except (re.error, TypeError):
+        return False
+
+
+def _known_keys(path: Path, what: str, entry: Any, keys: set[str]) -> None:
+    if not isinstance(entry, dict):
+        raise _wrong(path, f"{what} must be an object")
+    if unknown := sorted(entry.keys() - keys):
+        raise _wrong(path, f"{what} has the unknown key {unknown[0]!r}; known are {', '.join(sorted(keys))}")
+
+
+_SEE = "docs/models.md describes the file"
+
+
+def _wrong(path: Path, what: str) -> HubError:
+    return HubError(f"{path}: {what}", hint=_SEE)

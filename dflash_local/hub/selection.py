@@ -1,0 +1,176 @@
+"""Which files of a repository are meant by USER/NAME[:QUANT]: the model, its parts, and drafters beside it.
+
+The rules are upstream's (common/download.cpp of the pinned llama.cpp), so that a name means here what it means to
+llama-server. Where we go further, it says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dflash_local.errors import HubError
+from dflash_local.hub.cache import HubFile, is_repository
+
+_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
+_TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
+# A base name with one of these is no model. Drafters of kinds that we do not run (mtp-, eagle3-) are among them.
+_NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+# Sidecars that we can run, best first: a DSpark drafter has a Markov head more than a DFlash one.
+SIDECARS = ("dspark-", "dflash-")
+_DRAFTER_NAME = re.compile(r"dflash|dspark", re.IGNORECASE)
+_DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
+# Quantized below 8 bits, drafters with sliding windows lose acceptance; above, they only grow.
+_DRAFTER_BITS = 8
+
+
+@dataclass(frozen=True)
+class Name:
+    """USER/NAME[@REVISION][:QUANT]. The revision (a branch, a tag or a commit) is ours; upstream takes the newest."""
+
+    repo: str
+    revision: str | None = None
+    tag: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Name:
+        """Raises HubError if it is no such name."""
+        match = re.fullmatch(r"([^@:]+)(?:@([^:]+))?(?::([^:]+))?", text)
+        if not match or not is_repository(match[1]):
+            raise HubError(
+                f"{text!r} names no repository",
+                hint="give USER/NAME, USER/NAME:QUANT or USER/NAME@REVISION:QUANT, such as "
+                "unsloth/Qwen3-8B-GGUF:Q4_K_M",
+            )
+        return cls(match[1], match[2], match[3] or "")
+
+    def __str__(self) -> str:
+        return self.repo + (f"@{self.revision}" if self.revision else "") + (f":{self.tag}" if self.tag else "")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a GGUF's name says: `prefix` with the tag but without the number of the part."""
+
+    prefix: str = ""
+    tag: str = ""
+    index: int = 0
+    count: int = 0
+
+    @classmethod
+    def of(cls, path: str) -> Parts:
+        """Of a path that is no GGUF: nothing."""
+        if not path.endswith(".gguf"):
+            return cls()
+        prefix, index, count = path.removesuffix(".gguf"), 1, 1
+        if match := _SPLIT.fullmatch(prefix):
+            prefix, index, count = match[1], int(match[2]), int(match[3])
+        tag = _TAG.search(prefix)
+        return cls(prefix, tag[1].upper() if tag else "", index, count)
+
+    @property
+    def bits(self) -> int:
+        return _bits(self.tag)
+
+
+def _bits(tag: str) -> int:
+    """The first number in it: Q4_0 -> 4, BF16 -> 16; 0 if there is none."""
+    number = re.search(r"\d+", tag)
+    return int(number[0]) if number else 0
+
+
+def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
+    """The model that the tag means, or without one Q4_K_M, Q8_0 or the first; of a split one, the first part.
+
+    Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is taken only if there is nothing else.
+    """
+    usable = [file for file in files if _is_model(file)]
+    targets = [file for file in usable if not _DRAFTER_NAME.search(file.name)]
+    for candidates in (targets, usable):
+        for wanted in [tag] if tag else _DEFAULT_TAGS:
+            pattern = re.compile(re.escape(wanted) + "[.-]", re.IGNORECASE)
+            if found := next((file for file in candidates if pattern.search(file.path)), None):
+                return found
+        if candidates and not tag:
+            return candidates[0]
+    return None
+
+
+def _is_model(file: HubFile) -> bool:
+    parts = Parts.of(file.path)
+    return parts.index == 1 and not any(word in file.name for word in _NO_MODEL)
+
+
+def all_parts(files: Sequence[HubFile], first: HubFile) -> list[HubFile]:
+    """Every part of a split model, in order. Raises HubError if one is missing."""
+    wanted = Parts.of(first.path)
+    if wanted.count <= 1:
+        return [first]
+    found = {}
+    for file in files:
+        parts = Parts.of(file.path)
+        if (parts.prefix, parts.count) == (wanted.prefix, wanted.count):
+            found[parts.index] = file
+    missing = [index for index in range(1, wanted.count + 1) if index not in found]
+    if missing:
+        raise HubError(
+            f"{first.repo} has {len(found)} of {wanted.count} parts of {wanted.prefix}; part {missing[0]} is missing",
+            hint="choose another quantization, or download it again",
+        )
+    return [found[index] for index in sorted(found)]
+
+
+def sidecar(files: Sequence[HubFile], beside: str, keyword: str, tag: str = "") -> HubFile | None:
+    """The best GGUF with `keyword` in its path that lies in the model's folder or above: first the deepest, then the
+    one with the tag, then the nearest in bits to the tag, or to the model `beside` ("" if there is none)."""
+    return _nearest([file for file in files if keyword in file.path], beside, tag, _bits(tag) or Parts.of(beside).bits)
+
+
+def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Iterator[HubFile]:
+    """Files that may be the drafter of the model `beside`, best first; what they are, their headers tell.
+
+    First upstream's sidecars. Then, beyond upstream, any spelling of dflash or dspark in a base name.
+    """
+    seen = {beside}
+    named = [file for file in files if _DRAFTER_NAME.search(file.name)]
+    for file in (
+        *(sidecar(files, beside, keyword, tag) for keyword in SIDECARS),
+        _nearest(named, beside, tag, _bits(tag) or _DRAFTER_BITS),
+    ):
+        if file and file.path not in seen:
+            seen.add(file.path)
+            yield file
+
+
+def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubFile | None:
+    folders = beside.split("/")[:-1]
+    exact = f"-{tag}.".upper()
+
+    def rank(file: HubFile) -> tuple[int, bool, int]:
+        distance = abs(Parts.of(file.path).bits - bits)
+        return len(file.path.split("/")), bool(tag) and exact in file.path.upper(), -distance
+
+    def is_beside(file: HubFile) -> bool:
+        theirs = file.path.split("/")[:-1]
+        return file.path.endswith(".gguf") and folders[: len(theirs)] == theirs
+
+    usable = [file for file in files if is_beside(file) and file.path != beside]
+    return max(usable, key=rank, default=None)  # the first of equals, as upstream
+
+
+def is_checkpoint(files: Sequence[HubFile]) -> bool:
+    """Whether the repository holds a Hugging Face checkpoint."""
+    return any(file.path == "config.json" for file in files) and bool(_weights(files))
+
+
+def checkpoint(files: Sequence[HubFile]) -> list[HubFile]:
+    """The files of a checkpoint that a conversion reads: those in the repository's root."""
+    wanted = {"config.json", "model.safetensors.index.json", "pytorch_model.bin.index.json", "mask_embedding.pt"}
+    return [file for file in files if file.path in wanted] + _weights(files)
+
+
+def _weights(files: Sequence[HubFile]) -> list[HubFile]:
+    here = [file for file in files if "/" not in file.path]
+    safetensors = [file for file in here if file.path.endswith(".safetensors")]
+    return safetensors or [file for file in here if re.fullmatch(r"pytorch_model.*\.bin", file.path)]

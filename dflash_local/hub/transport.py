@@ -1,0 +1,213 @@
+"""Requests to the Hub that a cut connection, a busy server or a limit of requests does not end at once.
+
+Sessions (proxies, certificates, the user's own client factory), headers and tokens are huggingface_hub's. What it does
+about faults is not: it waits after a 429 for as long as the server says, and some of its calls have no timeout.
+Importing this module imports neither it nor an HTTP client.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from dflash_local.errors import HubError
+from dflash_local.hub.cache import HubFile
+
+TIMEOUT = 30.0  # seconds without a byte
+MOST_FAILURES = 5  # of a transfer in a row, without a new byte in between
+MOST_REFUSALS = 3  # of a listing: where there is no network, the cache is waiting
+LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait
+LONGEST_ANSWER = 256 << 20  # bytes of JSON
+_PUBLIC = "https://huggingface.co"
+
+T = TypeVar("T")
+
+
+class _Retry(Exception):
+    """A fault that may pass; `wait` is what the server asks for, in seconds."""
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+@dataclass
+class Transport:
+    """Requests to `endpoint` (no slash at its end), with `token` or else what huggingface_hub finds: $HF_TOKEN, or the
+    file that `hf auth login` wrote."""
+
+    endpoint: str
+    token: str | None = None
+    note: Callable[[str], None] = lambda text: None
+
+    def json(self, repo: str, path: str) -> Iterator[Any]:
+        """The answer to GET api/models/REPO/PATH; of a list in pages, page after page. Raises HubError."""
+        url: str | None = f"{self.endpoint}/api/models/{repo}/{path}"
+        while url:
+            page, url = self._insist(repo, partial(self._page, repo, url), MOST_REFUSALS)
+            yield page
+
+    def _page(self, repo: str, url: str) -> tuple[Any, str | None]:
+        with self._get(repo, url, {"Accept": "application/json"}) as response:
+            body = bytearray()
+            for chunk in response.iter_bytes():
+                body += chunk
+                if len(body) > LONGEST_ANSWER:
+                    raise HubError(f"{repo}: the Hub's answer is longer than {LONGEST_ANSWER >> 20} MiB")
+            following = response.links.get("next", {}).get("url")
+        import json
+
+        try:
+            page = json.loads(body)
+        except ValueError:
+            raise HubError(
+                f"{url} did not answer with JSON", hint="is HF_ENDPOINT or MODEL_ENDPOINT the address of a Hub?"
+            ) from None
+        if following:
+            following = following.replace(_PUBLIC, self.endpoint)  # a mirror may repeat the Hub's own links
+            if not following.startswith(self.endpoint + "/"):
+                raise HubError(f"{repo}: the Hub's answer goes on at another host, {following}")
+        return page, following
+
+    def read(self, file: HubFile, start: int, stop: int, take: Callable[[bytes], None]) -> None:
+        """Hand the file's bytes from `start` to `stop` to `take`, in order and each once.
+
+        Raises:
+            HubError: they cannot be had.
+        """
+        done = start
+        url = f"{self.endpoint}/{file.repo}/resolve/{file.commit}/{quote(file.path)}"
+
+        def fetch() -> None:
+            nonlocal done
+            # Not compressed on the way: ranges count the file's own bytes.
+            headers = {"Accept-Encoding": "identity", "Range": f"bytes={done}-{stop - 1}"}
+            with self._get(file.repo, url, headers) as response:
+                skip = done if response.status_code == 200 else 0  # a server without ranges
+                for chunk in response.iter_raw():  # as they come: what arrived before a cut counts
+                    skipped = min(skip, len(chunk))
+                    skip -= skipped
+                    chunk = chunk[skipped : skipped + stop - done]
+                    if chunk:
+                        take(chunk)
+                        done += len(chunk)
+                    if done >= stop:
+                        return
+            raise _Retry(f"the answer ended after {done} of {stop} bytes")
+
+        if start < stop:
+            self._insist(file.path, fetch, MOST_FAILURES, lambda: done)
+
+    def _insist(self, what: str, action: Callable[[], T], most: int, progress: Callable[[], int] = lambda: 0) -> T:
+        """The result of `action`, which is tried again after a fault that may pass, `most` times without progress."""
+        failures = 0
+        while True:
+            before = progress()
+            try:
+                return action()
+            except (self._transport_error, _Retry) as error:
+                failures = 0 if progress() > before else failures + 1
+                reason = str(error) or type(error).__name__
+                if failures > most:
+                    raise HubError(
+                        f"cannot get {what} from {self.endpoint}: {reason}",
+                        hint="check the network; --offline uses what the cache has",
+                        status=0,
+                    ) from None
+                wait = error.wait if isinstance(error, _Retry) and error.wait is not None else min(2.0**failures, 8) / 2
+                self.note(f"{what}: {reason}; trying again")
+                time.sleep(wait)
+
+    @contextmanager
+    def _get(self, repo: str, url: str, headers: dict[str, str]) -> Iterator[Any]:
+        """A streamed response that is a success. The token goes to the endpoint only: the session drops it where a
+        redirect leads to another host or port."""
+        headers = {**self._headers, **headers}
+        with self._session.stream("GET", url, headers=headers, timeout=TIMEOUT, follow_redirects=True) as response:
+            if response.status_code not in (200, 206):
+                raise self._refusal(repo, response)
+            yield response
+
+    @cached_property
+    def _session(self) -> Any:
+        from huggingface_hub import get_session
+
+        return get_session()
+
+    @cached_property
+    def _headers(self) -> dict[str, str]:
+        from huggingface_hub import get_token
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        self.token = self.token or get_token()
+        return dict(build_hf_headers(token=self.token or False, library_name="dflash-local"))
+
+    @cached_property
+    def _transport_error(self) -> type[Exception]:
+        """The session's class of faults on the way: httpx's, or since huggingface_hub 2 httpx2's."""
+        modules = (base.__module__.partition(".")[0] for base in type(self._session).__mro__)
+        package = next(name for name in modules if name.startswith("httpx"))
+        return import_module(package).TransportError
+
+    def _refusal(self, repo: str, response: Any) -> Exception:
+        status, code = response.status_code, response.headers.get("X-Error-Code", "")
+        if status == 429:
+            return self._limit(response.headers)
+        if status >= 500 or status == 408:
+            return _Retry(f"the server answered {status}")
+        page = f"{self.endpoint}/{repo}"
+        if status in (401, 403):
+            return self._closed(repo, page, status, code)
+        if status == 404:
+            what = {"RevisionNotFound": "has no such revision", "EntryNotFound": "has no such file"}.get(code)
+            return HubError(f"{repo} {what or 'is not on the Hub'}", hint=f"check the name: {page}", status=404)
+        text = response.headers.get("X-Error-Message") or response.reason_phrase
+        return HubError(f"{repo}: the Hub answered {status} {text}", hint=f"see {page}", status=status)
+
+    def _closed(self, repo: str, page: str, status: int, code: str) -> HubError:
+        """401: the Hub says so of what does not exist, too. 403: the token is good, and has no access."""
+        accept = f"accept its terms at {page}"
+        token = "give a token: HF_TOKEN or --hf-token (https://huggingface.co/settings/tokens)"
+        if code == "GatedRepo" or status == 403:
+            hint = f"{accept} with the account of your token" if self.token else f"{accept}, then {token}"
+            return HubError(f"{repo} is gated", hint=hint, status=status)
+        if self.token:
+            return HubError(
+                f"{repo} does not exist, or your token may not read it", hint=f"check the name and the token: {page}",
+                status=status,
+            )  # fmt: skip
+        return HubError(
+            f"{repo} does not exist, or is private or gated", hint=f"check the name; if it is gated, {accept}; {token}",
+            status=status,
+        )  # fmt: skip
+
+    def _limit(self, headers: Any) -> Exception:
+        wait = _seconds(headers)
+        if wait is not None and wait > LONGEST_WAIT:
+            more = "" if self.token else "; with a token (HF_TOKEN) it allows more"
+            return HubError(
+                f"the Hub limits requests and asks to wait {wait:.0f} s", hint=f"try again then{more}", status=429
+            )
+        return _Retry("the Hub limits requests" + (f" for {wait:.0f} s" if wait else ""), wait)
+
+
+def _seconds(headers: Any) -> float | None:
+    """How long the server asks to wait: Retry-After (seconds or a date), or RateLimit's `t=`."""
+    text = headers.get("Retry-After", "")
+    if re.fullmatch(r"\d+", text):
+        return float(text)
+    if text:
+        try:
+            return max(parsedate_to_datetime(text).timestamp() - time.time(), 0.0)
+        except (ValueError, TypeError):
+            return None
+    match = re.search(r"\bt=(\d+)", headers.get("RateLimit", ""))
+    return float(match[1]) if match else None

@@ -1,0 +1,428 @@
+"""Files from the Hub into the cache: whole, checked, once, and one clear error for each fault."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.errors import HubError
+from dflash_local.hub.client import Hub
+
+from .stand_in import COMMIT, TOKEN, StandIn, refuse, sha256
+
+MODEL = bytes(range(256)) * 9000  # more than two chunks
+REPO = "user/Model-GGUF"
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def repository(endpoint: StandIn) -> None:
+    endpoint.add(REPO, {"README.md": b"# model\n", "sub/model-Q8_0.gguf": MODEL})
+
+
+def blobs(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.glob("models--*/blobs/*"))
+
+
+def download(hub: Hub, path: str = "sub/model-Q8_0.gguf") -> Path:
+    (file,) = (file for file in hub.files(REPO) if file.path == path)
+    return hub.download([file])[0]
+
+
+def test_the_layout_is_llama_cpps(make_hub: Make, cache_folder: Path, endpoint: StandIn) -> None:
+    path = download(make_hub())
+    home = cache_folder / "models--user--Model-GGUF"
+    assert path == home / "snapshots" / COMMIT / "sub" / "model-Q8_0.gguf"
+    assert path.read_bytes() == MODEL
+    assert path.readlink() == Path("../../../blobs") / sha256(MODEL)
+    assert (home / "refs" / "main").read_text() == COMMIT
+    assert blobs(cache_folder) == [sha256(MODEL)]
+    # A file that is no LFS file: named by git's hash, which is checked as well.
+    readme = download(make_hub(), "README.md")
+    assert readme.read_bytes() == b"# model\n" and len(readme.resolve().name) == 40
+    assert [path for path in endpoint.paths("cdn") if "README" in path] == []
+
+
+def test_huggingface_hub_finds_it_and_the_reverse(make_hub: Make, cache_folder: Path, endpoint: StandIn) -> None:
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    ours = download(make_hub())
+    theirs = hf_hub_download(REPO, "sub/model-Q8_0.gguf", cache_dir=cache_folder, local_files_only=True)
+    assert Path(theirs) == ours
+    folder = snapshot_download(REPO, cache_dir=cache_folder, local_files_only=True)
+    assert Path(folder) == cache_folder / "models--user--Model-GGUF" / "snapshots" / COMMIT
+
+    # As llama.cpp and huggingface_hub leave a file: another commit has the same blob.
+    endpoint.repositories[REPO].commit = "b" * 40
+    before = endpoint.fetched()
+    assert download(make_hub()).read_bytes() == MODEL
+    assert endpoint.fetched() == before
+
+
+def test_a_file_that_llama_cpp_downloaded(make_hub: Make, cache_folder: Path, endpoint: StandIn) -> None:
+    snapshot = cache_folder / "models--user--Model-GGUF" / "snapshots" / COMMIT / "sub"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model-Q8_0.gguf").write_bytes(MODEL)  # without symlinks it moves the blob here
+    assert download(make_hub()) == snapshot / "model-Q8_0.gguf"
+    assert endpoint.fetched() == 0
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_a_cut_connection_is_taken_up(make_hub: Make, endpoint: StandIn, waits: list[float], reset: bool) -> None:
+    endpoint.cut(r"model", after=1000, times=2, reset=reset)
+    assert download(make_hub()).read_bytes() == MODEL
+    ranges = [request.range for request in endpoint.requests if request.host == "cdn"]
+    assert len(ranges) == 3 and ranges[0] == f"bytes=0-{len(MODEL) - 1}"
+    if not reset:  # a reset may drop bytes that were under way
+        assert ranges[1:] == [f"bytes=1000-{len(MODEL) - 1}", f"bytes=2000-{len(MODEL) - 1}"]
+
+
+def test_the_next_process_takes_up_what_was_left(
+    make_hub: Make, endpoint: StandIn, cache_folder: Path, waits: list[float]
+) -> None:
+    endpoint.cut(r"model", after=700_000)
+    endpoint.fault(r"resolve", refuse(503), times=50)
+    # The redirect itself works once.
+    endpoint.faults.reverse()
+    left = [1]
+    endpoint.faults.insert(0, lambda handler, request: _first_redirect(left, endpoint, handler, request))
+    with pytest.raises(HubError, match="the server answered 503"):
+        download(make_hub())
+    assert blobs(cache_folder) == [f"{sha256(MODEL)}.dflash.incomplete"]
+    endpoint.faults.clear()
+    hub = make_hub()
+    assert download(hub).read_bytes() == MODEL
+    assert endpoint.requests[-1].range == f"bytes=700000-{len(MODEL) - 1}"
+    assert hub.notes == ["model-Q8_0.gguf: going on at 700.0 kB of 2.3 MB"]
+    assert blobs(cache_folder) == [sha256(MODEL)]
+
+
+def _first_redirect(left: list[int], endpoint: StandIn, handler: Any, request: Any) -> bool:
+    from .stand_in import _answer
+
+    if "resolve" in request.path and left[0]:
+        left[0] -= 1
+        _answer(handler, endpoint, request)
+        return True
+    return False
+
+
+def test_a_server_without_ranges(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    endpoint.ranges = False
+    endpoint.cut(r"model", after=5000)
+    assert download(make_hub()).read_bytes() == MODEL
+
+
+def test_a_connection_that_brings_nothing_is_given_up(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    endpoint.cut(r"model", after=0, times=100)
+    with pytest.raises(HubError, match="cannot get sub/model") as caught:
+        download(make_hub())
+    assert caught.value.hint and "--offline" in caught.value.hint
+    assert len(waits) == 5 and max(waits) <= 8
+
+
+def test_a_wrong_hash_leaves_nothing(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
+    endpoint.repositories[REPO].announced["sub/model-Q8_0.gguf"] = "0" * 64
+    with pytest.raises(HubError, match="arrived with the hash"):
+        download(make_hub())
+    assert blobs(cache_folder) == []
+    assert list(cache_folder.glob("**/snapshots/**/*.gguf")) == []
+    endpoint.repositories[REPO].announced = {"README.md": "0" * 40}
+    with pytest.raises(HubError, match="arrived with the hash"):
+        download(make_hub(), "README.md")
+
+
+def test_a_spoilt_part_is_begun_anew(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
+    part = cache_folder / "models--user--Model-GGUF" / "blobs" / f"{sha256(MODEL)}.dflash.incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"rubbish" * 1000)
+    assert download(make_hub()).read_bytes() == MODEL
+    part.write_bytes(MODEL * 2)  # longer than the file
+    (cache_folder / "models--user--Model-GGUF" / "blobs" / sha256(MODEL)).unlink()
+    assert download(make_hub()).read_bytes() == MODEL
+
+
+def test_the_token_goes_to_the_hub_alone(make_hub: Make, endpoint: StandIn) -> None:
+    endpoint.repositories[REPO].gated = True
+    assert download(make_hub(token=TOKEN)).read_bytes() == MODEL
+    seen = {(request.host, request.authorization) for request in endpoint.requests}
+    assert seen == {("hub", f"Bearer {TOKEN}"), ("cdn", None)}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HF_TOKEN", TOKEN), ("HUGGING_FACE_HUB_TOKEN", TOKEN)], ids=["HF_TOKEN", "older"]
+)
+def test_tokens_of_the_environment(
+    make_hub: Make, endpoint: StandIn, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    download(make_hub())
+    assert endpoint.requests[0].authorization == f"Bearer {TOKEN}"
+
+
+def failure(hub: Hub, repo: str = REPO) -> HubError:
+    with pytest.raises(HubError) as caught:
+        hub.download(hub.files(repo))
+    return caught.value
+
+
+def test_gated_without_and_with_a_token(make_hub: Make, endpoint: StandIn) -> None:
+    endpoint.repositories[REPO].gated = True
+    error = failure(make_hub())
+    assert (error.message, error.status) == (f"{REPO} is gated", 401)
+    assert error.hint and f"accept its terms at {endpoint.endpoint}/{REPO}, then give a token: HF_TOKEN" in error.hint
+    error = failure(make_hub(token="hf_" + "y" * 34))
+    assert (error.message, error.status) == (f"{REPO} is gated", 403)
+    assert error.hint and "with the account of your token" in error.hint and "hf_" not in str(error)
+
+
+def test_a_repository_that_is_not_there(make_hub: Make) -> None:
+    error = failure(make_hub(), "user/None")
+    assert error.message == "user/None does not exist, or is private or gated"
+    error = failure(make_hub(token=TOKEN), "user/None")
+    assert (error.message, error.status) == ("user/None is not on the Hub", 404)
+
+
+def test_a_revision_that_is_not_there(make_hub: Make) -> None:
+    with pytest.raises(HubError, match="has no revision 'v2'"):
+        make_hub().files(REPO, "v2")
+    with pytest.raises(HubError, match="has no such revision"):
+        make_hub().files(REPO, "c" * 40)
+
+
+def test_revisions(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
+    repo = endpoint.repositories[REPO]
+    repo.branches, repo.older = {"dev": "d" * 40, "main": COMMIT}, ("9a1996cc" + "0" * 32, "d" * 40)
+    hub = make_hub()
+    assert hub.files(REPO)[0].commit == COMMIT
+    assert hub.files(REPO, "dev")[0].commit == "d" * 40
+    assert hub.files(REPO, "9a1996cc")[0].commit == "9a1996cc" + "0" * 32
+    assert hub.files(REPO, "D" * 40)[0].commit == "d" * 40
+    refs = cache_folder / "models--user--Model-GGUF" / "refs"
+    assert {path.name: path.read_text() for path in refs.iterdir()} == {"main": COMMIT, "dev": "d" * 40}
+    repo.branches = {"trunk": COMMIT}
+    assert hub.files(REPO)[0].commit == COMMIT  # no main: the first branch, as upstream
+    # A pinned revision is found again without the network.
+    hub.download(hub.files(REPO, "9a1996cc"))
+    assert Hub(offline=True).files(REPO, "9a1996cc")[0].commit.startswith("9a1996cc")
+
+
+def test_listings_in_pages(make_hub: Make, endpoint: StandIn) -> None:
+    endpoint.page_length = 2
+    endpoint.add("user/Many", {f"f{n}.txt": b"%d" % n for n in range(7)})
+    assert [file.path for file in make_hub().files("user/Many")] == [f"f{n}.txt" for n in range(7)]
+
+
+def test_a_listing_cannot_lead_out_of_the_cache(make_hub: Make, endpoint: StandIn) -> None:
+    bad = {"../evil.gguf": b"1", "/etc/evil.gguf": b"2", "a/../../evil.gguf": b"3", "good.gguf": b"4"}
+    repo = endpoint.add("user/Evil", bad, branches={"../../main": COMMIT, "main": COMMIT})
+    assert [file.path for file in make_hub().files("user/Evil")] == ["good.gguf"]
+    repo.announced = {"good.gguf": "../../../../evil"}
+    with pytest.raises(HubError, match="is empty"):
+        make_hub().files("user/Evil")
+
+
+def test_an_answer_that_goes_on_elsewhere(make_hub: Make, endpoint: StandIn) -> None:
+    def answer(handler: Any) -> None:
+        from .stand_in import send
+
+        send(handler, 200, [], {"Link": '<http://elsewhere.invalid/next>; rel="next"'})
+
+    endpoint.fault("tree", answer)
+    with pytest.raises(HubError, match=r"goes on at another host, http://elsewhere"):
+        make_hub().files(REPO)
+
+
+def test_no_hub_at_the_endpoint(make_hub: Make, endpoint: StandIn) -> None:
+    endpoint.fault("refs", lambda handler: refuse(200)(handler))
+    assert failure(make_hub()).message.startswith(f"{REPO} has no revision 'main'")
+
+    def page(handler: Any) -> None:
+        from .stand_in import send
+
+        send(handler, 200, b"<html>")
+
+    endpoint.fault("refs", page)
+    assert "did not answer with JSON" in failure(make_hub()).message
+
+
+@pytest.mark.parametrize(
+    ("headers", "waited"),
+    [({"Retry-After": "7"}, 7.0), ({"RateLimit": '"api";r=0;t=11'}, 11.0), ({}, 1.0)],
+    ids=["Retry-After", "RateLimit", "nothing"],
+)
+@pytest.mark.parametrize("where", ["refs", "resolve"])
+def test_a_limit_is_waited_for(
+    make_hub: Make, endpoint: StandIn, waits: list[float], headers: dict[str, str], waited: float, where: str
+) -> None:
+    endpoint.fault(where, refuse(429, headers=headers))
+    assert download(make_hub()).read_bytes() == MODEL
+    assert waits == [waited]
+
+
+def test_a_limit_has_limits(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    endpoint.fault("refs", refuse(429, headers={"Retry-After": "3600"}))
+    error = failure(make_hub())
+    assert (error.message, error.status) == ("the Hub limits requests and asks to wait 3600 s", 429)
+    assert error.hint and "HF_TOKEN" in error.hint
+    endpoint.fault("refs", refuse(429, headers={"Retry-After": "60"}), times=100)
+    assert "limits requests for 60 s" in failure(make_hub()).message
+    assert waits == [60.0] * 3
+
+
+def test_a_busy_server(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    endpoint.fault("tree", refuse(502), times=3)
+    assert download(make_hub()).read_bytes() == MODEL
+    assert waits == [1.0, 2.0, 4.0]
+
+
+def test_nobody_listens(make_hub: Make, waits: list[float]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        hub = make_hub(endpoint=address)
+        assert f"cannot get {REPO} from {address}" in failure(hub).message
+        assert waits == [1.0, 2.0, 4.0]
+        assert failure(hub, "user/Other").status == 0
+        assert len(waits) == 3  # it is not waited for again
+
+
+def test_without_the_hub_the_cache_serves(make_hub: Make, endpoint: StandIn, waits: list[float]) -> None:
+    path = download(make_hub())
+    endpoint.fault("refs", refuse(401, "RepoNotFound"))
+    hub = make_hub()
+    assert download(hub) == path
+    assert hub.notes == [f"{REPO} does not exist, or is private or gated; using what the cache has of {REPO}"]
+
+
+@pytest.mark.parametrize("how", ["flag", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_opens_no_socket(
+    make_hub: Make, endpoint: StandIn, monkeypatch: pytest.MonkeyPatch, how: str, cache_folder: Path
+) -> None:
+    path = download(make_hub())
+    (other,) = (file for file in make_hub().files(REPO) if file.path == "README.md")
+    endpoint.requests.clear()
+    if how != "flag":
+        monkeypatch.setenv(how, "1")
+    monkeypatch.setattr(socket, "socket", None)
+    monkeypatch.setattr(socket, "create_connection", None)
+    hub = make_hub(offline=how == "flag")
+    assert download(hub) == path
+    assert hub.head(hub.files(REPO)[0], 4) == MODEL[:4]
+    calls: list[Callable[[], Any]] = [
+        lambda: hub.files("user/Other"),
+        lambda: hub.download([other]),
+        lambda: hub.head(other, 4),
+    ]
+    for call in calls:
+        with pytest.raises(HubError, match="offline mode is on"):
+            call()
+    assert endpoint.requests == []
+
+
+def test_offline_imports_no_client(tmp_path: Path, cache_folder: Path) -> None:
+    code = (
+        "import sys\nfrom dflash_local.hub.client import Hub\nfrom dflash_local.errors import HubError\n"
+        "try: Hub(offline=True).files('a/b')\nexcept HubError as e: print(e.message)\n"
+        "print([m for m in ('huggingface_hub', 'httpx', 'httpx2', 'requests') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out == f"a/b is not in the cache {cache_folder}, and offline mode is on\n[]\n"
+
+
+def test_headers_by_ranges(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
+    hub = make_hub()
+    (file,) = (file for file in hub.files(REPO) if file.path.endswith("gguf"))
+    assert hub.head(file, 1000) == MODEL[:1000]
+    assert endpoint.requests[-1].range == "bytes=0-999"
+    assert hub.head(file, 10**9) == MODEL
+    endpoint.ranges = False
+    assert hub.head(file, 1000) == MODEL[:1000]
+    assert blobs(cache_folder) == []
+
+
+def test_progress(make_hub: Make) -> None:
+    seen: list[tuple[str, int, int]] = []
+    download(make_hub(progress=lambda *step: seen.append(step)))
+    assert seen[0] == ("model-Q8_0.gguf", 0, len(MODEL)) and seen[-1] == ("model-Q8_0.gguf", len(MODEL), len(MODEL))
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_a_disk_that_is_too_small(make_hub: Make, endpoint: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("usage", (), {"free": 1000})
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    error = failure(make_hub())
+    assert "1.0 kB free, 2.3 MB needed" in error.message
+    assert error.hint and "LLAMA_CACHE" in error.hint
+    assert endpoint.fetched() == 0
+
+
+FULL_DISK = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # write() then fails with EFBIG, as with ENOSPC on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
+from dflash_local.hub.client import Hub
+hub = Hub()
+try:
+    hub.download([file for file in hub.files("user/Model-GGUF") if file.path.endswith("gguf")])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_disk_that_fills_up(make_hub: Make, endpoint: StandIn, cache_folder: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", FULL_DISK], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith(f"HubError the disk of {cache_folder} is full (")
+    assert "kept in" in run.stdout and "(fix: free some" in run.stdout and run.stdout.count("\n") == 1
+    assert list(cache_folder.glob("**/snapshots/**/*.gguf")) == []
+    assert blobs(cache_folder) == [f"{sha256(MODEL)}.dflash.incomplete"]
+    assert download(make_hub()).read_bytes() == MODEL  # on a disk with room, it goes on
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES], ids=["full", "no rights"])
+def test_a_cache_that_cannot_be_written(make_hub: Make, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    hub = make_hub()
+    files = hub.files(REPO)
+
+    def no(*_: Any, **__: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", no)
+    with pytest.raises(HubError, match="is full" if code == errno.ENOSPC else "cannot write to the cache"):
+        hub.download(files)
+
+
+TWO_PROCESSES = """
+import sys, time
+from dflash_local.hub.client import Hub
+hub = Hub(note=print)
+files = [file for file in hub.files("user/Model-GGUF") if file.path.endswith("gguf")]
+while time.time() < float(sys.argv[1]): time.sleep(0.005)
+print(hub.download(files)[0].read_bytes() == bytes(range(256)) * 9000)
+"""
+
+
+def test_two_processes_download_once(endpoint: StandIn, cache_folder: Path) -> None:
+    def slow(handler: Any, request: Any) -> bool:
+        if request.host == "cdn":
+            time.sleep(1.5)
+        return False
+
+    endpoint.faults.append(slow)
+    start = str(time.time() + 2.5)
+    command = [sys.executable, "-c", TWO_PROCESSES, start]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    out = sorted(process.communicate(timeout=60)[0] for process in both)
+    assert out == ["True\n", "another process downloads model-Q8_0.gguf: waiting for it\nTrue\n"]
+    assert endpoint.fetched() == 1
+    assert blobs(cache_folder) == [sha256(MODEL)]

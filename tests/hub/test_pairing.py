@@ -1,0 +1,512 @@
+"""A target by name finds its drafter, checks it from headers, and both become files: on the command line and within."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import httpx
+import pytest
+
+from dflash_local.cli import main, parser
+from dflash_local.cli.flags import engine_options
+from dflash_local.cli.models import take_models
+from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
+from dflash_local.hub.pairing import Pairing
+from dflash_local.hub.selection import Name
+from tests.convert import samples
+from tests.convert.dialect_samples import write_dialect
+from tests.server.live import serving
+
+from .stand_in import StandIn, refuse
+
+TARGET, DRAFTER = "user/Pocket-GGUF", "lab/Pocket-DFlash"
+POCKET = {
+    "architectures": ["DFlashDraftModel"],
+    "block_size": 16,
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 2, 4]},
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "num_target_layers": 6,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "vocab_size": 1699,
+}
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path) -> None:
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in os.environ:
+        if name.startswith("LLAMA_ARG_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def target(endpoint: StandIn, pocket: dict[str, Path]) -> bytes:
+    """The target's repository; the listing has what is not wanted first."""
+    content = pocket["target"].read_bytes()
+    endpoint.add(TARGET, {"README.md": b"#", "Pocket-F16.gguf": b"GGUF no", "Pocket-Q8_0.gguf": content})
+    return content
+
+
+@pytest.fixture(scope="module")
+def weights(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The pocket drafter as a checkpoint, in two shards."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "Pocket-DFlash"
+    samples.write_checkpoint(folder, POCKET, samples.tensors_of_drafter(pocket["dflash"]), dtype="F32", shards=2)
+    return {path.name: path.read_bytes() for path in folder.iterdir()} | {"README.md": b"# drafter"}
+
+
+@pytest.fixture
+def checkpoint(endpoint: StandIn, weights: dict[str, bytes]) -> None:
+    endpoint.add(DRAFTER, dict(weights), commit="c" * 40)
+
+
+def register(tmp_path: Path, *drafters: dict[str, Any], **facts: Any) -> None:
+    """The user's file says so of the target."""
+    path = tmp_path / "config" / "dflash-local" / "pairs.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entry = {"target": "Pocket", "repositories": ["pocket"], "drafters": list(drafters), **facts}
+    path.write_text(json.dumps({"targets": [entry]}))
+
+
+def args_of(*flags: str, command: str = "serve") -> Any:
+    return parser((command,)).parse_args([command, *flags])
+
+
+def taken(*flags: str) -> tuple[str, str | None]:
+    args = args_of(*flags)
+    take_models(args)
+    return args.model, args.drafter
+
+
+def weights_fetched(endpoint: StandIn) -> int:
+    """Bytes of large files that were asked for."""
+    total = 0
+    for request in endpoint.requests:
+        if request.host == "cdn" and request.range:
+            first, last = re.findall(r"\d+", request.range)
+            total += int(last) - int(first) + 1
+    return total
+
+
+def test_a_name_alone_finds_converts_and_keeps(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    pocket: dict[str, Path],
+) -> None:  # fmt: skip
+    register(tmp_path, {"repository": DRAFTER})
+    model, drafter = taken("-hf", f"{TARGET}:Q8_0")
+    assert Path(model).read_bytes() == target
+    assert drafter and Path(drafter).parent == tmp_path / "own" / "drafters"
+    keys = read_metadata(Path(drafter))
+    assert keys["general.source.huggingface.repository"].data == DRAFTER.encode()
+    assert keys["general.source.url"].data == f"https://huggingface.co/{DRAFTER}/tree/{'c' * 40}".encode()
+    assert keys["general.name"].data == b"Pocket-DFlash"
+    ours, shipped = (gguf.GGUFReader(path).tensors for path in (drafter, pocket["dflash"]))
+    assert [(t.name, t.data.tobytes()) for t in ours] == [(t.name, t.data.tobytes()) for t in shipped]
+    shown = capsys.readouterr().err
+    assert "converting lab/Pocket-DFlash for Pocket-Q8_0.gguf" in shown and f"drafter: {DRAFTER}" in shown
+    assert "100% of" in shown
+    # The header of the target and those of the checkpoint came first, by ranges.
+    ranges = [(r.path, r.range) for r in endpoint.requests if r.host == "cdn" and r.range]
+    assert ranges[0] == (f"/{TARGET}/Pocket-Q8_0.gguf", "bytes=0-1048575")
+    assert [r for p, r in ranges if "safetensors" in p][:2] == ["bytes=0-65535"] * 2
+
+    # The second time nothing is downloaded or converted; and offline there is no request at all.
+    endpoint.requests.clear()
+    before = Path(drafter).stat().st_mtime_ns
+    assert taken("-hf", TARGET) == (model, drafter)
+    assert endpoint.paths("cdn") == [] and Path(drafter).stat().st_mtime_ns == before
+    endpoint.requests.clear()
+    assert taken("-hf", TARGET, "--offline") == (model, drafter)
+    assert endpoint.requests == []
+
+
+def test_another_commit_type_or_target_is_another_conversion(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, pocket: dict[str, Path]
+) -> None:
+    first = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
+    endpoint.repositories[DRAFTER].commit = "d" * 40
+    second = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
+    assert first and second and first != second and f"@{'d' * 12}-" in second
+    assert main(["pull", TARGET, "-hfd", DRAFTER, "--outtype", "q4_k"]) == 0
+    third = taken("-hf", TARGET, "-hfd", DRAFTER)[1]
+    assert third and third.endswith("-q4_k.gguf")  # the one that was made last
+    other = tmp_path / "other.gguf"
+    content = pocket["target"].read_bytes()
+    other.write_bytes(content.replace(b"general.name", b"general.nema").replace(b"chat_template", b"chat_tamplete"))
+    assert taken("-m", str(other), "-hfd", DRAFTER)[1] not in (first, second, third)
+
+
+def test_a_pinned_revision(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path) -> None:
+    endpoint.repositories[DRAFTER].older = ("9a1996cc" + "0" * 32,)
+    register(tmp_path, {"repository": DRAFTER, "revision": "9a1996cc"})
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and "@9a1996cc0000-" in drafter
+    assert taken("-hf", TARGET, "--offline")[1] == drafter
+
+
+def test_a_sidecar_comes_before_the_list(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = endpoint.repositories[TARGET].files
+    files["dflash-Pocket-F16.gguf"] = pocket["dflash"].read_bytes()
+    register(tmp_path, {"repository": DRAFTER})
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and Path(drafter).name == "dflash-Pocket-F16.gguf"
+    assert [path for path in endpoint.paths() if DRAFTER in path] == []
+    # By another spelling; and by its header another kind than its name says.
+    del files["dflash-Pocket-F16.gguf"]
+    files["Pocket-DSpark.F16.gguf"] = pocket["dflash2"].read_bytes()
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and Path(drafter).name == "Pocket-DSpark.F16.gguf"
+
+
+def test_a_sidecar_that_does_not_fit_is_passed_over(
+    endpoint: StandIn, target: bytes, checkpoint: None, pocket: dict[str, Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    files = endpoint.repositories[TARGET].files
+    files["dflash-Pocket-F16.gguf"] = pocket["hybrid-dflash"].read_bytes()
+    files["dspark-Pocket-F16.gguf"] = pocket["target"].read_bytes()
+    register(tmp_path, {"repository": DRAFTER})
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and "lab--Pocket-DFlash" in drafter
+    shown = capsys.readouterr().err
+    assert "dspark-Pocket-F16.gguf cannot be used: " in shown and "'qwen3' is no dialect of drafters" in shown
+    assert "dflash-Pocket-F16.gguf cannot be used: " in shown
+    # They were told from their headers alone: nothing of them is in the cache.
+    assert sorted(path.name for path in Path(os.environ["LLAMA_CACHE"]).glob("**/snapshots/**/*.gguf")) == [
+        "Pocket-Q8_0.gguf"
+    ]
+
+
+def test_without_a_drafter_that_can_be_used_decoding_is_plain(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register(
+        tmp_path, {"repository": "a/Gone"}, {"repository": "a/Gated"}, {"repository": "a/Odd", "refused": "odd layers"}
+    )
+    endpoint.add("a/Gated", {"config.json": b"{}", "model.safetensors": b"x" * 100}, gated=True)
+    model, drafter = taken("-hf", TARGET)
+    assert drafter is None and Path(model).read_bytes() == target
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("note: a/Gone cannot be used: a/Gone does not exist, or is private or gated (fix: ")
+    assert lines[1].startswith("note: a/Gated cannot be used: a/Gated is gated (fix: accept its terms at ")
+    assert lines[2] == "note: a/Odd cannot be used: odd layers"
+    assert lines[3] == "note: no drafter of Pocket can be used: decoding will be plain"
+    register(tmp_path, none="its name is a secret")
+    taken("-hf", TARGET)
+    assert "no drafter of Pocket can be used (its name is a secret)" in capsys.readouterr().err
+    register(tmp_path, repositories=["other"])
+    taken("-hf", TARGET)
+    assert f"no drafter is known for {TARGET}: decoding will be plain" in capsys.readouterr().err
+
+
+def test_offline_is_short_about_drafters_that_are_not_here(
+    endpoint: StandIn, target: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken("-hf", TARGET, "--draft", "off")
+    register(tmp_path, {"repository": "a/One"}, {"repository": "a/Two"})
+    capsys.readouterr()
+    assert taken("-hf", TARGET, "--offline")[1] is None
+    assert capsys.readouterr().err == "note: no drafter of Pocket can be used: decoding will be plain\n"
+
+
+def test_an_architecture_without_taps_needs_no_drafter(
+    endpoint: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = samples.write_target(tmp_path / "t.gguf", arch="gpt2").read_bytes()
+    endpoint.add(TARGET, {"Pocket-Q8_0.gguf": content, "dflash-Pocket.gguf": b"GGUF"})
+    assert taken("-hf", TARGET)[1] is None
+    assert "gives out no hidden states of 'gpt2' models" in capsys.readouterr().err
+    with pytest.raises(PairError, match="gives out no hidden states"):
+        taken("-hf", TARGET, "-hfd", TARGET)
+
+
+def test_draft_off_asks_for_none(endpoint: StandIn, target: bytes, tmp_path: Path) -> None:
+    register(tmp_path, {"repository": DRAFTER})
+    assert taken("-hf", TARGET, "--draft", "off")[1] is None
+    assert [path for path in endpoint.paths() if DRAFTER in path] == []
+
+
+def test_a_drafter_of_ones_own_is_kept(endpoint: StandIn, target: bytes, pocket: dict[str, Path]) -> None:
+    assert taken("-hf", TARGET, "-md", str(pocket["dflash"]))[1] == str(pocket["dflash"])
+
+
+@pytest.mark.parametrize(
+    ("files", "flags", "expected"),
+    [
+        ({"dflash-a-Q8_0.gguf": "dflash", "dspark-a-Q8_0.gguf": "dflash2"}, (), "dspark-a-Q8_0.gguf"),
+        ({"draft-Q4_K_M.gguf": "dflash"}, (), "draft-Q4_K_M.gguf"),
+        ({"a-dflash-F16.gguf": "dflash", "a-dflash-Q8_0.gguf": "dflash"}, (":F16",), "a-dflash-F16.gguf"),
+        (
+            {"dflash-a-Q8_0.gguf": "dflash", "b.gguf": "dflash2"},
+            ("", "-md", "b.gguf"),
+            "b.gguf",
+        ),
+    ],
+    ids=["dspark first", "no sidecar", "tag", "-md names a file in there"],
+)
+def test_drafters_by_name(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], files: dict[str, str], flags: tuple[str, ...],
+    expected: str,
+) -> None:  # fmt: skip
+    endpoint.add(DRAFTER, {name: pocket[kind].read_bytes() for name, kind in files.items()})
+    tag, more = (flags[0], flags[1:]) if flags else ("", ())
+    model, drafter = taken("-m", str(pocket["target"]), "-hfd", DRAFTER + tag, *more)
+    assert model == str(pocket["target"]) and drafter and Path(drafter).name == expected
+
+
+def test_a_named_drafter_that_does_not_fit_is_an_error(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, weights: dict[str, bytes],
+    pocket: dict[str, Path],
+) -> None:  # fmt: skip
+    endpoint.repositories[DRAFTER].files = {"d.gguf": pocket["hybrid-dflash"].read_bytes()}
+    with pytest.raises(PairError):
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    config = json.dumps(POCKET | {"hidden_size": 512}).encode()
+    endpoint.repositories[DRAFTER].files = weights | {"config.json": config}
+    with pytest.raises(DFlashError, match="hidden_size is 512"):
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    endpoint.repositories[DRAFTER].files = {"README.md": b"#"}
+    with pytest.raises(HubError, match="lab/Pocket-DFlash holds no drafter"):
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    register(tmp_path, {"repository": DRAFTER, "refused": "odd layers"})
+    with pytest.raises(PairError, match="lab/Pocket-DFlash cannot be used: odd layers"):
+        taken("-hf", TARGET, "-hfd", DRAFTER)
+    assert list(Path(os.environ["LLAMA_CACHE"]).glob("**/snapshots/**/*.gguf")) == []  # no weights came
+
+
+def test_deepseek_v4s_own_drafter_is_refused_by_name(
+    endpoint: StandIn, target: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"dflash.hyper_connection.count": 4, "dflash.target_layers": [1]}
+    content = samples.write_target(tmp_path / "d.gguf", changes, arch="dflash").read_bytes()
+    endpoint.repositories[TARGET].files["dspark-Pocket.gguf"] = content
+    assert taken("-hf", TARGET)[1] is None
+    assert "it is a DeepSeek-V4 drafter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dialect", ["B", "A0"])
+def test_other_dialects_are_rewritten_into_the_cache(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], tmp_path: Path, dialect: str, capsys: Any
+) -> None:
+    theirs = write_dialect(tmp_path / "theirs.gguf", dialect, pocket["dflash"])
+    endpoint.add(DRAFTER, {"Pocket-DFlash.F16.gguf": theirs.read_bytes()})
+    register(tmp_path, {"repository": DRAFTER})
+    args = args_of("-hf", TARGET)
+    take_models(args)
+    drafter = Path(engine_options(args)["drafter"])
+    assert drafter.parent == tmp_path / "own" / "drafters" and args.auto_convert
+    ours, shipped = (gguf.GGUFReader(path).tensors for path in (drafter, pocket["dflash"]))
+    assert {t.name: t.data.tobytes() for t in ours} == {t.name: t.data.tobytes() for t in shipped}
+    assert main(["pull", TARGET]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"drafter: {drafter}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-hf", f"{TARGET}:Q2_K"), "user/Pocket-GGUF holds no GGUF of type Q2_K"),
+        (("-hf", TARGET, "-hff", "x.gguf"), "user/Pocket-GGUF holds no file x.gguf"),
+        (("-hf", DRAFTER), "lab/Pocket-DFlash holds no GGUF"),
+        (("-hf", "Pocket"), "'Pocket' names no repository"),
+    ],
+)
+def test_targets_that_are_not_there(
+    endpoint: StandIn, target: bytes, checkpoint: None, flags: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(HubError, match=message) as caught:
+        taken(*flags)
+    assert caught.value.hint
+
+
+def test_a_file_of_a_repository(endpoint: StandIn, target: bytes, pocket: dict[str, Path]) -> None:
+    endpoint.repositories[TARGET].files["other/Own.gguf"] = pocket["hybrid-target"].read_bytes()
+    model, _ = taken("-hf", TARGET, "-hff", "other/Own.gguf")
+    assert model.endswith("other/Own.gguf")
+
+
+def test_a_preset_is_no_model(endpoint: StandIn, target: bytes) -> None:
+    endpoint.repositories[TARGET].files["preset.ini"] = b"[x]"
+    with pytest.raises(HubError, match="is a preset for llama-server's router"):
+        taken("-hf", TARGET)
+
+
+def test_a_file_that_is_no_model(endpoint: StandIn, target: bytes) -> None:
+    with pytest.raises(ModelError, match=r"Pocket-F16\.gguf"):
+        taken("-hf", f"{TARGET}:F16")
+
+
+def test_split_models(endpoint: StandIn, target: bytes) -> None:
+    parts = {f"q/P-Q8_0-0000{n}-of-00003.gguf": b"part %d" % n for n in (2, 3)}
+    endpoint.add(TARGET, {"q/P-Q8_0-00001-of-00003.gguf": target, **parts})
+    model, _ = taken("-hf", TARGET)
+    assert model.endswith("q/P-Q8_0-00001-of-00003.gguf")
+    assert [(Path(model).parent / Path(name).name).read_bytes() for name in parts] == list(parts.values())
+
+
+def test_which_flag_counts(endpoint: StandIn, target: bytes, pocket: dict[str, Path], monkeypatch: Any) -> None:
+    """A typed flag beats a variable; two typed ones are an error."""
+    local = str(pocket["target"])
+    with pytest.raises(RequestError, match="both name the target"):
+        taken("-m", local, "-hf", TARGET)
+    with pytest.raises(RequestError, match="no model is named"):
+        taken()
+    monkeypatch.setenv("LLAMA_ARG_MODEL", local)
+    assert taken("-hf", TARGET, "--draft", "off")[0] != local
+    assert taken("--draft", "off")[0] == local
+    monkeypatch.delenv("LLAMA_ARG_MODEL")
+    monkeypatch.setenv("LLAMA_ARG_HF_REPO", TARGET)
+    assert taken("-m", local, "--draft", "off")[0] == local
+    monkeypatch.setenv("LLAMA_ARG_HF_FILE", "Pocket-Q8_0.gguf")
+    assert taken("--draft", "off")[0].endswith("Pocket-Q8_0.gguf")
+    monkeypatch.setenv("LLAMA_ARG_OFFLINE", "1")
+    endpoint.requests.clear()
+    assert taken("--draft", "off")[0].endswith("Pocket-Q8_0.gguf") and endpoint.requests == []
+
+
+def test_the_token_is_not_shown(endpoint: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with pytest.raises(SystemExit):
+        args_of("--help")
+    endpoint.fault("refs", refuse(403))
+    assert main(["pull", TARGET]) == 1
+    shown = capsys.readouterr()
+    assert "hf_secret" not in shown.out + shown.err and "HF_TOKEN" in shown.out
+    assert endpoint.requests[0].authorization == "Bearer hf_secret"
+
+
+def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], capsys: Any, monkeypatch: Any) -> None:
+    local = str(shutil.copy(pocket["target"], tmp_path / "My-Q8_0.gguf"))
+    monkeypatch.setattr("socket.socket", None)
+    assert taken("-m", local) == (local, None)
+    assert capsys.readouterr().err == ""
+    shape = {"architecture": "qwen3", "n_embd": 256, "n_layer": 6, "n_vocab": 1699}
+    register(tmp_path, {"repository": "a/Odd", "refused": "x"}, {"repository": DRAFTER, "revision": "v1"}, shape=shape)
+    assert taken("-m", local) == (local, None)
+    assert capsys.readouterr().err == f"note: a drafter is known for Pocket: add -hfd {DRAFTER}@v1\n"
+    for more in (("--draft", "off"), ("-md", str(pocket["dflash"]))):
+        taken("-m", local, *more)
+        assert capsys.readouterr().err == ""
+    taken("-m", str(tmp_path / "none.gguf"))  # the engine will say
+
+
+def test_pull(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, capsys: Any) -> None:
+    register(tmp_path, {"repository": DRAFTER})
+    assert main(["pull", TARGET, "--dry-run"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == [f"target:  {TARGET}/Pocket-Q8_0.gguf", f"drafter: {DRAFTER}"]
+    assert out[2].endswith(f"{TARGET}/Pocket-Q8_0.gguf") and out[-1].endswith("  to download") and len(out) == 6
+    assert not (tmp_path / "own" / "drafters").exists()
+    assert main(["pull", TARGET]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    model, drafter = (Path(line.split(None, 1)[1]) for line in lines)
+    assert model.read_bytes() == target and drafter.is_file()
+    assert main(["pull", TARGET, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == ["   0 bytes  to download"]
+    assert main(["pull", TARGET, "--no-drafter", "--offline"]) == 0
+    assert capsys.readouterr().out == f"target:  {model}\n"
+    assert main(["pull", "--target", str(model), "-hfd", DRAFTER, "--offline"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize("flags", [[], ["--target", "x.gguf"], [TARGET, "--target", "x.gguf"]])
+def test_pull_of_nothing(flags: list[str], capsys: Any) -> None:
+    assert main(["pull", *flags]) == 1
+    assert "fix: give" in capsys.readouterr().err
+
+
+def test_convert_takes_a_target_by_name(
+    endpoint: StandIn, target: bytes, weights: dict[str, bytes], tmp_path: Path, cache_folder: Path
+) -> None:
+    folder = tmp_path / "Pocket-DFlash"
+    folder.mkdir()
+    for name, content in weights.items():
+        (folder / name).write_bytes(content)
+    assert main(["convert", str(folder), "--target", f"{TARGET}:Q8_0", "-o", str(tmp_path / "d.gguf"), "-q"]) == 0
+    assert (tmp_path / "d.gguf").stat().st_size > 1000
+    assert list(cache_folder.glob("**/*.gguf")) == []  # only the header came
+    assert main(["convert", str(folder), "--target", "none/none.gguf", "-o", str(tmp_path / "e.gguf")]) == 1
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("one two three " * 100)
+    more = ["--draft-vocab", "512", "--corpus", str(corpus), "-q", "-o", str(tmp_path / "r.gguf")]
+    assert main(["convert", str(folder), "--target", TARGET, *more]) == 0
+    assert list(cache_folder.glob("**/*.gguf")) == []
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+def test_headers_longer_than_the_first_request(
+    make_hub: Make, endpoint: StandIn, target: bytes, monkeypatch: pytest.MonkeyPatch, ranges: bool
+) -> None:
+    from dflash_local.hub import headers
+
+    endpoint.ranges = ranges
+    monkeypatch.setattr(headers, "_GGUF_STEPS", (64, 5000, 1 << 20))
+    with Pairing(make_hub()) as pairing:
+        pairing.hub_target(Name.parse(TARGET))
+        assert (pairing.header().arch, pairing.header().n_vocab) == ("qwen3", 1699)
+    asked = [request.range for request in endpoint.requests if request.host == "cdn"]
+    assert asked[:2] == ["bytes=0-63", "bytes=0-4999"] and len(asked) == 3
+
+
+def test_a_header_that_never_ends_is_given_up(make_hub: Make, endpoint: StandIn, monkeypatch: Any) -> None:
+    from dflash_local.hub import headers
+
+    monkeypatch.setattr(headers, "_GGUF_STEPS", (64, 128))
+    endpoint.add(TARGET, {"a.gguf": b"GGUF\3\0\0\0" + b"\1" + b"\0" * 7 + b"\xff" * 500})
+    with Pairing(make_hub()) as pairing:
+        pairing.hub_target(Name.parse(TARGET))
+        with pytest.raises(ModelError, match="is damaged"):
+            pairing.header()
+    safetensors = b"\xff" * 8 + b"{}" * 100
+    config = json.dumps(POCKET).encode()
+    endpoint.add(DRAFTER, {"config.json": config, "model.safetensors": safetensors})
+    with pytest.raises(HubError, match="claims a header of"), Pairing(make_hub()) as pairing:
+        pairing.local_target(Path(__file__).parents[2] / "dflash_local" / "demo" / "pocket-target.gguf")
+        pairing.hub_drafter(Name.parse(DRAFTER))
+
+
+def test_serve_by_name(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path) -> None:
+    """The whole way, in a process of its own: a name, an answer, drafted."""
+    register(tmp_path, {"repository": DRAFTER})
+    with serving(["-hf", f"{TARGET}:Q8_0", "-c", "512", "-t", "1", "--budget", "8"]) as (_, url):
+        assert httpx.get(url + "/v1/models").json()["data"][0]["id"] == f"{TARGET}:Q8_0"
+        body = {"messages": [{"role": "user", "content": "What is 48 plus 24?"}], "temperature": 0}
+        answer = httpx.post(url + "/v1/chat/completions", json=body, timeout=60).json()
+    assert answer["timings"]["draft_n"] > 0
+
+
+@pytest.mark.parametrize("command", ["doctor", "bench", "chat"])
+def test_every_command_takes_names(
+    endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, command: str
+) -> None:
+    register(tmp_path, {"repository": DRAFTER})
+    more = {"bench": ["-n", "4", "--repeat", "1"], "chat": ["-n", "4"]}.get(command, [])
+    run = subprocess.run(
+        [sys.executable, "-m", "dflash_local.cli", command, "-hf", TARGET, "-c", "512", "-t", "1", *more],
+        input="Hello\n", capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert f"note: drafter: {DRAFTER}" in run.stderr
+    expected = {"doctor": "DFlash, 16 tokens, mask token 3", "bench": "speed-up", "chat": ""}[command]
+    assert expected.lower() in run.stdout.lower()
