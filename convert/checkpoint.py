@@ -13,10 +13,11 @@ from dflash_local.errors import ConvertError
 from .packaging import Packaging
 from .safetensors_file import StoredTensor, read_header
 from .strict_json import DuplicateKeyError, strict_json
-from .torch_file import read_torch_tensors
+from .torch_file import read_torch_file, read_torch_tensors
 
 _CONFIG = "config.json"
 _WHOLE = "download the whole checkpoint"
+MASK_EMBEDDING = "mask_embedding.pt"
 _PREFIX = "model."  # some checkpoints wrap the drafter once more
 
 
@@ -43,11 +44,13 @@ _TORCH = _Format("pytorch_model.bin", "pytorch_model*.bin", read_torch_tensors)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`tensors` are keyed by name without a leading "model."; nothing but headers has been read."""
+    """`tensors` are keyed by name without a leading "model."; nothing but headers has been read. MASK_EMBEDDING is one
+    of them if there is such a file; `mask_token` is the token that it belongs to."""
 
     directory: Path
     config: dict[str, Any]
     tensors: dict[str, StoredTensor]
+    mask_token: int | None = None
 
     @classmethod
     def open(cls, directory: Path) -> Checkpoint:
@@ -58,12 +61,6 @@ class Checkpoint:
                 hint="give the directory that holds config.json and the safetensors files",
             )
         config = _json_object(directory / _CONFIG)
-        if (directory / "mask_embedding.pt").exists():
-            raise ConvertError(
-                "the drafter brings its own embedding of the mask token (mask_embedding.pt); "
-                "the GGUF dialect of DFlash takes that row from the target",
-                field="mask_embedding.pt",
-            )
         tensors: dict[str, StoredTensor] = {}
         for tensor in _stored(directory):
             name = tensor.name.removeprefix(_PREFIX)
@@ -71,7 +68,10 @@ class Checkpoint:
                 where = " and ".join(sorted({tensors[name].path.name, tensor.path.name}))
                 raise ConvertError(f"tensor {name!r} is listed twice, in {where}", field=name)
             tensors[name] = tensor
-        return cls(directory, config, tensors)
+        mask_token = None
+        if (directory / MASK_EMBEDDING).exists():
+            mask_token, tensors[MASK_EMBEDDING] = _mask_embedding(directory / MASK_EMBEDDING)
+        return cls(directory, config, tensors, mask_token)
 
     def renamed(self, packaging: Packaging) -> Checkpoint:
         """The same with the authors' names of its tensors, without copies of the target's. Raises ConvertError if two
@@ -81,7 +81,20 @@ class Checkpoint:
             if tensors.setdefault(packaging.renamed(name), tensor) is not tensor:
                 raise ConvertError(f"tensor {packaging.renamed(name)!r} is there twice, also as {name!r}", field=name)
         tensors = {name: tensor for name, tensor in tensors.items() if not packaging.drops(name, tensors)}
-        return Checkpoint(self.directory, self.config, tensors)
+        return Checkpoint(self.directory, self.config, tensors, self.mask_token)
+
+
+def _mask_embedding(path: Path) -> tuple[int, StoredTensor]:
+    """What MiMo's drafters save beside their weights: the mask token and its embedding, which the target has not."""
+    contents = read_torch_file(path)
+    token, embedding = contents.get("mask_token_id"), contents.get("embedding")
+    if type(token) is not int or not isinstance(embedding, StoredTensor):
+        raise ConvertError(
+            f"{path.name} must hold mask_token_id, a whole number, and embedding, a tensor",
+            field=path.name,
+            hint=_WHOLE,
+        )
+    return token, embedding
 
 
 def _json_object(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ it does not know, vLLM's (qwen3_dflash.py). What upstream's `dflash` dialect can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +25,15 @@ from .tensor_spec import Dimensions
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")  # what the dialect knows
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _RIGHT_TARGET = "give the GGUF of the model that the drafter was trained for"
+# Rows that a vocabulary may have more than tokens, or a converter's token list more than the vocabulary: gpt-oss has
+# 1069, Qwen3 267; and the part of the vocabulary that they may be.
+_MAX_PADDING, _MAX_PADDING_PART = 2048, 1 / 16
 
 
 @dataclass(frozen=True)
 class DrafterConfig(Dimensions):
-    """A drafter, checked against its target. `taps` are inputs of target layers: Hugging Face layer id + 1."""
+    """A drafter, checked against its target. `taps` are inputs of target layers: Hugging Face layer id + 1. `warnings`
+    are sentences for the user."""
 
     n_ctx: int
     norm_eps: float
@@ -36,8 +41,11 @@ class DrafterConfig(Dimensions):
     activation: str
     block_size: int
     mask_token: int
+    n_vocab_stored: int  # rows of the checkpoint's tensors for all tokens: with padding not n_vocab
+    n_candidates: int  # only tokens below it are proposed
     samples_from_anchor: bool  # a block's first row proposes the token after the anchor
     rope: Rope
+    context_theta: float | None  # base of the rotation of injected keys, where it is another
     rope_interleaved: bool
     sliding_window: int  # 0: none
     is_sliding: tuple[bool, ...]
@@ -47,6 +55,7 @@ class DrafterConfig(Dimensions):
     embedding_scale: float | None
     value_scale: float | None
     kind: Kind
+    warnings: tuple[str, ...]
 
     @classmethod
     def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
@@ -68,20 +77,30 @@ class DrafterConfig(Dimensions):
 
         if n_embd != target.n_embd:
             raise _unfit("hidden_size", n_embd, f"{target.arch}.embedding_length", target.n_embd)
-        n_vocab = keys.integer("vocab_size", target.n_vocab)
-        if n_vocab != target.n_vocab:
-            raise _unfit("vocab_size", n_vocab, "tokenizer.ggml.tokens", target.n_vocab)
+        warnings: list[str] = []
         n_target_layers = keys.integer(packaging.depth_key, target.n_layer)
         if n_target_layers != target.n_layer:
-            raise _unfit(packaging.depth_key, n_target_layers, f"{target.arch}.block_count", target.n_layer)
-        n_vocab_draft = keys.integer("draft_vocab_size", n_vocab)
-        if n_vocab_draft > n_vocab:
-            raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab} tokens")
+            warnings.append(
+                f"{packaging.depth_key} is {n_target_layers}, but {target.path.name} has {target.n_layer} layers; "
+                "check that it is the target that the drafter was trained for"
+            )
+        n_vocab_stored = keys.integer("vocab_size", target.n_vocab)
+        if abs(n_vocab_stored - target.n_vocab) > min(_MAX_PADDING, _MAX_PADDING_PART * target.n_vocab):
+            raise _unfit("vocab_size", n_vocab_stored, "tokenizer.ggml.tokens", target.n_vocab)
+        if n_vocab_stored != target.n_vocab:
+            warnings.append(
+                f"vocab_size is {n_vocab_stored}, the target has {target.n_vocab} tokens; "
+                "the difference is taken for padding and never proposed"
+            )
+        n_vocab_draft = keys.integer("draft_vocab_size", n_vocab_stored)
+        if n_vocab_draft > n_vocab_stored:
+            raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab_stored} tokens")
+        n_candidates = min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab)
 
         n_ctx = keys.integer("max_position_embeddings")
         layer_types = _layer_types(keys, n_layer)
         sliding_window, is_sliding = _sliding(keys, layer_types)
-        softcap = keys.maybe_number("final_logit_softcapping")
+        embedding_scale, softcap = _gemma4_scales(keys, target, found, warnings)
         return cls(
             n_layer=n_layer,
             n_embd=n_embd,
@@ -91,24 +110,28 @@ class DrafterConfig(Dimensions):
             head_dim=head_dim,
             n_ctx=n_ctx,
             norm_eps=keys.number("rms_norm_eps"),
+            n_vocab_stored=n_vocab_stored,
+            n_candidates=n_candidates,
             attention_bias=keys.flag("attention_bias", False),
             activation=activation,
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),
             samples_from_anchor=_bonus_anchor(keys, packaging),
-            taps=_taps(keys, n_layer, target),
-            rope=Rope.read(keys, head_dim, n_ctx, layer_types),
+            taps=_taps(keys, target),
+            rope=Rope.read(keys, head_dim, n_ctx, layer_types, partial=packaging.partial_rotary),
+            context_theta=_context_theta(keys, target),
             rope_interleaved=not keys.flag("rope_is_neox_style", True),
             sliding_window=sliding_window,
             is_sliding=is_sliding,
             causal=_causal(keys, layer_types, sliding_window),
-            n_vocab=n_vocab,
-            n_vocab_draft=n_vocab_draft,
+            n_vocab=target.n_vocab,
+            n_vocab_draft=n_vocab_draft if n_vocab_draft < n_vocab_stored else target.n_vocab,
             logit_scale=keys.maybe_number("output_multiplier"),
             logit_softcap=softcap if softcap and softcap > 0 else None,
-            embedding_scale=keys.maybe_number("input_embedding_scale"),
+            embedding_scale=embedding_scale,
             value_scale=keys.maybe_number("attention_value_scale"),
-            kind=read_kind(keys, packaging, found, n_embd, n_vocab),
+            kind=read_kind(keys, packaging, found, n_embd, target.n_vocab),
+            warnings=tuple(warnings),
         )
 
 
@@ -143,33 +166,55 @@ def _mask_token(keys: Keys, target: Target) -> int:
     return value
 
 
-def _taps(keys: Keys, n_layer: int, target: Target) -> tuple[int, ...]:
+def _gemma4_scales(
+    keys: Keys, target: Target, found: Collection[str], warnings: list[str]
+) -> tuple[float | None, float | None]:
+    """Scale of embeddings and soft cap of logits. Older drafters of Gemma 4 borrow the target's embeddings and head and
+    say nothing of what Gemma does to both."""
+    scale, softcap = keys.maybe_number("input_embedding_scale"), keys.maybe_number("final_logit_softcapping")
+    if target.arch == "gemma4" and scale is None and "embed_tokens.weight" not in found:
+        scale = math.sqrt(target.n_embd)
+        warnings.append(f"input_embedding_scale is missing; taken as Gemma's, sqrt({target.n_embd})")
+    if target.arch == "gemma4" and softcap is None and "lm_head.weight" not in found:
+        softcap = 30.0
+        warnings.append("final_logit_softcapping is missing; taken as Gemma's, 30")
+    return scale, softcap
+
+
+def _context_theta(keys: Keys, target: Target) -> float | None:
+    """MiMo's drafters rotate what they make of the taps as their target rotates."""
+    key, value = keys.find("backbone_rotary_base")
+    if value is None:
+        return None
+    if target.uses_mrope:
+        raise wrong(key, "the engine has no base of its own for injected keys of targets with M-RoPE")
+    return keys.number("backbone_rotary_base")
+
+
+def _taps(keys: Keys, target: Target) -> tuple[int, ...]:
     """Inputs of target layers. A Hugging Face id names a layer whose *output* is tapped, which is the next layer's
-    input."""
+    input, or what leaves the last layer."""
     name, offset = "aux_hidden_state_layer_ids", 0  # of speculators, which counts inputs
     if keys.find(name)[1] is None:
         name, offset = "target_layer_ids", 1
     key = keys.find(name)[0]
-    ids = keys.integers(name, _default_layer_ids(target.n_layer, n_layer))
+    ids = keys.integers(name, [])
     if not ids:
-        raise wrong(key, "it lists no layer")
+        # the authors' default spread is not what most checkpoints were trained with
+        raise ConvertError(
+            f"config.json: {key}: it names no layer of the target",
+            field=key,
+            hint="add dflash_config.target_layer_ids to config.json (the drafter's model card names them)",
+        )
     for layer in ids:
-        if not 0 <= layer + offset < target.n_layer:
+        if not 0 <= layer + offset <= target.n_layer:
             raise ConvertError(
                 f"config.json: {key}: layer {layer} is out of range: "
-                f"a target of {target.n_layer} layers can be tapped at {-offset} to {target.n_layer - 1 - offset}",
+                f"a target of {target.n_layer} layers can be tapped at {-offset} to {target.n_layer - offset}",
                 field=key,
                 hint=_RIGHT_TARGET,
             )
     return tuple(layer + offset for layer in ids)
-
-
-def _default_layer_ids(n_target_layer: int, n_layer: int) -> list[int]:
-    """The authors' choice where a checkpoint names none (`build_target_layer_ids`)."""
-    if n_layer == 1:
-        return [n_target_layer // 2]
-    first, last = 1, n_target_layer - 3
-    return [round(first + i * (last - first) / (n_layer - 1)) for i in range(n_layer)]
 
 
 def _layer_types(keys: Keys, n_layer: int) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_VERSION
 
 from dflash_local.errors import ConvertError
 
-from .checkpoint import Checkpoint
+from .checkpoint import MASK_EMBEDDING, Checkpoint
 from .config import DrafterConfig
 from .gguf_metadata import Value, string, u32
 from .names import IGNORED, metadata, tensors
@@ -53,10 +53,10 @@ def convert(
     """Pack the checkpoint in `directory` into the GGUF `output`, for the target whose GGUF is `target`.
 
     Matrices get `outtype` (one of OUTTYPES; a type of smaller blocks where a row does not divide), vectors and
-    convolution kernels stay float32. Types below 8 bits need `ggml`: `dflash_local.native.quantize_rows`. `origin`:
-    repository and commit of a checkpoint from the Hub, which the GGUF then names. Peak memory does not depend on the
-    size of the checkpoint. `output` is written in full or not at all. Raises ConvertError (checkpoint, output) or
-    ModelError (target); `field` names the tensor or key.
+    convolution kernels stay float32, and what fuses the taps is bfloat16 or float32. Types below 8 bits need `ggml`:
+    `dflash_local.native.quantize_rows`. `origin`: repository and commit of a checkpoint from the Hub, which the GGUF
+    then names. Peak memory does not depend on the size of the checkpoint. `output` is written in full or not at all.
+    Raises ConvertError (checkpoint, output) or ModelError (target); `field` names the tensor or key.
     """
     chosen = find_outtype(outtype)
     if chosen.needs_ggml and ggml is None:
@@ -101,6 +101,11 @@ def _understand(checkpoint: Checkpoint, target: Target) -> tuple[Checkpoint, Dra
     packaging = recognise(checkpoint.config, checkpoint.tensors)
     checkpoint = checkpoint.renamed(packaging)
     config = DrafterConfig.read(checkpoint.config, target, checkpoint.tensors)
+    if checkpoint.mask_token not in (None, config.mask_token):
+        raise ConvertError(
+            f"{MASK_EMBEDDING} is for token {checkpoint.mask_token}, but the mask token is {config.mask_token}",
+            field=MASK_EMBEDDING,
+        )
     return checkpoint, config, _match(checkpoint, config)
 
 
@@ -126,7 +131,7 @@ def _check_output(output: Path, target: Target, checkpoint: Checkpoint) -> None:
 def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
     """The tensors to write, each known to be in the checkpoint with the right shape; and nothing else is in it."""
     found = checkpoint.tensors
-    specs = list(tensors(config, found))
+    specs = [_as_stored(spec, found, config) for spec in tensors(config, found)]
     sources = {spec.source: spec.source_shape for spec in specs if spec.source}
     for name in sorted(found.keys() - sources.keys() - IGNORED):
         raise ConvertError(
@@ -147,10 +152,18 @@ def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:
     return specs
 
 
+def _as_stored(spec: TensorSpec, found: Mapping[str, StoredTensor], config: DrafterConfig) -> TensorSpec:
+    """A tensor of the whole vocabulary may have more or fewer rows in the checkpoint: padding."""
+    shape = spec.source_shape
+    if spec.shape == shape and len(shape) > 1 and shape[0] == config.n_vocab and spec.source in found:
+        return replace(spec, source_shape=(config.n_vocab_stored, *shape[1:]))
+    return spec
+
+
 def _output_tensor(
     spec: TensorSpec, stored: StoredTensor | None, config: DrafterConfig, outtype: Outtype, ggml: RowQuantizer | None
 ) -> OutputTensor:
-    kind = outtype.of(spec)
+    kind = outtype.of(spec, None if stored is None else stored.dtype)
 
     def chunks() -> Chunks:
         if stored is None:
@@ -167,17 +180,20 @@ def _output_tensor(
 def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -> Iterator[npt.NDArray[np.float32]]:
     """The tensor's rows as float32, a chunk at a time; chunks of rotated rows end between heads."""
     n_rows, width = math.prod(spec.shape[:-1]), spec.shape[-1]
+    n_stored = min(n_rows, math.prod(stored.shape[:-1]) - spec.first_row)
     order = _rotation_order(config) if spec.rotated and config.rope_interleaved else None
     if order is not None and len(spec.shape) == 1:  # elements of one head, or of several
         yield stored.rows(0, 1).reshape(-1, config.head_dim)[:, order].reshape(1, -1)
         return
     unit = config.head_dim if order is not None else 1
     step = max(1, _CHUNK_ELEMENTS // (width * unit)) * unit
-    for start in range(0, n_rows, step):
-        rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_rows))
+    for start in range(0, n_stored, step):
+        rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_stored))
         if order is not None:
             rows = rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
         yield rows
+    for start in range(n_stored, n_rows, step):
+        yield np.zeros((min(step, n_rows - start), width), np.float32)
 
 
 def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:

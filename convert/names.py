@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gguf import GGMLQuantizationType, GGUFValueType
 
+from .checkpoint import MASK_EMBEDDING
 from .config import DrafterConfig
 from .gguf_metadata import Value, array, boolean, f32, string, u32
 from .target import MASK_TOKEN, Target
@@ -42,8 +43,10 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "logit_scale": _maybe(config.logit_scale),
         "final_logit_softcapping": _maybe(config.logit_softcap),
         **_rope(config, target),
+        "backbone_rotary_base": _maybe(config.context_theta),
         "block_size": u32(config.block_size),
         "target_layers": array(GGUFValueType.INT32, config.taps),
+        "selector_vocab_size": u32(config.n_candidates) if config.n_candidates < config.n_vocab else None,
     }
     keys |= config.kind.metadata()
     return {
@@ -68,6 +71,9 @@ def _rope(config: DrafterConfig, target: Target) -> dict[str, Value | None]:
     if target.uses_mrope:
         # the drafter of an M-RoPE target rotates by the first of its four positions only
         keys["rope.dimension_sections"] = array(GGUFValueType.INT32, (rope.n_dims // 2, 0, 0, 0))
+    if rope.yarn and rope.has_factors:
+        keys["rope.scaling.attn_factor"] = f32(rope.magnitude)
+        return keys
     if rope.kind in ("linear", "yarn"):
         keys["rope.scaling.type"] = string(rope.kind)
         keys["rope.scaling.factor"] = f32(rope.factor)
@@ -94,7 +100,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
     tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
-    yield matrix("fc", "fc", n_embd, len(config.taps) * n_embd)
+    yield replace(matrix("fc", "fc", n_embd, len(config.taps) * n_embd), wide=True)
     yield norm("enc.output_norm", "hidden_norm", n_embd)
     yield norm("output_norm", "norm", n_embd)
     if "lm_head.weight" in found or config.n_vocab_draft < n_vocab:
@@ -104,7 +110,9 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
         yield matrix("output", "lm_head", config.n_vocab_draft, n_embd)
     if config.n_vocab_draft < n_vocab:
         yield TensorSpec("d2t", (config.n_vocab_draft,), "d2t", (config.n_vocab_draft,), type=GGMLQuantizationType.I64)
-    if config.rope.llama3:
+    if MASK_EMBEDDING in found:
+        yield vector("mask_embd.weight", MASK_EMBEDDING, n_embd)
+    if config.rope.has_factors:
         # dimensions that are not rotated have a factor too, which is never read
         factors = config.rope.frequency_factors() + (1.0,) * ((config.head_dim - config.rope.n_dims) // 2)
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)

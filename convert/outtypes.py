@@ -43,10 +43,12 @@ class Outtype:
     matrix: Type
     file_type: LlamaFileType
 
-    def of(self, spec: TensorSpec) -> Type:
-        """The type in which a tensor is written."""
+    def of(self, spec: TensorSpec, dtype: str | None = None) -> Type:
+        """The type in which a tensor is written that a checkpoint has as `dtype`."""
         if spec.type is not None:
             return spec.type
+        if spec.wide:
+            return self._wide(dtype)
         kind = self.matrix
         if kind in _BELOW_8_BITS and spec.name in _TABLES:
             kind = Type.Q8_0
@@ -56,6 +58,12 @@ class Outtype:
         if columns % _block(kind):
             kind = _SMALLER_BLOCKS.get(kind, kind)
         return Type.F16 if columns % _block(kind) else kind
+
+    def _wide(self, dtype: str | None) -> Type:
+        """The type of a matrix that meets numbers beyond float16's range. A product with float16 weights may round the
+        other side to float16, too, and blocks of integers have float16 scales. bfloat16 is what most checkpoints hold;
+        of others it keeps what the quantized types keep, but not what float16 does."""
+        return Type.F32 if self.matrix == Type.F32 or (self.matrix == Type.F16 and dtype != "BF16") else Type.BF16
 
     @property
     def needs_ggml(self) -> bool:

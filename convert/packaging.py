@@ -37,6 +37,11 @@ class Packaging:
     depth_key: str = "num_target_layers"
     renames: tuple[tuple[str, str], ...] = ()
 
+    def fits(self, config: Mapping[str, Any], architectures: Collection[Any]) -> bool:
+        nested = config.get("dflash_config")
+        stated = {*config, *(f"dflash_config.{key}" for key in nested)} if isinstance(nested, dict) else {*config}
+        return stated >= {*self.marks} and any(name in self.architectures for name in architectures)
+
     def renamed(self, tensor: str) -> str:
         """The authors' name of a tensor."""
         for pattern, name in self.renames:
@@ -49,7 +54,9 @@ class Packaging:
         return self.copies_vocabulary and tensor in copies
 
 
+# the first that fits
 _PACKAGINGS = (
+    Packaging("MiMo", ("DFlashDraftModel",), partial_rotary=True, marks=("dflash_config.backbone_rotary_base",)),
     Packaging(
         "AngelSpec",
         ("DFlashDraftModel",),
@@ -79,9 +86,9 @@ def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
         )
     if isinstance(names, list):
         for packaging in _PACKAGINGS:
-            if any(name in packaging.architectures for name in names) and config.keys() >= set(packaging.marks):
+            if packaging.fits(config, names):
                 return packaging
-    known = ", ".join(name for packaging in _PACKAGINGS for name in packaging.architectures)
+    known = ", ".join(dict.fromkeys(name for packaging in _PACKAGINGS for name in packaging.architectures))
     shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
     raise ConvertError(
         f"config.json: the architecture is {shown}; this converter takes {known}",

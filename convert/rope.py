@@ -23,12 +23,15 @@ class Llama3:
 class Yarn:
     """YaRN's settings; None where llama.cpp and transformers have the same default.
 
-    `attention_scale` multiplies the scale `0.1 ln(factor) + 1` that both apply by default.
+    `attention_scale` multiplies the scale `0.1 ln(factor) + 1` that both apply by default. `truncate`: whether the
+    bounds of the ramp between scaled and kept frequencies are whole dimensions, as they always are in llama.cpp;
+    gpt-oss says that they are not.
     """
 
     beta_fast: float | None
     beta_slow: float | None
     attention_scale: float | None
+    truncate: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,12 @@ class Rope:
     llama3: Llama3 | None = None
 
     @classmethod
-    def read(cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str]) -> Rope:
+    def read(
+        cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str], *, partial: bool = False
+    ) -> Rope:
         """Settings stand in `rope_parameters` or `rope_scaling`, the older ones at the top level; or once per kind of
-        layer."""
+        layer. `partial`: whether `partial_rotary_factor` means something without scaling; if not, whole heads rotate,
+        as in transformers' `Qwen3RotaryEmbedding`, whose other initialisers all use the factor."""
         place, found = keys.find("rope_parameters")
         if found is None:
             place, found = keys.find("rope_scaling")
@@ -68,7 +74,9 @@ class Rope:
             kind = "default"  # the drafter sees text only, where both are the same
         if kind not in _KINDS:
             raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
-        n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
+        n_dims = head_dim
+        if partial or kind != "default":
+            n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
         if not 2 <= n_dims <= head_dim or n_dims % 2:
             raise wrong(
                 keys.find("partial_rotary_factor")[0], f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs"
@@ -86,31 +94,56 @@ class Rope:
             llama3=_llama3(keys) if kind == "llama3" else None,
         )
 
+    @property
+    def has_factors(self) -> bool:
+        """Whether a table of frequency factors says what no key can."""
+        return self.llama3 is not None or (self.yarn is not None and not self.yarn.truncate)
+
     def frequency_factors(self) -> tuple[float, ...]:
-        """What llama3 divides the rotation frequencies by, `[n_dims / 2]`."""
+        """What the rotation frequencies are divided by, `[n_dims / 2]`."""
+        kept = self._kept_by_llama3 if self.llama3 else self._kept_by_yarn
+        return tuple(1 / ((1 - kept(i)) / self.factor + kept(i)) for i in range(self.n_dims // 2))
+
+    def _kept_by_llama3(self, i: int) -> float:
+        """The part of frequency i that is not scaled, 0 to 1."""
         assert self.llama3
         low, high = self.llama3.low_freq_factor, self.llama3.high_freq_factor
-        factors = []
-        for i in range(self.n_dims // 2):
-            turns = self.n_ctx_original / (2 * math.pi * self.theta ** (2 * i / self.n_dims))
-            smooth = min(max((turns - low) / (high - low), 0.0), 1.0)
-            factors.append(1 / ((1 - smooth) / self.factor + smooth))
-        return tuple(factors)
+        turns = self.n_ctx_original / (2 * math.pi * self.theta ** (2 * i / self.n_dims))
+        return min(max((turns - low) / (high - low), 0.0), 1.0)
+
+    def _kept_by_yarn(self, i: int) -> float:
+        """The same for bounds that are no whole dimensions (`_compute_yarn_parameters` in transformers)."""
+        assert self.yarn
+
+        def dimension(turns: float) -> float:
+            return self.n_dims * math.log(self.n_ctx_original / (turns * 2 * math.pi)) / (2 * math.log(self.theta))
+
+        low = max(dimension(self.yarn.beta_fast or 32.0), 0.0)
+        high = min(dimension(self.yarn.beta_slow or 1.0), self.n_dims - 1.0)
+        return 1.0 - min(max((i - low) / (high - low or 0.001), 0.0), 1.0)
+
+    @property
+    def magnitude(self) -> float:
+        """What YaRN multiplies queries and keys with."""
+        assert self.yarn
+        return _yarn_scale(self.factor) * (1.0 if self.yarn.attention_scale is None else self.yarn.attention_scale)
+
+
+def _yarn_scale(factor: float, mscale: float = 1.0) -> float:
+    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def _yarn(keys: Keys) -> Yarn:
-    def scale(factor: float, mscale: float = 1.0) -> float:
-        return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
-
     factor = keys.number("factor")
     attention = keys.maybe_number("attention_factor")
     mscale, mscale_all = keys.maybe_number("mscale"), keys.maybe_number("mscale_all_dim")
     if attention is None and mscale and mscale_all:
-        attention = scale(factor, mscale) / scale(factor, mscale_all)
+        attention = _yarn_scale(factor, mscale) / _yarn_scale(factor, mscale_all)
     return Yarn(
         beta_fast=keys.maybe_number("beta_fast"),
         beta_slow=keys.maybe_number("beta_slow"),
-        attention_scale=None if attention is None else attention / scale(factor),
+        attention_scale=None if attention is None else attention / _yarn_scale(factor),
+        truncate=keys.flag("truncate", True),
     )
 
 

@@ -29,8 +29,9 @@ class TensorSpec:
 
     `source` is its checkpoint name without a prefix, `source_shape` what must be found there (row-major), of which this
     tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where the graph takes one type
-    only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions. A tensor with
-    `values` is computed from the configuration and has no source.
+    only. `wide` marks a matrix that is multiplied with numbers beyond float16's range. `rotated` marks rows (of a
+    vector: elements) in the order of a head's rotated dimensions. A tensor with `values` is computed from the
+    configuration and has no source.
     """
 
     name: str
@@ -39,6 +40,7 @@ class TensorSpec:
     source_shape: tuple[int, ...] = ()
     first_row: int = 0
     type: GGMLQuantizationType | None = None
+    wide: bool = False
     rotated: bool = False
     values: tuple[float, ...] = ()
 

@@ -33,7 +33,7 @@ class DFlash2(Kind):
         )
         if n_embd % kind.conv_group_size:
             raise wrong("conv_group_size", f"{kind.conv_group_size} does not divide hidden_size {n_embd}")
-        top_k = kind.selector_top_k
+        top_k, n_vocab = kind.selector_top_k, min(n_vocab, keys.integer("selector_vocab_size", n_vocab))
         if n_embd < top_k * (top_k + 1) or n_vocab < top_k:
             raise wrong(
                 "selector_top_k",

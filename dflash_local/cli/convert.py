@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -110,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{conversion.path}: {config.kind.name} drafter, {size}")
     taps = f"taps at the inputs of layers {', '.join(map(str, config.taps))}"
     print(f"  block size {config.block_size}, mask token {config.mask_token}, {taps}")
+    for warning in config.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
+from gguf.quants import dequantize
 
 Array = npt.NDArray[Any]
 Config = dict[str, Any]
@@ -191,6 +192,11 @@ def read_tensors(path: Path) -> dict[str, tuple[str, Array]]:
     return {tensor.name: (tensor.tensor_type.name, tensor.data) for tensor in gguf.GGUFReader(path).tensors}
 
 
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of a GGUF, row-major."""
+    return {tensor.name: tuple(map(int, reversed(tensor.shape))) for tensor in gguf.GGUFReader(path).tensors}
+
+
 def read_keys(path: Path) -> dict[str, Any]:
     return {key: field.contents() for key, field in gguf.GGUFReader(path).fields.items() if not key.startswith("GGUF.")}
 
@@ -224,12 +230,12 @@ _LAYER = {
 
 
 def tensors_of_drafter(path: Path) -> Tensors:
-    """The checkpoint tensors that a drafter GGUF (f16 or f32) was made from, as float32."""
+    """The checkpoint tensors that a drafter GGUF (f32, f16 or bf16) was made from, as float32."""
     result: Tensors = {}
     for tensor in gguf.GGUFReader(path).tensors:
         name = _GLOBAL.get(tensor.name)
         if name is None:
             _, layer, rest = tensor.name.split(".", 2)
             name = f"layers.{layer}.{_LAYER[rest]}"
-        result[name] = np.array(tensor.data, dtype=np.float32)
+        result[name] = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
     return result

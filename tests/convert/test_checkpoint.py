@@ -130,10 +130,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str | None, str]] = {
     "shard missing, no index": (lambda d: remove(d, INDEX, SHARD), "model-00001-of-00003.safetensors", "2 of 3"),
     "files without index": (unindexed, INDEX, "4 safetensors files"),
     "no tensors at all": (lambda d: remove(d, "model*"), "model.safetensors", "has neither safetensors files"),
-    "own mask embedding": (
+    "empty mask embedding": (
         lambda d: (d / "mask_embedding.pt").touch(),
         "mask_embedding.pt",
-        "its own embedding of the mask token",
+        "mask_embedding.pt cannot be read",
     ),
 }
 

@@ -30,6 +30,12 @@ def test_convert(
     assert "100%" in shown.err
 
 
+def test_warnings(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = samples.write_checkpoint(tmp_path / "d", samples.config(num_target_layers=5))
+    assert main(["convert", str(directory), "--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q"]) == 0
+    assert capsys.readouterr().err.startswith("warning: num_target_layers is 5, but target.gguf has 6 layers")
+
+
 def test_quiet(target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(checkpoint), "--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q"]) == 0
     assert capsys.readouterr().err == ""

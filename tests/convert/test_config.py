@@ -22,6 +22,9 @@ def fitting(target: Path) -> Target:
     return Target.read(target)
 
 
+MIMO = {"dflash_config.backbone_rotary_base": 5e6}
+
+
 def speculators(changes: dict[str, Any] | None = None) -> samples.Config:
     """`samples.CONFIG` as the speculators library writes it."""
     inner = samples.config(
@@ -59,7 +62,6 @@ def test_nested_settings_go_before_top_level_ones(fitting: Target) -> None:
 
 def test_defaults_of_the_authors_implementation(fitting: Target) -> None:
     settings = samples.config(
-        {"dflash_config.target_layer_ids": None},
         block_size=None,
         num_key_value_heads=None,
         head_dim=None,
@@ -74,9 +76,6 @@ def test_defaults_of_the_authors_implementation(fitting: Target) -> None:
         "silu",
         10000.0,
     )
-    assert config.taps == (2, 4)  # after layers 1 and 6 - 3
-    one_layer = DrafterConfig.read({**settings, "num_hidden_layers": 1}, fitting)
-    assert one_layer.taps == (4,)  # after layer 6 // 2
 
 
 def test_mask_token_of_the_target(fitting: Target) -> None:
@@ -87,6 +86,59 @@ def test_mask_token_of_the_target(fitting: Target) -> None:
 def test_first_and_last_tap(fitting: Target) -> None:
     assert DrafterConfig.read(samples.config({"dflash_config.target_layer_ids": [-1, 4]}), fitting).taps == (0, 5)
     assert DrafterConfig.read(speculators({"aux_hidden_state_layer_ids": [0, 5]}), fitting).taps == (0, 5)
+    # what leaves the last layer: some architectures give it out, which pairing checks
+    assert DrafterConfig.read(samples.config({"dflash_config.target_layer_ids": [5]}), fitting).taps == (6,)
+
+
+def test_another_number_of_target_layers_is_a_warning(fitting: Target) -> None:
+    """Some trainers write the number of taps, others copy it from another target."""
+    assert DrafterConfig.read(samples.config(), fitting).warnings == ()
+    config = DrafterConfig.read(samples.config(num_target_layers=2), fitting)
+    assert config.taps == (1, 5)
+    assert len(config.warnings) == 1 and "num_target_layers is 2, but target.gguf has 6 layers" in config.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("stored", "tokens", "candidates"), [(42, 40, 40), (40, 42, 40), (200064, 200055, 200055), (200019, 201088, 200019)]
+)
+def test_padding_of_the_vocabulary(fitting: Target, stored: int, tokens: int, candidates: int) -> None:
+    config = DrafterConfig.read(samples.config(vocab_size=stored), replace(fitting, n_vocab=tokens))
+    assert (config.n_vocab, config.n_vocab_draft, config.n_candidates) == (tokens, tokens, candidates)
+    assert len(config.warnings) == 1 and "taken for padding" in config.warnings[0]
+    # a head of all stored rows is not a reduced one
+    full = DrafterConfig.read(
+        samples.config(vocab_size=stored, draft_vocab_size=stored), replace(fitting, n_vocab=tokens)
+    )
+    assert full == config
+
+
+def test_candidates_of_a_part_of_the_vocabulary(fitting: Target) -> None:
+    settings = samples.config({"dflash_config.selector_vocab_size": 30})
+    assert DrafterConfig.read(settings, fitting).n_candidates == 30
+    assert DrafterConfig.read(samples.config(), fitting).n_candidates == samples.N_VOCAB
+
+
+def test_gemma4_embeds_and_caps_as_gemma_does(fitting: Target) -> None:
+    """Older drafters borrow both and do not say it."""
+    gemma = replace(fitting, arch="gemma4")
+    borrowing = DrafterConfig.read(samples.config(), gemma)
+    assert (borrowing.embedding_scale, borrowing.logit_softcap) == (math.sqrt(samples.N_EMBD), 30.0)
+    assert [warning.split(" ")[0] for warning in borrowing.warnings] == [
+        "input_embedding_scale", "final_logit_softcapping"
+    ]  # fmt: skip
+    stated = samples.config(final_logit_softcapping=0, input_embedding_scale=2.0)
+    saying = DrafterConfig.read(stated, gemma)
+    assert (saying.embedding_scale, saying.logit_softcap, saying.warnings) == (2.0, None, ())
+    own = DrafterConfig.read(samples.config(), gemma, {"embed_tokens.weight", "lm_head.weight"})
+    assert (own.embedding_scale, own.logit_softcap, own.warnings) == (None, None, ())
+
+
+def test_base_of_the_injected_keys(fitting: Target) -> None:
+    assert DrafterConfig.read(samples.config(), fitting).context_theta is None
+    assert DrafterConfig.read(samples.config(MIMO), fitting).context_theta == 5e6
+    with pytest.raises(ConvertError, match="M-RoPE") as error:
+        DrafterConfig.read(samples.config(MIMO), replace(fitting, uses_mrope=True))
+    assert error.value.field == "dflash_config.backbone_rotary_base"
 
 
 SLIDING = ["sliding_attention", "full_attention"]
@@ -131,8 +183,11 @@ def test_windows_and_causality(
         ({"rope_parameters": {"rope_theta": 7000.0}}, Rope("default", 7000.0, 8)),
         ({"rope_parameters": {"rope_theta": 7000.0, "type": "mrope", "mrope_section": [2, 1, 1]}},
          Rope("default", 7000.0, 8)),
-        ({"rope_parameters": {"rope_theta": 7000.0, "partial_rotary_factor": 0.5}}, Rope("default", 7000.0, 4)),
-        ({"rope_parameters": {"rope_theta": 7000.0}, "partial_rotary_factor": 0.5}, Rope("default", 7000.0, 4)),
+        ({"rope_parameters": {"rope_theta": 7000.0, "partial_rotary_factor": 0.5}}, Rope("default", 7000.0, 8)),
+        ({"rope_parameters": {"rope_theta": 7000.0}, "partial_rotary_factor": 0.5}, Rope("default", 7000.0, 8)),
+        ({"rope_parameters": {"rope_theta": 7000.0, "rope_type": "mrope"}, "partial_rotary_factor": 0.5},
+         Rope("default", 7000.0, 8)),
+        ({"rope_parameters": {"rope_theta": 7000.0}, "partial_rotary_factor": 0.5, **MIMO}, Rope("default", 7000.0, 4)),
         (
             {"rope_parameters": {"full_attention": {"rope_theta": 7000.0}, "sliding_attention": {"rope_theta": 1.0}}},
             Rope("default", 7000.0, 8),
@@ -140,6 +195,10 @@ def test_windows_and_causality(
         (
             {"rope_parameters": None, "rope_theta": 7000.0, "rope_scaling": {"type": "linear", "factor": 4}},
             Rope("linear", 7000.0, 8, factor=4.0, n_ctx_original=512),
+        ),
+        (
+            {"rope_parameters": {"rope_theta": 7000.0, "type": "linear", "factor": 4, "partial_rotary_factor": 0.5}},
+            Rope("linear", 7000.0, 4, factor=4.0, n_ctx_original=512),
         ),
     ],
 )  # fmt: skip
@@ -193,14 +252,25 @@ def test_yarn_scale_is_relative_to_the_default(
 
 
 @pytest.mark.parity
-def test_llama3_frequencies_are_those_of_transformers(fitting: Target) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        llama3(rope_theta=5000.0),
+        yarn(truncate=False),
+        yarn(truncate=False, factor=32.0, beta_fast=16.0, beta_slow=2.0, attention_factor=1.5),
+    ],
+)
+def test_frequencies_are_those_of_transformers(fitting: Target, changes: dict[str, Any]) -> None:
+    """What a table of factors says: llama3's scaling, and YaRN's whose bounds are no whole dimensions."""
     from transformers import Qwen3Config
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    settings = samples.config({**llama3(rope_theta=5000.0), "head_dim": 64})
+    settings = samples.config({**changes, "head_dim": 64})
     rope = DrafterConfig.read(settings, fitting).rope
     reference = Qwen3Config(head_dim=64, max_position_embeddings=512, rope_parameters=settings["rope_parameters"])
-    frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](reference, "cpu")
+    frequencies, magnitude = ROPE_INIT_FUNCTIONS[rope.kind](reference, "cpu")
+    assert rope.has_factors
+    assert rope.yarn is None or rope.magnitude == pytest.approx(magnitude)
     ours = [5000.0 ** (-2 * i / 64) / factor for i, factor in enumerate(rope.frequency_factors())]
     assert ours == pytest.approx(frequencies.tolist(), rel=1e-5)
     assert len(set(rope.frequency_factors())) > 3  # all three ranges occur
@@ -257,8 +327,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"block_size": 1}, "block_size", "from 2"),
     ({"dflash_config.block_size": 2.5}, "dflash_config.block_size", "not a whole number"),
     ({"hidden_size": 64}, "hidden_size", "hidden_size is 64, the target's qwen3.embedding_length says 32"),
-    ({"vocab_size": 41}, "vocab_size", "does not fit the target"),
-    ({"num_target_layers": 5}, "num_target_layers", "does not fit the target"),
+    ({"vocab_size": 43}, "vocab_size", "does not fit the target"),
+    ({"vocab_size": 37}, "vocab_size", "does not fit the target"),
     ({"draft_vocab_size": 41}, "draft_vocab_size", "exceeds the vocabulary"),
     ({"dflash_config.mask_token_id": None}, "mask_token_id",
      "config.json lacks dflash_config.mask_token_id and the target lacks"),
@@ -266,12 +336,14 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
      "outside the target's vocabulary of 40 tokens"),
     ({"dflash_config.mask_token_id": -1}, "dflash_config.mask_token_id", "outside the target's vocabulary"),
     ({"dflash_config.mask_token_id": "3"}, "dflash_config.mask_token_id", "outside the target's vocabulary"),
-    ({"dflash_config.target_layer_ids": [0, 5]}, "dflash_config.target_layer_ids",
-     "layer 5 is out of range: a target of 6 layers can be"),
+    ({"dflash_config.target_layer_ids": [0, 6]}, "dflash_config.target_layer_ids",
+     "layer 6 is out of range: a target of 6 layers can be"),
     ({"dflash_config.target_layer_ids": [-2]}, "dflash_config.target_layer_ids", "layer -2 is out of range"),
-    ({"dflash_config.target_layer_ids": []}, "dflash_config.target_layer_ids", "lists no layer"),
+    ({"dflash_config.target_layer_ids": []}, "dflash_config.target_layer_ids", "names no layer"),
+    ({"dflash_config.target_layer_ids": None}, "target_layer_ids", "names no layer"),
+    ({"dflash_config.selector_vocab_size": 0}, "dflash_config.selector_vocab_size", "0 is not"),
     ({"dflash_config.target_layer_ids": 4}, "dflash_config.target_layer_ids", "not a list of whole numbers"),
-    ({"aux_hidden_state_layer_ids": [6]}, "aux_hidden_state_layer_ids", "6 layers can be tapped at 0 to 5"),
+    ({"aux_hidden_state_layer_ids": [7]}, "aux_hidden_state_layer_ids", "6 layers can be tapped at 0 to 6"),
     ({"layer_types": ["full_attention"]}, "layer_types", "must list 2 layers"),
     ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types", "'linear_attention' is neither"),
     ({"layer_types": SLIDING}, "sliding_window", "it is missing"),
@@ -283,8 +355,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
      "'longrope' is not one of default, linear, yarn, llama3"),
     ({"rope_parameters": {"rope_type": ["yarn"]}}, "rope_parameters.rope_type", "is not one of"),
     ({"rope_parameters": {"rope_type": "linear"}}, "factor", "it is missing"),
-    ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "rope_parameters.partial_rotary_factor", "3 of 8 dimensions"),
-    ({"rope_parameters": {"partial_rotary_factor": 2}}, "rope_parameters.partial_rotary_factor", "16 of 8 dimensions"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.4}, **MIMO}, "rope_parameters.partial_rotary_factor",
+     "3 of 8 dimensions"),
+    (yarn(partial_rotary_factor=2), "rope_parameters.partial_rotary_factor", "16 of 8 dimensions"),
     (llama3(high_freq_factor=0.5), "rope_parameters.high_freq_factor", "must exceed low_freq_factor"),
     (yarn(attention_factor="1"), "rope_parameters.attention_factor", "not a number"),
     ({"layer_types": SLIDING, "sliding_window": 8, "rope_parameters": TWO_ROTATIONS}, "rope_parameters",

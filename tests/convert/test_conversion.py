@@ -43,8 +43,8 @@ POCKET_HYBRID = POCKET | {
     "dflash_config": {"block_size": 16, "mask_token_id": 3, "target_layer_ids": [1, 3, 5]},
 }
 # Demo file: name of the checkpoint, its config.json, sha256 of the GGUF. Upstream's converter (convert_hf_to_gguf.py of
-# the pinned llama.cpp) makes the same tensors, bit by bit, and the same dflash.* keys of these checkpoints, for every
-# outtype.
+# the pinned llama.cpp) makes the same tensors but fc, bit by bit, and the same dflash.* keys of these checkpoints, for
+# every outtype.
 POCKETS = {
     "dflash": ("pocket-qwen3-DFlash", POCKET, "6ebc2f14ebaa084b82bdaaf5e5f1d429ddce76127be42f8eb30abcedf0a5f208"),
     "dflash2": ("pocket-qwen3-DFlash2", POCKET2, "460ed835fc5cad747b99fd1fe4a5f57c519318f4344cfda069f5aa3284ab1e9b"),
@@ -68,11 +68,15 @@ def test_demo_files_are_what_the_converter_makes(pocket: dict[str, Path], tmp_pa
     directory = samples.write_checkpoint(
         tmp_path / checkpoint, settings, samples.tensors_of_drafter(pocket[name]), dtype="F32"
     )
-    made = convert(
-        directory, pocket["hybrid-target" if "hybrid" in name else "target"], tmp_path / "made.gguf"
-    ).path.read_bytes()
-    assert hashlib.sha256(made).hexdigest() == sha256
-    assert made == pocket[name].read_bytes()
+    path = convert(directory, pocket["hybrid-target" if "hybrid" in name else "target"], tmp_path / "made.gguf").path
+    assert hashlib.sha256(pocket[name].read_bytes()).hexdigest() == sha256
+    assert samples.read_keys(path) == samples.read_keys(pocket[name])
+    made, shipped = samples.read_tensors(path), samples.read_tensors(pocket[name])
+    assert list(made) == list(shipped)
+    for tensor, (kind, data) in shipped.items():
+        # they were made when fc was float16 still, as files that others made are
+        assert made[tensor][0] == ("F32" if tensor == "fc.weight" else kind)
+        np.testing.assert_array_equal(made[tensor][1], data, err_msg=tensor)
 
 
 KEYS = {
@@ -143,12 +147,12 @@ def test_every_key_and_tensor_of_a_dflash_drafter(tmp_path: Path, target: Path) 
     path = converted(tmp_path, target, samples.config())
     assert samples.read_keys(path) == KEYS
     written = samples.read_tensors(path)
-    assert {name: data.shape for name, (_, data) in written.items()} == TENSORS
+    assert samples.read_shapes(path) == TENSORS
     source, again = samples.tensors(samples.CONFIG), samples.tensors_of_drafter(path)
     assert again.keys() == source.keys()
     for name, values in source.items():
         np.testing.assert_array_equal(
-            again[name], values if values.ndim == 1 else values.astype(np.float16), err_msg=name
+            again[name], values if values.ndim == 1 or name == "fc.weight" else values.astype(np.float16), err_msg=name
         )
     assert {name for name, (kind, _) in written.items() if kind == "F32"} == {
         name for name in TENSORS if "norm" in name
@@ -159,7 +163,7 @@ def test_every_key_and_tensor_of_a_dflash2_drafter(tmp_path: Path, target: Path)
     path = converted(tmp_path, target, samples.dflash2_config())
     assert samples.read_keys(path) == KEYS | {f"dflash.{key}": value for key, value in samples.DFLASH2.items()}
     written = samples.read_tensors(path)
-    assert {name: data.shape for name, (_, data) in written.items()} == DFLASH2_TENSORS
+    assert samples.read_shapes(path) == DFLASH2_TENSORS
     assert all(kind == "F32" for name, (kind, _) in written.items() if name.endswith("conv_base"))
 
 
@@ -169,6 +173,11 @@ OPTIONAL_KEYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64},
         {"attention.sliding_window": 64, "attention.sliding_window_pattern": [True, False]},
     ),
+    (
+        {"dflash_config.backbone_rotary_base": 5e6, "partial_rotary_factor": 0.5},
+        {"backbone_rotary_base": 5e6, "rope.dimension_count": 4},
+    ),
+    ({"dflash_config.selector_vocab_size": 30}, {"selector_vocab_size": 30}),
     ({"hidden_act": "gelu_pytorch_tanh"}, {"hidden_activation": "gelu_pytorch_tanh"}),
     (
         {"dflash_config.input_embedding_scale": 16.0, "output_multiplier": 0.5},
@@ -178,10 +187,10 @@ OPTIONAL_KEYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"final_logit_softcapping": 30.0, "attention_value_scale": 2.0},
         {"final_logit_softcapping": 30.0, "attention.value_scale": 2.0},
     ),
-    ({"rope_parameters": {"rope_theta": 5000.0, "partial_rotary_factor": 0.5}}, {"rope.dimension_count": 4}),
+    ({"rope_parameters": {"rope_theta": 5000.0, "partial_rotary_factor": 0.5}}, {}),
     (
-        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}},
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0, "partial_rotary_factor": 0.5}},
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0, "rope.dimension_count": 4},
     ),
     (
         {
@@ -228,12 +237,29 @@ def test_outtypes(tmp_path: Path, target: Path, outtype: str, tolerance: float) 
     settings = samples.dflash2_config()
     written = samples.read_tensors(converted(tmp_path, target, settings, outtype=outtype))
     source = samples.tensors(settings)
-    kind, data = written["fc.weight"]
+    kind, data = written["blk.1.ffn_up.weight"]
     assert kind == outtype.upper()
-    np.testing.assert_allclose(dequantize(data, GGMLQuantizationType[kind]), source["fc.weight"], atol=tolerance * 4)
+    np.testing.assert_allclose(
+        dequantize(data, GGMLQuantizationType[kind]), source["layers.1.mlp.up_proj.weight"], atol=tolerance * 4
+    )
     # rows of 16 do not divide into blocks of 32
     assert written["selector_successor.weight"][0] == ("F16" if outtype == "q8_0" else kind)
     assert written["output_norm.weight"][0] == written["blk.0.ffn_conv_base"][0] == "F32"
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize("outtype", ["f32", "bf16", "f16", "q8_0"])
+def test_what_fuses_the_taps_is_never_float16(tmp_path: Path, target: Path, dtype: str, outtype: str) -> None:
+    """Hidden states go beyond float16's range, and a product with float16 weights rounds them to it."""
+    source = samples.tensors(samples.CONFIG)
+    source["fc.weight"][0, 0] = 2**20 if dtype != "F16" else 6e4
+    stored = source["fc.weight"].astype(np.float16).astype(np.float32) if dtype == "F16" else source["fc.weight"]
+    written = samples.read_tensors(converted(tmp_path, target, samples.config(), source, dtype=dtype, outtype=outtype))
+    kind, data = written["fc.weight"]
+    assert kind in ("BF16", "F32")
+    loss = 0 if dtype == "BF16" or outtype in ("f32", "f16") else 2**-8
+    np.testing.assert_allclose(dequantize(data, GGMLQuantizationType[kind]), stored, rtol=loss)
+    assert (kind == "BF16") == (outtype in ("bf16", "q8_0") or (outtype, dtype) == ("f16", "BF16"))
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
@@ -377,6 +403,58 @@ def test_own_embedding_and_head(tmp_path: Path, target: Path) -> None:
     assert written["output.weight"][1].max() == 1 and written["token_embd.weight"][1].min() == 2
 
 
+@pytest.mark.parametrize("stored", [38, 42])
+def test_padding_rows_are_cut_or_added(tmp_path: Path, target: Path, stored: int) -> None:
+    """The GGUF has the target's tokens; rows of the checkpoint beyond them go, and missing ones are zeros."""
+    settings = samples.dflash2_config() | {"vocab_size": stored}
+    random = np.random.default_rng(0)
+    contents = samples.tensors(settings)
+    rows = {
+        "token_embd.weight": ("embed_tokens.weight", samples.N_EMBD),
+        "output.weight": ("lm_head.weight", samples.N_EMBD),
+        "selector_predecessor.weight": ("candidate_selector.predecessor_codebook", 16),
+        "selector_successor.weight": ("candidate_selector.successor_codebook", 16),
+    }
+    for source, width in rows.values():
+        contents[source] = random.standard_normal((stored, width)).astype(np.float32)
+    path = converted(tmp_path, target, settings, contents, dtype="F32", outtype="f32")
+    written, n = samples.read_tensors(path), min(stored, samples.N_VOCAB)
+    for name, (source, width) in rows.items():
+        assert written[name][1].shape == (samples.N_VOCAB, width)
+        np.testing.assert_array_equal(written[name][1][:n], contents[source][:n])
+        assert not written[name][1][n:].any()
+    limit = samples.read_keys(path).get("dflash.selector_vocab_size")
+    assert limit == (stored if stored < samples.N_VOCAB else None)
+
+
+def write_mask_embedding(directory: Path, **contents: object) -> None:
+    torch = pytest.importorskip("torch")
+    vector = torch.arange(samples.N_EMBD, dtype=torch.bfloat16)
+    torch.save({"mask_token_id": samples.MASK, "embedding": vector} | contents, directory / "mask_embedding.pt")
+
+
+def test_mask_embedding(tmp_path: Path, target: Path, checkpoint: Path) -> None:
+    write_mask_embedding(checkpoint)
+    path = convert(checkpoint, target, tmp_path / "out.gguf", outtype="q8_0").path
+    kind, data = samples.read_tensors(path)["mask_embd.weight"]
+    assert kind == "F32"
+    np.testing.assert_array_equal(data, np.arange(samples.N_EMBD))
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [({"mask_token_id": 4}, "is for token 4"), ({"mask_token_id": None}, "must hold"), ({"embedding": 1}, "must hold")],
+)
+def test_wrong_mask_embedding(
+    tmp_path: Path, target: Path, checkpoint: Path, contents: dict[str, object], message: str
+) -> None:
+    write_mask_embedding(checkpoint, **contents)
+    with pytest.raises(ConvertError, match=message) as error:
+        convert(checkpoint, target, tmp_path / "out.gguf")
+    assert error.value.field == "mask_embedding.pt"
+    assert_nothing_written(tmp_path)
+
+
 def assert_nothing_written(directory: Path, *allowed: str) -> None:
     assert {path.name for path in directory.iterdir() if ".gguf" in path.name} <= {"target.gguf", *allowed}
 
@@ -410,8 +488,8 @@ WRONG_TENSORS: list[tuple[Callable[[samples.Tensors], object], str, str]] = [
     (reshaped("norm.weight", (32, 1)), "norm.weight", "has shape"),
     (lambda contents: contents.update({"norm.weight": np.zeros(32, np.int64)}), "norm.weight", "has dtype I64"),
     (
-        lambda contents: contents.update({"fc.weight": np.full((32, 64), 1e6, np.float32)}),
-        "fc.weight",
+        lambda contents: contents.update({"layers.1.mlp.down_proj.weight": np.full((32, 64), 1e6, np.float32)}),
+        "layers.1.mlp.down_proj.weight",
         "beyond float16's range",
     ),
 ]
