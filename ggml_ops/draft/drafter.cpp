@@ -5,6 +5,8 @@
 #include "llama/access.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +15,28 @@ namespace dflash {
 // ---- construction ----
 
 namespace {
+
+// Throws unless both vocabularies are the same up to padding at the end.
+void check_vocabulary(const llama_model * drafter, const llama_model * target) {
+    // added tokens differ between converters (dflash_local/diagnose/pair.py)
+    constexpr int32_t   FEW_TOKENS = 128;
+    const llama_vocab * ours       = llama_model_get_vocab(drafter);
+    const llama_vocab * theirs     = llama_model_get_vocab(target);
+    const int32_t       n_ours = llama_vocab_n_tokens(ours), n_theirs = llama_vocab_n_tokens(theirs);
+    if (n_ours == n_theirs) {
+        return;
+    }
+    const int32_t n_both   = std::min(n_ours, n_theirs);
+    int32_t       n_differ = 0;
+    for (llama_token token = 0; token < n_both; ++token) {
+        n_differ += std::strcmp(llama_vocab_get_text(ours, token), llama_vocab_get_text(theirs, token)) != 0;
+    }
+    if (n_differ > FEW_TOKENS) {
+        throw std::runtime_error("the drafter's vocabulary has " + std::to_string(n_ours) + " tokens, the target's " +
+                                 std::to_string(n_theirs) + ", and " + std::to_string(n_differ) +
+                                 " of the first differ: convert the drafter with this target");
+    }
+}
 
 // Throws unless the drafter was made for this target.
 void check_pair(const drafter_model & model, const llama_model * target) {
@@ -23,12 +47,6 @@ void check_pair(const drafter_model & model, const llama_model * target) {
     }
     if (model.block_size < 2 || model.block_size > 64) {
         throw std::runtime_error("dflash.block_size is " + std::to_string(model.block_size) + ", must be 2..64");
-    }
-    const int32_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(target));
-    if (model.n_vocab != n_vocab) {
-        throw std::runtime_error("the drafter's vocabulary has " + std::to_string(model.n_vocab) +
-                                 " tokens, the target's " + std::to_string(n_vocab) +
-                                 ": convert the drafter with this target");
     }
     for (const int32_t layer : model.target_layers) {
         if (!access_has_tap(target, layer)) {
@@ -62,6 +80,15 @@ void share_heads(drafter_model & model, const llama_model * target) {
     }
 }
 
+// Drafts only tokens that both know, and looks no others up: padding of one is beyond the other's tensors.
+void bound_vocabulary(drafter_model & model, const llama_model * target) {
+    model.n_vocab      = std::min(model.n_vocab, llama_vocab_n_tokens(llama_model_get_vocab(target)));
+    model.n_candidates = std::min(model.n_candidates, model.n_vocab);
+    if (model.n_candidates < 1 || model.tok_embd->ne[1] < model.n_vocab) {
+        throw std::runtime_error("dflash.selector_vocab_size or token_embd.weight leaves no token to propose");
+    }
+}
+
 std::vector<int64_t> read_d2t(const drafter_model & model) {
     std::vector<int64_t> d2t;
     if (model.d2t) {
@@ -76,10 +103,9 @@ std::vector<int64_t> read_d2t(const drafter_model & model) {
     return d2t;
 }
 
-int32_t find_mask_token(const llama_model * model) {
-    const llama_vocab * vocab = llama_model_get_vocab(model);
-    const int32_t       token = llama_vocab_mask(vocab);
-    if (token < 0 || token >= llama_vocab_n_tokens(vocab)) {
+int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
+    const int32_t token = llama_vocab_mask(llama_model_get_vocab(model));
+    if (token < 0 || token >= n_vocab) {
         throw std::runtime_error(
             "tokenizer.ggml.mask_token_id is missing or outside the vocabulary: convert the drafter again");
     }
@@ -116,9 +142,11 @@ std::vector<ggml_backend_ptr> init_backends(const llama_model * model, const lla
 drafter::drafter(const llama_model * model, const llama_model * target, const drafter_params & params) :
     model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
+    check_vocabulary(model, target);
     share_heads(model_, target);
+    bound_vocabulary(model_, target);
     d2t_        = read_d2t(model_);
-    mask_token_ = find_mask_token(model);
+    mask_token_ = find_mask_token(model, model_.n_vocab);
     selector_   = make_selector(model_);
     backends_   = init_backends(model, target, params_.n_threads);
     kv_         = std::make_unique<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v);
@@ -144,6 +172,30 @@ template <class T> std::vector<T> download(const ggml_tensor * tensor) {
     std::vector<T> data(ggml_nelements(tensor));
     ggml_backend_tensor_get(tensor, data.data(), 0, data.size() * sizeof(T));
     return data;
+}
+
+// A power of two, at most 1, which brings a row of taps to at most TAP_LIMIT: sums of 32 elements fit F16.
+float tap_scale(const float * row, int32_t n) {
+    constexpr float TAP_LIMIT = 1024.0f;
+    float           largest   = 0.0f;
+    for (int32_t i = 0; i < n; ++i) {
+        largest = std::max(largest, std::fabs(row[i]));
+    }
+    if (largest <= TAP_LIMIT || !std::isfinite(largest)) {
+        return 1.0f;
+    }
+    return std::exp2(-std::ceil(std::log2(largest / TAP_LIMIT)));
+}
+
+// Makes rows of taps [n, width] smaller where they need it; returns what undoes it, [n].
+std::vector<float> scale_taps(std::vector<float> & taps, int32_t width) {
+    std::vector<float> unscale;
+    for (float *row = taps.data(), *end = row + taps.size(); row < end; row += width) {
+        const float scale = tap_scale(row, width);
+        std::transform(row, row + width, row, [scale](float x) { return x * scale; });
+        unscale.push_back(1.0f / scale);
+    }
+    return unscale;
 }
 
 // Positions of rows as ggml's rope takes them. M-RoPE has four axes, one after the other: text has the same position on
@@ -281,6 +333,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
     const graph_shape &  shape = graph.shape;
     std::vector<float>   taps((size_t) shape.n_inject * tap_width());
     std::vector<int32_t> tokens, anchors;
+    std::vector<float>   masked;
     std::vector<int64_t> cells;
     positions            pos_kv(shape.n_rows(), model_.is_mrope()), pos_q(shape.n_block(), model_.is_mrope());
 
@@ -294,6 +347,9 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
         kv_->extend(job.slot, job.pos + job.n_inject);
     }
     cells.resize(shape.n_inject, kv_->padding_cell(jobs[0].slot));
+    if (graph.unscale) {
+        upload(graph.unscale, scale_taps(taps, tap_width()));
+    }
     row = shape.n_inject;
 
     for (const draft_job & job : jobs) {
@@ -301,12 +357,13 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
             continue;
         }
         set_masks(graph, (int32_t) anchors.size());
-        anchors.push_back(job.anchor);
+        anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // the target's padding
         for (int32_t i = 0; i < shape.length; ++i) {
             pos_q.set((int32_t) tokens.size(), next_pos(job.slot) + i);
             pos_kv.set(row++, next_pos(job.slot) + i);
             cells.push_back(kv_->block_cell(job.slot, i));
-            tokens.push_back(i == 0 ? job.anchor : mask_token_);
+            tokens.push_back(i == 0 ? anchors.back() : mask_token_);
+            masked.push_back(tokens.back() == mask_token_ ? 1.0f : 0.0f);
         }
     }
 
@@ -314,6 +371,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
     upload(graph.pos_kv, pos_kv.data());
     upload(graph.cells, cells);
     upload(graph.tokens, tokens);
+    upload(graph.masked, masked);
     upload(graph.pos_q, pos_q.data());
     upload(graph.anchors, anchors);
 }
@@ -362,7 +420,7 @@ void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job
         next_scores += n_scores;
         selector_->finish(drafted, probe);
         for (int32_t & id : drafted.ids) {
-            id = d2t_.empty() ? id : (int32_t) d2t_[id];
+            id = target_token(id);
         }
     }
 }

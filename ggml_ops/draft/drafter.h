@@ -1,8 +1,8 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
-// A new kind of drafter joins in llama/drafter_model (its keys and tensors), draft/layers (what its layers do more) or
-// draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are sound) and, where its
-// checkpoints are converted, convert/config.py and convert/names.py. llama.cpp's src/models/dflash.cpp must load it.
+// A new kind of drafter joins in llama/drafter_model and drafter_tensors (its keys and tensors), draft/layers (what its
+// layers do more) or draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are
+// sound) and, where its checkpoints are converted, convert/config.py and convert/names.py.
 
 #pragma once
 
@@ -51,6 +51,7 @@ class drafter {
     int32_t               n_ctx() const { return params_.n_ctx; }
     bool                  lattice() const { return selector_->lattice(); }
     int32_t               top_k() const { return selector_->top_k(); }
+    int32_t               target_token(int32_t id) const { return d2t_.empty() ? id : (int32_t) d2t_[id]; }
     size_t                memory_bytes() const { return kv_->memory_bytes(); }
 
     // First position not injected yet.

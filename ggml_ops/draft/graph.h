@@ -41,7 +41,9 @@ struct draft_graph {
 
     // Inputs; null where the shape or the model has no use for them. Positions have 4 axes with M-RoPE, else 1.
     ggml_tensor *              taps    = nullptr;   // F32 [n_taps * n_embd, n_inject]
+    ggml_tensor *              unscale = nullptr;   // F32 [1, n_inject]: undoes what tap_scale() did to a row
     ggml_tensor *              tokens  = nullptr;   // I32 [n_block]
+    ggml_tensor *              masked  = nullptr;   // F32 [1, n_block]: 1 where the token is the mask, else 0
     ggml_tensor *              anchors = nullptr;   // I32 [n_slots]
     ggml_tensor *              pos_kv  = nullptr;   // I32 [n_rows * axes]
     ggml_tensor *              pos_q   = nullptr;   // I32 [n_block * axes]
@@ -52,7 +54,7 @@ struct draft_graph {
     ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
     ggml_tensor * scores = nullptr;   // F32
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
-    ggml_tensor * logits = nullptr;   // probe: F32 [n_vocab_draft, n_block]
+    ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_block]
 
     explicit draft_graph(const graph_shape & shape);
 

@@ -36,8 +36,14 @@ ggml_tensor * layer_builder::tap_rows() {
     if (shape_.n_inject == 0) {
         return nullptr;
     }
-    graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
-    return norm(ggml_mul_mat(ctx_, model_.fc, graph_.taps), model_.enc_norm);
+    graph_.taps        = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+    ggml_tensor * rows = ggml_mul_mat(ctx_, model_.fc, graph_.taps);
+    ggml_prec_set_acc(rows, GGML_PREC_F32);
+    if (model_.scales_taps()) {
+        graph_.unscale = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_inject));
+        rows           = ggml_mul(ctx_, rows, graph_.unscale);
+    }
+    return norm(rows, model_.enc_norm);
 }
 
 ggml_tensor * layer_builder::block_rows() {
@@ -45,6 +51,11 @@ ggml_tensor * layer_builder::block_rows() {
         return nullptr;
     }
     ggml_tensor * rows = ggml_get_rows(ctx_, model_.tok_embd, graph_.tokens);
+    if (model_.mask_embd) {   // rows of the mask token: its own embedding instead
+        graph_.masked      = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_block()));
+        ggml_tensor * ours = ggml_mul(ctx_, ggml_repeat(ctx_, model_.mask_embd, rows), graph_.masked);
+        rows               = ggml_add(ctx_, ggml_sub(ctx_, rows, ggml_mul(ctx_, rows, graph_.masked)), ours);
+    }
     return model_.embedding_scale != 0.0f ? ggml_scale(ctx_, rows, model_.embedding_scale) : rows;
 }
 
@@ -52,6 +63,9 @@ ggml_tensor * layer_builder::hidden(ggml_tensor * block) { return norm(block, mo
 
 ggml_tensor * layer_builder::logits(ggml_tensor * hidden) {
     ggml_tensor * logits = ggml_mul_mat(ctx_, model_.output, hidden);
+    if (logits->ne[0] > model_.n_logits()) {   // the others are padding
+        logits = ggml_cont(ctx_, ggml_view_2d(ctx_, logits, model_.n_logits(), logits->ne[1], logits->nb[1], 0));
+    }
     if (model_.logit_scale != 0.0f) {
         logits = ggml_scale(ctx_, logits, model_.logit_scale);
     }
@@ -103,7 +117,7 @@ void layer_builder::store_kv(size_t il, ggml_tensor * rows) {
     ggml_tensor * k = ggml_reshape_3d(ctx_, product(layer.wk, rows, layer.bk), head_dim, n_head_kv, n_rows);
     ggml_tensor * v = layer.wv ? ggml_reshape_3d(ctx_, product(layer.wv, rows, layer.bv), head_dim, n_head_kv, n_rows)
                                : ggml_rms_norm(ctx_, k, model_.rms_eps);
-    k               = rope(norm(k, layer.k_norm), graph_.pos_kv);
+    k               = rope_keys(norm(k, layer.k_norm));
     for (const auto & [cache, heads] : { std::pair(kv_.k(il), k), std::pair(kv_.v(il), v) }) {
         graph_.add(
             ggml_set_rows(ctx_, cache, ggml_reshape_2d(ctx_, heads, head_dim * n_head_kv, n_rows), graph_.cells));
@@ -116,7 +130,7 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
     const int64_t         head_dim = model_.head_dim, n_head = model_.n_head;
 
     ggml_tensor * q = ggml_reshape_3d(ctx_, product(layer.wq, rows, layer.bq), head_dim, n_head, shape_.n_block());
-    q               = rope(norm(q, layer.q_norm), graph_.pos_q);
+    q               = rope(norm(q, layer.q_norm), graph_.pos_q, model_.rope_base);
 
     ggml_tensor * out = nullptr;
     for (int32_t i = 0; i < shape_.n_slots(); ++i) {
@@ -178,15 +192,33 @@ ggml_tensor * layer_builder::norm(ggml_tensor * rows, ggml_tensor * weight) {
     return ggml_mul(ctx_, ggml_rms_norm(ctx_, rows, model_.rms_eps), weight);
 }
 
-ggml_tensor * layer_builder::rope(ggml_tensor * heads, ggml_tensor * pos) {
+// Keys [head_dim, n_head_kv, n_rows] of all rows; those of taps may have a base of their own.
+ggml_tensor * layer_builder::rope_keys(ggml_tensor * keys) {
+    const int64_t n_taps = shape_.n_inject, n_block = shape_.n_block();
+    if (model_.tap_rope_base == model_.rope_base || n_taps == 0) {
+        return rope(keys, graph_.pos_kv, model_.rope_base);
+    }
+    if (n_block == 0) {
+        return rope(keys, graph_.pos_kv, model_.tap_rope_base);
+    }
+    const auto part = [&](int64_t first, int64_t n, float base) {
+        ggml_tensor * rows =
+            ggml_view_3d(ctx_, keys, keys->ne[0], keys->ne[1], n, keys->nb[1], keys->nb[2], first * keys->nb[2]);
+        ggml_tensor * pos = ggml_view_1d(ctx_, graph_.pos_kv, n, first * graph_.pos_kv->nb[0]);
+        return rope(rows, pos, base);
+    };
+    return ggml_concat(ctx_, part(0, n_taps, model_.tap_rope_base), part(n_taps, n_block, model_.rope_base), 2);
+}
+
+ggml_tensor * layer_builder::rope(ggml_tensor * heads, ggml_tensor * pos, float base) {
     const drafter_model & m = model_;
     if (m.is_mrope()) {
         int sections[4];
         std::copy(m.rope_sections, m.rope_sections + 4, sections);
-        return ggml_rope_multi(ctx_, heads, pos, nullptr, m.n_rot, sections, m.rope_type, m.n_ctx_orig, m.rope_base,
+        return ggml_rope_multi(ctx_, heads, pos, m.rope_freqs, m.n_rot, sections, m.rope_type, m.n_ctx_orig, base,
             m.rope_scale, m.ext_factor, m.attn_factor, m.beta_fast, m.beta_slow);
     }
-    return ggml_rope_ext(ctx_, heads, pos, m.rope_freqs, m.n_rot, m.rope_type, m.n_ctx_orig, m.rope_base, m.rope_scale,
+    return ggml_rope_ext(ctx_, heads, pos, m.rope_freqs, m.n_rot, m.rope_type, m.n_ctx_orig, base, m.rope_scale,
         m.ext_factor, m.attn_factor, m.beta_fast, m.beta_slow);
 }
 

@@ -25,7 +25,7 @@ class layer_builder {
     ggml_tensor * layer(size_t il, ggml_tensor * taps, ggml_tensor * block);
     // The last layer's block rows -> normalized hidden states [n_embd, n_block].
     ggml_tensor * hidden(ggml_tensor * block);
-    // Hidden states -> logits [n_vocab_draft, n_block].
+    // Hidden states -> logits of what may be proposed, [n_logits, n_block].
     ggml_tensor * logits(ggml_tensor * hidden);
 
   private:
@@ -38,7 +38,8 @@ class layer_builder {
     ggml_tensor * feed_forward(const drafter_layer & layer, ggml_tensor * rows);
     ggml_tensor * product(ggml_tensor * weight, ggml_tensor * rows, ggml_tensor * bias);
     ggml_tensor * norm(ggml_tensor * rows, ggml_tensor * weight);
-    ggml_tensor * rope(ggml_tensor * heads, ggml_tensor * pos);
+    ggml_tensor * rope_keys(ggml_tensor * keys);
+    ggml_tensor * rope(ggml_tensor * heads, ggml_tensor * pos, float base);
     ggml_tensor * conv_weights(ggml_tensor * proj, ggml_tensor * rows);
     ggml_tensor * convolve(ggml_tensor * rows, ggml_tensor * weights, ggml_tensor * base, side at);
 

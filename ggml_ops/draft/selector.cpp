@@ -30,7 +30,7 @@ ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
 class marginals_selector : public selector {
   public:
     explicit marginals_selector(const drafter_model & model) :
-        selector(std::min<int32_t>(N_CANDIDATES, (int32_t) model.output->ne[1])) {}
+        selector((int32_t) std::min<int64_t>(N_CANDIDATES, model.n_logits())) {}
 
     bool    lattice() const override { return false; }
     int32_t n_scores() const override { return top_k(); }
@@ -72,7 +72,7 @@ class marginals_selector : public selector {
 class lattice_selector : public selector {
   public:
     explicit lattice_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
-        if (top_k() > model.output->ne[1]) {
+        if (top_k() > model.n_logits()) {
             throw std::runtime_error("dflash.selector_top_k exceeds the vocabulary");
         }
     }

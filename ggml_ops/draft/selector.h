@@ -16,7 +16,7 @@ namespace dflash {
 // Full outputs of one block, for parity tests.
 struct draft_probe {
     std::vector<float>   hidden;   // [length, n_embd] after the final norm
-    std::vector<float>   logits;   // [length, n_vocab_draft]
+    std::vector<float>   logits;   // [length, n_logits]
     std::vector<int32_t> ids;      // [length - 1, top_k]
     // DFlash: log-probabilities [length - 1, top_k]; DFlash 2: pair scores [length - 1, top_k, top_k]
     std::vector<float> scores;
@@ -32,7 +32,7 @@ class selector {
     virtual int32_t n_scores() const = 0;              // of a position
 
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_block] and
-    // logits [n_vocab_draft, n_block].
+    // logits [n_logits, n_block].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
     // Makes candidates and probabilities, as tree.h describes them, of one slot's ids and scores. probe may be null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;

@@ -121,6 +121,7 @@ class engine {
     bool   is_recurrent() const;
 
     // proof.cpp
+    void spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
     void feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
         const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
     tree check_tree(const dflash_tree_rows & rows, int32_t index);

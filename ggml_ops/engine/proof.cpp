@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 namespace dflash {
@@ -70,6 +71,15 @@ void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, i
         [] {});
 }
 
+// Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
+void engine::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
+    const size_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model_.get())), n_logits = rows.size() / n_block;
+    std::fill_n(out, n_vocab * n_block, -INFINITY);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        out[i / n_logits * n_vocab + drafter_->target_token((int32_t) (i % n_logits))] = rows[i];
+    }
+}
+
 void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
     slot & s = idle_slot(i);
@@ -95,7 +105,9 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
         }
     };
     copy(full.hidden, hidden);
-    copy(full.logits, logits);
+    if (logits) {
+        spread_logits(full.logits, n_block, logits);
+    }
     // row 0 belongs to the anchor, of which nothing is predicted
     const int32_t k = drafter_->top_k();
     copy(full.ids, ids ? ids + k : nullptr);

@@ -297,7 +297,7 @@ class checker {
     }
 
     void check_rope() const {
-        for (const char * suffix : { "rope.freq_base", "rope.freq_base_swa" }) {
+        for (const char * suffix : { "rope.freq_base", "rope.freq_base_swa", "backbone_rotary_base" }) {
             if (const gguf_value * base = scalar(own(suffix), gguf_type::f32);
                 base != nullptr && !(base->real() > 0.0)) {
                 fail_key(own(suffix), "must be greater than 0");
@@ -554,6 +554,10 @@ class checker {
                 fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
             }
         }
+        if (file_.find_tensor("fc.weight") == nullptr) {
+            fail_tensor("fc.weight", "is missing; convert the drafter again");
+        }
+        number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         check_selector();
     }
 
@@ -577,7 +581,8 @@ class checker {
         const int64_t kernel      = number(own("conv_kernel_size"), low, MAX_BLOCK, 0);
         const int64_t group       = number(own("conv_group_size"), low, n_embd_, 0);
         const int64_t rank        = number(own("selector_rank"), low, MAX_EMBD, 0);
-        const int64_t top_k       = number(own("selector_top_k"), low, n_vocab_, 0);
+        const int64_t n_tokens    = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
+        const int64_t top_k       = number(own("selector_top_k"), low, n_tokens, 0);
         const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
         if (has_keys != has_tensors || (!has_keys && kernel + group + rank + top_k > 0)) {
             fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, "

@@ -315,9 +315,10 @@ DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t 
 
 // One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is
 // tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final norm) and
-// logits [n_block, n_vocab] (after scale and soft-cap); for DFlash 2 also ids [n_block, k] and scores [n_block, k, k]
-// (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash ids [n_block, k] and scores
-// [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty afterwards.
+// logits [n_block, n_vocab] (after scale and soft-cap; -infinity: never proposed); for DFlash 2 also ids [n_block, k]
+// and scores [n_block, k, k] (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash
+// ids [n_block, k] and scores [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty
+// afterwards.
 DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 

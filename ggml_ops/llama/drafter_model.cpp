@@ -13,6 +13,12 @@ namespace dflash {
 
 namespace {
 
+// A key that upstream does not know, as text.
+const std::string * find_key(const llama_model & model, const char * key) {
+    const auto found = model.gguf_kv.find(std::string("dflash.") + key);
+    return found == model.gguf_kv.end() ? nullptr : &found->second;
+}
+
 // What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp).
 void read_rope(const llama_model & model, drafter_model & m) {
     const llama_hparams & h    = model.hparams;
@@ -36,6 +42,8 @@ void read_rope(const llama_model & model, drafter_model & m) {
         m.attn_factor /= 1.0f + 0.1f * std::log(factor);   // ggml's rope multiplies by this again
     }
     m.attn_factor *= h.rope_attn_factor;
+    const std::string * tap_base = find_key(model, "backbone_rotary_base");
+    m.tap_rope_base              = tap_base ? std::stof(*tap_base) : m.rope_base;
 }
 
 void read_hparams(const llama_model & model, drafter_model & m) {
@@ -61,10 +69,11 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.logit_softcap   = h.f_final_logit_softcapping;
     // Where the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention
     // of package `dflash`).
-    const auto causal = model.gguf_kv.find("dflash.attention.causal");
-    const bool stated = causal != model.gguf_kv.end();
-    m.causal          = stated && causal->second == "true";
-    m.causal_swa      = !stated || m.causal;
+    const std::string * causal = find_key(model, "attention.causal");
+    m.causal                   = causal && *causal == "true";
+    m.causal_swa               = !causal || m.causal;
+    const std::string * limit  = find_key(model, "selector_vocab_size");
+    m.n_candidates             = limit ? std::min(m.n_vocab, (int32_t) std::stol(*limit)) : m.n_vocab;
 }
 
 void read_tensors(const llama_model & model, drafter_model & m) {
@@ -119,6 +128,11 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     }
     if (!m.fc) {
         throw std::runtime_error("the drafter has no tensor 'fc.weight', which fuses the taps");
+    }
+    if (m.is_mrope() && m.tap_rope_base != m.rope_base) {
+        throw std::runtime_error(
+            "the drafter has dflash.backbone_rotary_base and M-RoPE (dflash.rope.dimension_sections), which no drafter "
+            "has together");
     }
     if (m.selector_top_k > 0 && m.d2t) {
         throw std::runtime_error(

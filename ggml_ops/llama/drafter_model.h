@@ -5,6 +5,9 @@
 
 #include "llama.h"
 
+#include "ggml.h"
+
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -12,25 +15,25 @@ namespace dflash {
 
 // Tensors of one layer, in ggml order (ne0 first). Absent tensors are null.
 struct drafter_layer {
-    ggml_tensor * attn_norm;        // [n_embd]
-    ggml_tensor * wq;               // [n_embd, n_head * head_dim]
-    ggml_tensor * wk;               // [n_embd, n_head_kv * head_dim]
-    ggml_tensor * wv;               // as wk; null: V is the normalized K projection
-    ggml_tensor * wo;               // [n_head * head_dim, n_embd]
+    ggml_tensor * attn_norm;           // [n_embd]
+    ggml_tensor * wq;                  // [n_embd, n_head * head_dim]
+    ggml_tensor * wk;                  // [n_embd, n_head_kv * head_dim]
+    ggml_tensor * wv;                  // as wk; null: V is the normalized K projection
+    ggml_tensor * wo;                  // [n_head * head_dim, n_embd]
     ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
-    ggml_tensor * q_norm;           // [head_dim]
-    ggml_tensor * k_norm;           // [head_dim]
-    ggml_tensor * attn_sinks;       // [n_head]
-    ggml_tensor * attn_post_norm;   // [n_embd]
-    ggml_tensor * ffn_norm;         // [n_embd]
-    ggml_tensor * ffn_gate;         // [n_embd, n_ff]
-    ggml_tensor * ffn_up;           // [n_embd, n_ff]
-    ggml_tensor * ffn_down;         // [n_ff, n_embd]
-    ggml_tensor * ffn_post_norm;    // [n_embd]
-    ggml_tensor * out_scale;        // [1]
-    ggml_tensor * attn_conv_base;   // DFlash 2: [n_embd, kernel, 2]
-    ggml_tensor * attn_conv_proj;   // DFlash 2: [n_embd, 2 * kernel * groups]
-    ggml_tensor * ffn_conv_base;    // as those of attention
+    ggml_tensor * q_norm;              // [head_dim]
+    ggml_tensor * k_norm;              // [head_dim]
+    ggml_tensor * attn_sinks;          // [n_head]
+    ggml_tensor * attn_post_norm;      // [n_embd]
+    ggml_tensor * ffn_norm;            // [n_embd]
+    ggml_tensor * ffn_gate;            // [n_embd, n_ff]
+    ggml_tensor * ffn_up;              // [n_embd, n_ff]
+    ggml_tensor * ffn_down;            // [n_ff, n_embd]
+    ggml_tensor * ffn_post_norm;       // [n_embd]
+    ggml_tensor * out_scale;           // [1]
+    ggml_tensor * attn_conv_base;      // DFlash 2: [n_embd, kernel, 2]
+    ggml_tensor * attn_conv_proj;      // DFlash 2: [n_embd, 2 * kernel * groups]
+    ggml_tensor * ffn_conv_base;       // as those of attention
     ggml_tensor * ffn_conv_proj;
     bool          swa;   // sliding-window attention
 };
@@ -42,6 +45,7 @@ struct drafter_model {
     int32_t conv_kernel;   // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
+    int32_t n_candidates;                    // without d2t: only tokens below it are proposed
     int32_t n_swa;                           // window in positions, 0: none
     bool    causal, causal_swa;              // attention inside the block, of full and of sliding-window layers
     bool    gelu;                            // else SiLU
@@ -51,6 +55,7 @@ struct drafter_model {
     int32_t rope_type, n_rot, n_ctx_orig;
     int     rope_sections[4];   // M-RoPE
     float   rope_base, rope_scale, ext_factor, attn_factor, beta_fast, beta_slow;
+    float   tap_rope_base;   // of the keys of tap rows; most drafters rotate all rows alike
 
     // tensors
     ggml_tensor * fc;                // [n_taps * n_embd, n_embd]
@@ -69,7 +74,12 @@ struct drafter_model {
     std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target
 
     int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
+    // Logits of a row: of all draft tokens, or of the candidates.
+    int64_t n_logits() const { return d2t ? output->ne[1] : std::min<int64_t>(output->ne[1], n_candidates); }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
+    // Whether products with fc may round the taps to F16, or to blocks of integers with F16 scales and sums. Hidden
+    // states have elements beyond F16's range; such rows must be made smaller. Newer files have an fc of BF16 or F32.
+    bool scales_taps() const { return fc->type != GGML_TYPE_F32 && fc->type != GGML_TYPE_BF16; }
 };
 
 // Throws std::runtime_error naming what the model has that the engine does not support.

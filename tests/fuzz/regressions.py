@@ -73,6 +73,26 @@ def one_token_less(image: Image) -> None:
         pair.body = array(pair.item, pair.items()[:-1])
 
 
+def more_tensors(width: int) -> Callable[[Image], None]:
+    """Attention biases and an embedding of the mask token, of `width` times their size."""
+
+    def edit(image: Image) -> None:
+        sizes = {tensor.name: tensor.dims for tensor in image.tensors}
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            n = width * sizes[f"blk.0.{name}.weight".encode()][1]
+            image.tensors.append(Tensor(f"blk.0.{name}.bias".encode(), [n], 0, number(F32, 0.25) * n))
+        n = width * sizes[b"output_norm.weight"][0]
+        image.tensors.append(Tensor(b"mask_embd.weight", [n], 0, number(F32, 0.25) * n))
+
+    return edit
+
+
+def everything_of_ours(image: Image) -> None:
+    more_tensors(1)(image)
+    put(image, "backbone_rotary_base", F32, number(F32, 5e6))
+    put(image, "selector_vocab_size", U32, number(U32, 1000))
+
+
 def small_d2t(image: Image) -> None:
     image.tensors.append(Tensor(b"d2t", [64], I64_TENSOR, bytes(64 * 8)))
 
@@ -147,6 +167,16 @@ CASES = {
     # pairs that do not fit; the worker keeps pair.check out of the way
     "a tap beyond the target": Case("drafter", far_tap, "does not offer as a tap", "pair.check"),
     "a smaller vocabulary": Case("drafter", one_token_less, "refused", "pair.check"),
+    "more candidates than tokens": Case("drafter", key("selector_vocab_size", 1 << 20), "selector_vocab_size", "new"),
+    "fewer candidates than the lattice": Case("drafter", key("selector_vocab_size", 3), "selector_top_k", "new"),
+    # what upstream does not know
+    "no base of injected keys": Case(
+        "drafter", key("backbone_rotary_base", 0.0, F32), "backbone_rotary_base", "angles that are not finite"
+    ),
+    "another base of injected keys": Case("drafter", key("backbone_rotary_base", 5e6, F32), "answered", "new"),
+    "biases and a mask embedding": Case("drafter", more_tensors(1), "answered", "new"),
+    "biases of another shape": Case("drafter", more_tensors(2), "wrong shape", "read out of bounds"),
+    "nothing that fuses the taps": Case("drafter", remove("fc.weight"), "fc.weight", "new: it is optional in 0013"),
     "another vocabulary": Case("drafter", foreign_tokens, "answered", "pair.check"),
     # weights
     "weights that are no numbers": Case("target", not_a_number, "not finite", "noise"),

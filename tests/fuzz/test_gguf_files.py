@@ -10,7 +10,7 @@ import pytest
 from .architectures import ARCHITECTURES
 from .gguf_image import read
 from .mutations import mutate
-from .regressions import CASES
+from .regressions import CASES, everything_of_ours
 from .sweep import Sweep, sweep
 
 FAST, SLOW = 150, 2000
@@ -44,6 +44,16 @@ def test_mutations(pocket: dict[str, Path], tmp_path: Path, role: str) -> None:
 @pytest.mark.parametrize(("role", "drafter"), [("target", "dflash"), ("drafter", "dflash2"), ("drafter", "dflash")])
 def test_many_mutations(pocket: dict[str, Path], tmp_path: Path, role: str, drafter: str) -> None:
     check(sweep(pocket["target"], pocket[drafter], role, [f"{FAST}:{FAST + SLOW}"], tmp_path), SLOW)
+
+
+@pytest.mark.slow
+def test_what_upstream_does_not_know(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """A drafter with all keys and tensors that are not upstream's."""
+    image = read(pocket["dflash2"])
+    everything_of_ours(image)
+    drafter = tmp_path / "more.gguf"
+    drafter.write_bytes(image.encode()[0])
+    check(sweep(pocket["target"], drafter, "drafter", ["0:400"], tmp_path), 400)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The pocket models with every tensor widened to f32: the same numbers for llama.cpp and for PyTorch."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,20 @@ def read_tensors(path: Path) -> Tensors:
     return {tensor.name: np.array(tensor.data, dtype=np.float32) for tensor in gguf.GGUFReader(path).tensors}
 
 
-def widen(source: Path, destination: Path) -> Path:
-    """Copy `source` with all tensors as f32 and all metadata but the file type; returns `destination`."""
+def widen(
+    source: Path, destination: Path, keys: Mapping[str, Any] | None = None, tensors: Tensors | None = None
+) -> Path:
+    """Copy `source` with all tensors as f32 and all metadata but the file type; returns `destination`. `keys` and
+    `tensors` replace those of the file; new tensors are added."""
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(destination, architecture)
     for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key not in ("general.architecture", "general.file_type"):
-            writer.add_key_value(
-                key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None
-            )
+            value = (keys or {}).get(key, field.contents())
+            writer.add_key_value(key, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    for name, data in read_tensors(source).items():
+    for name, data in (read_tensors(source) | (tensors or {})).items():
         writer.add_tensor(name, data)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -47,6 +50,6 @@ F32: dict[str, Any] = {
 }
 
 
-def engine_f32(target: Path, drafter: Path, **parameters: Any) -> Engine:
+def engine_f32(target: Path, drafter: Path | None, **parameters: Any) -> Engine:
     """An engine that computes in f32 throughout; `parameters` come before F32."""
     return Engine(target, drafter, n_threads=1, warmup=False, **(F32 | parameters))

@@ -160,11 +160,15 @@ class Reference:
         block = torch.tensor([[tokens[-1]] + [MASK] * (n_block - 1)])
         hidden = self.drafter(
             target_hidden=extract_context_feature(states, self.drafter.target_layer_ids),
-            noise_embedding=self.target.get_input_embeddings()(block)
-            * self.drafter.config.dflash_config.get("input_embedding_scale", 1.0),
+            noise_embedding=self.embed(block) * self.drafter.config.dflash_config.get("input_embedding_scale", 1.0),
             position_ids=torch.arange(len(context) + n_block)[None],
         )
         return hidden[0], self.drafter.compute_logits(hidden, self.target.lm_head)[0]
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the drafter is given for the tokens of a block."""
+        embeddings: torch.Tensor = self.target.get_input_embeddings()(tokens)
+        return embeddings
 
     def lattice(self, anchor: int, hidden: torch.Tensor, logits: torch.Tensor) -> Lattice:
         """All pair scores of a DFlash 2 block, by the formula of `CandidateSelector.select` for every predecessor

@@ -55,7 +55,66 @@ CHECKPOINTS = {
     "llama3 rope": Checkpoint(
         top={"rope_parameters": ROPE | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
     ),
+    "llama 3.1": Checkpoint(
+        top={
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 500000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "kimi: yarn with two scales": Checkpoint(
+        top={
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 50000.0,
+                "factor": 64.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "two different scales": Checkpoint(
+        top={
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 5e6,
+                "factor": 48.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.5,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
     "attention biases": Checkpoint(top={"attention_bias": True, "head_dim": 32}),
+    "gpt-oss: biases, yarn without truncation": Checkpoint(
+        top={
+            "attention_bias": True,
+            "head_dim": 32,
+            "rms_norm_eps": 1e-5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 150000.0,
+                "factor": 32.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "partial rotation is noise": Checkpoint(
+        top={"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}},
+    ),
     "dflash2": Checkpoint(
         DFlash2DraftModel, nested=DFLASH2 | {"conv_kernel_size": 3, "conv_group_size": 32, "selector_top_k": 5}
     ),

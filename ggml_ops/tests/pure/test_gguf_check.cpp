@@ -315,6 +315,14 @@ const std::vector<bad_case> bad_cases = {
     { "group does not divide", "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 17); }, "dflash.conv_group_size" },
     { "lattice wider than a row", "dflash2", [](image & m) { m.u32("dflash.embedding_length", 16); }, "dflash.selector_top_k" },
     { "more candidates than tokens", "dflash2", [](image & m) { m.u32("dflash.selector_top_k", 5); }, "dflash.selector_top_k" },
+    { "more candidates than part of the tokens", "dflash2", [](image & m) { m.u32("dflash.selector_vocab_size", 3); }, "dflash.selector_top_k" },
+    { "candidates beyond the tokens", "dflash", [](image & m) { m.u32("dflash.selector_vocab_size", 5); }, "dflash.selector_vocab_size" },
+    { "no candidates",         "dflash", [](image & m) { m.u32("dflash.selector_vocab_size", 0); }, "dflash.selector_vocab_size" },
+    { "no base of injected keys", "dflash", [](image & m) { m.f32("dflash.backbone_rotary_base", 0.0f); }, "dflash.backbone_rotary_base" },
+    { "base of injected keys as a number", "dflash", [](image & m) { m.u32("dflash.backbone_rotary_base", 10000); }, "dflash.backbone_rotary_base" },
+    { "nothing that fuses the taps", "dflash", [](image & m) { m.tensors.erase(m.tensors.begin()); }, "fc.weight" },
+    { "bias of f16",           "dflash", [](image & m) { m.tensors.push_back({ "blk.0.attn_q.bias", { 64 }, F16 }); }, "blk.0.attn_q.bias" },
+    { "mask embedding of f16", "dflash", [](image & m) { m.tensors.push_back({ "mask_embd.weight", { 64 }, F16 }); }, "mask_embd.weight" },
     { "DSpark",                "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); }, "dflash.hyper_connection.count" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
@@ -339,6 +347,10 @@ void test_sound(const scratch & files) {
     m.i32s("dflash.rope.dimension_sections", { 8, 0, 0, 0 });
     m.u32("dflash.attention.sliding_window", 64);
     m.i32s("dflash.attention.sliding_window_pattern", { 1 });
+    m.u32("dflash.selector_vocab_size", 4);
+    m.f32("dflash.backbone_rotary_base", 5e6f);
+    m.tensors.push_back({ "blk.0.attn_q.bias", { 64 }, F32 });
+    m.tensors.push_back({ "mask_embd.weight", { 64 }, F32 });
     const gguf_report d2 = check(files, m.encode());
     CHECK(d2.error.empty());
     CHECK(d2.selector_top_k == 4 && d2.has_embeddings && d2.has_output);
