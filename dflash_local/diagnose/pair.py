@@ -200,19 +200,20 @@ def _taps(target: Target, drafter: Drafter) -> Iterator[Finding]:
 
 def _vocabulary(target: Target, drafter: Drafter) -> Iterator[Finding]:
     theirs = target.tokenizer[TOKENS].data
-    if len(drafter.tokens) != len(theirs):
-        what = f"the drafter knows {len(drafter.tokens)} tokens, the target {len(theirs)}"
-        yield fail("vocabulary", what, CONVERT_AGAIN, TOKENS)
-        return
-    differing = [i for i, (ours, other) in enumerate(zip(drafter.tokens, theirs, strict=True)) if ours != other]
+    n_both, padding = min(len(drafter.tokens), len(theirs)), len(drafter.tokens) - len(theirs)
+    differing = [i for i, (ours, other) in enumerate(zip(drafter.tokens, theirs, strict=False)) if ours != other]
     if differing:
         first = differing[0]
         what = (
-            f"{len(differing)} of {len(theirs)} tokens differ; the first is {first}: "
+            f"{len(differing)} of {n_both} tokens differ; the first is {first}: "
             f"{_shown(drafter.tokens[first])} in the drafter, {_shown(theirs[first])} in the target"
         )
         verdict = fail if len(differing) > FEW_TOKENS else warn
         yield verdict("vocabulary", what, CONVERT_AGAIN, TOKENS)
+    elif padding:
+        whose = "drafter" if padding > 0 else "target"
+        what = f"{n_both} tokens, the same; the {whose} has {abs(padding)} more, padding that is never drafted"
+        yield ok("vocabulary", what)
     else:
         yield ok("vocabulary", f"{len(theirs)} tokens, the same")
     pre = target.tokenizer.get(PRE_TOKENIZER)
@@ -223,7 +224,7 @@ def _vocabulary(target: Target, drafter: Drafter) -> Iterator[Finding]:
 
 
 def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
-    key = f"{ARCH}.block_size"
+    key, n_vocab = f"{ARCH}.block_size", min(target.n_vocab, len(drafter.tokens))
     if not 2 <= drafter.block_size <= MAX_NODES:
         yield fail(
             "block",
@@ -231,8 +232,8 @@ def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
             CONVERT_AGAIN,
             key,
         )
-    elif not 0 <= drafter.mask_token < target.n_vocab:
-        what = f"the drafter's mask token {drafter.mask_token} is not in the vocabulary of {target.n_vocab}"
+    elif not 0 <= drafter.mask_token < n_vocab:
+        what = f"the drafter's mask token {drafter.mask_token} is not in the vocabulary of {n_vocab}"
         yield fail("block", what, CONVERT_AGAIN, MASK_TOKEN)
     else:
         yield ok("block", f"{drafter.kind}, {drafter.block_size} tokens, mask token {drafter.mask_token}")

@@ -72,7 +72,7 @@ def test_bundled_pairs_fit(drafter: str) -> None:
         (setting("dflash.block_size", 100), "dflash.block_size", "block size is 100"),
         (setting("tokenizer.ggml.mask_token_id", 1699), "tokenizer.ggml.mask_token_id", "1699 is not in"),
         (without("tokenizer.ggml.mask_token_id"), "tokenizer.ggml.mask_token_id", "-1 is not in"),
-        (tokens(lambda t: t[:-1]), "tokenizer.ggml.tokens", "1698 tokens, the target 1699"),
+        (tokens(lambda t: t[1:]), "tokenizer.ggml.tokens", "1698 of 1698 tokens differ"),
         (tokens(lambda t: t[::-1]), "tokenizer.ggml.tokens", "1698 of 1699 tokens differ"),
     ],
 )
@@ -99,6 +99,22 @@ def test_small_differences_only_warn(tmp_path: Path, change: Change, said: str) 
     check(target, drafter)
     warnings = [f for f in compare(Target.read(target), Drafter.read(drafter)) if f.level is Level.WARN]
     assert len(warnings) == 1 and said in warnings[0].text
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda t: t[:-9], "1690 tokens, the same; the target has 9 more"),
+        (lambda t: [*t, b"<a>", b"<b>"], "1699 tokens, the same; the drafter has 2 more"),
+    ],
+)
+def test_padding_of_the_vocabulary_fits(tmp_path: Path, edit: Callable[[list[bytes]], list[bytes]], said: str) -> None:
+    target, drafter = bundled_pair()
+    drafter = edited(drafter, tmp_path / "drafter.gguf", tokens(edit))
+    check(target, drafter)
+    findings = list(compare(Target.read(target), Drafter.read(drafter)))
+    assert {f.level for f in findings} == {Level.OK}
+    assert next(f.text for f in findings if f.subject == "vocabulary").startswith(said)
 
 
 def test_a_drafter_without_taps_is_a_misfit() -> None:
