@@ -32,6 +32,7 @@ class DrafterConfig(Dimensions):
 
     n_ctx: int
     norm_eps: float
+    attention_bias: bool  # of q, k, v and the output; a checkpoint may have them without saying so
     activation: str
     block_size: int
     mask_token: int
@@ -61,8 +62,6 @@ class DrafterConfig(Dimensions):
             raise wrong("num_key_value_heads", f"{n_head} heads cannot share {n_head_kv} key-value heads")
         if head_dim % 2 or head_dim == 0:
             raise wrong("head_dim", f"{head_dim} cannot be rotated in pairs")
-        if keys.flag("attention_bias", False):
-            raise wrong("attention_bias", "the GGUF dialect of DFlash has no attention biases")
         activation = keys.text("hidden_act", "silu")
         if activation not in _ACTIVATIONS:
             raise wrong("hidden_act", f"{activation!r} is not one of {', '.join(_ACTIVATIONS)}")
@@ -92,6 +91,7 @@ class DrafterConfig(Dimensions):
             head_dim=head_dim,
             n_ctx=n_ctx,
             norm_eps=keys.number("rms_norm_eps"),
+            attention_bias=keys.flag("attention_bias", False),
             activation=activation,
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),

@@ -143,12 +143,15 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
     """The tensor's rows as float32, a chunk at a time; chunks of rotated rows end between heads."""
     n_rows, width = math.prod(spec.shape[:-1]), spec.shape[-1]
     order = _rotation_order(config) if spec.rotated and config.rope_interleaved else None
-    unit = config.head_dim if order is not None and len(spec.shape) > 1 else 1
+    if order is not None and len(spec.shape) == 1:  # elements of one head, or of several
+        yield stored.rows(0, 1).reshape(-1, config.head_dim)[:, order].reshape(1, -1)
+        return
+    unit = config.head_dim if order is not None else 1
     step = max(1, _CHUNK_ELEMENTS // (width * unit)) * unit
     for start in range(0, n_rows, step):
         rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_rows))
         if order is not None:
-            rows = rows[:, order] if unit == 1 else rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
+            rows = rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
         yield rows
 
 

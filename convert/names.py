@@ -126,9 +126,11 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
             spec = replace(spec, source=fused, source_shape=(n_q + 2 * n_kv, n_embd), first_row=first_row)
         first_row += n_rows
         yield spec
+        yield from _bias(config, f"{blk}.attn_{part}", f"{src}.self_attn.{part}_proj", n_rows, found, part != "v")
     yield norm(f"{blk}.attn_q_norm", f"{src}.self_attn.q_norm", config.head_dim, rotated=True)
     yield norm(f"{blk}.attn_k_norm", f"{src}.self_attn.k_norm", config.head_dim, rotated=True)
     yield matrix(f"{blk}.attn_output", f"{src}.self_attn.o_proj", n_embd, n_q)
+    yield from _bias(config, f"{blk}.attn_output", f"{src}.self_attn.o_proj", n_embd, found)
     for sinks in (f"{src}.self_attn.sinks", f"{src}.self_attn.attention_sink_bias"):
         if sinks in found:
             yield vector(f"{blk}.attn_sinks.weight", sinks, config.n_head)
@@ -137,3 +139,11 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     yield matrix(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
     yield matrix(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)
     yield from config.kind.layer_tensors(config, layer, found)
+
+
+def _bias(
+    config: DrafterConfig, name: str, source: str, n: int, found: Collection[str], rotated: bool = False
+) -> Iterator[TensorSpec]:
+    """What is added to a product of attention: not in upstream's dialect, by the names that its other models use."""
+    if config.attention_bias or f"{source}.bias" in found:
+        yield vector(f"{name}.bias", f"{source}.bias", n, rotated=rotated)

@@ -100,8 +100,8 @@ void layer_builder::store_kv(size_t il, ggml_tensor * rows) {
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head_kv = model_.n_head_kv, n_rows = shape_.n_rows();
 
-    ggml_tensor * k = ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wk, rows), head_dim, n_head_kv, n_rows);
-    ggml_tensor * v = layer.wv ? ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wv, rows), head_dim, n_head_kv, n_rows)
+    ggml_tensor * k = ggml_reshape_3d(ctx_, product(layer.wk, rows, layer.bk), head_dim, n_head_kv, n_rows);
+    ggml_tensor * v = layer.wv ? ggml_reshape_3d(ctx_, product(layer.wv, rows, layer.bv), head_dim, n_head_kv, n_rows)
                                : ggml_rms_norm(ctx_, k, model_.rms_eps);
     k               = rope(norm(k, layer.k_norm), graph_.pos_kv);
     for (const auto & [cache, heads] : { std::pair(kv_.k(il), k), std::pair(kv_.v(il), v) }) {
@@ -115,7 +115,7 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head = model_.n_head;
 
-    ggml_tensor * q = ggml_reshape_3d(ctx_, ggml_mul_mat(ctx_, layer.wq, rows), head_dim, n_head, shape_.n_block());
+    ggml_tensor * q = ggml_reshape_3d(ctx_, product(layer.wq, rows, layer.bq), head_dim, n_head, shape_.n_block());
     q               = rope(norm(q, layer.q_norm), graph_.pos_q);
 
     ggml_tensor * out = nullptr;
@@ -125,8 +125,10 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
         ggml_tensor * out_slot = attend(il, i, ggml_permute(ctx_, q_slot, 0, 2, 1, 3));
         out                    = out ? ggml_concat(ctx_, out, out_slot, 1) : out_slot;
     }
-    out = ggml_mul_mat(ctx_, layer.wo, out);
-    return model_.value_scale != 0.0f ? ggml_scale(ctx_, out, model_.value_scale) : out;
+    if (model_.value_scale != 0.0f) {
+        out = ggml_scale(ctx_, out, model_.value_scale);
+    }
+    return product(layer.wo, out, layer.bo);
 }
 
 // q [head_dim, length, n_head] of slot i of the shape -> [head_dim * n_head, length].
@@ -165,6 +167,12 @@ ggml_tensor * layer_builder::feed_forward(const drafter_layer & layer, ggml_tens
 }
 
 // ---- parts ----
+
+// bias may be null.
+ggml_tensor * layer_builder::product(ggml_tensor * weight, ggml_tensor * rows, ggml_tensor * bias) {
+    ggml_tensor * out = ggml_mul_mat(ctx_, weight, rows);
+    return bias ? ggml_add(ctx_, out, bias) : out;
+}
 
 ggml_tensor * layer_builder::norm(ggml_tensor * rows, ggml_tensor * weight) {
     return ggml_mul(ctx_, ggml_rms_norm(ctx_, rows, model_.rms_eps), weight);

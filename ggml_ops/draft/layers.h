@@ -36,6 +36,7 @@ class layer_builder {
     ggml_tensor * attention(size_t il, ggml_tensor * rows);
     ggml_tensor * attend(size_t il, int32_t i, ggml_tensor * q);
     ggml_tensor * feed_forward(const drafter_layer & layer, ggml_tensor * rows);
+    ggml_tensor * product(ggml_tensor * weight, ggml_tensor * rows, ggml_tensor * bias);
     ggml_tensor * norm(ggml_tensor * rows, ggml_tensor * weight);
     ggml_tensor * rope(ggml_tensor * heads, ggml_tensor * pos);
     ggml_tensor * conv_weights(ggml_tensor * proj, ggml_tensor * rows);

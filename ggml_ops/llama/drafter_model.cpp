@@ -1,10 +1,13 @@
 #include "llama/drafter_model.h"
 
+#include "llama/drafter_tensors.h"
+
 #include "llama-model.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string>
 
 namespace dflash {
 
@@ -74,15 +77,21 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.selector_prev   = model.dflash_selector_prev;
     m.selector_next   = model.dflash_selector_next;
     m.selector_hidden = model.dflash_selector_hidden;
+    m.mask_embd       = drafter_tensor(model, "mask_embd.weight");
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
         const llama_layer & from = model.layers[il];
+        const std::string   blk  = std::string("blk.").append(std::to_string(il)).append(".");
         drafter_layer       to   = {};
         to.attn_norm             = from.attn_norm;
         to.wq                    = from.wq;
         to.wk                    = from.wk;
         to.wv                    = from.wv;
         to.wo                    = from.wo;
+        to.bq                    = drafter_tensor(model, blk + "attn_q.bias");
+        to.bk                    = drafter_tensor(model, blk + "attn_k.bias");
+        to.bv                    = drafter_tensor(model, blk + "attn_v.bias");
+        to.bo                    = drafter_tensor(model, blk + "attn_output.bias");
         to.q_norm                = from.attn_q_norm;
         to.k_norm                = from.attn_k_norm;
         to.attn_sinks            = from.attn_sinks;
@@ -107,6 +116,9 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     const llama_hparams & h = model.hparams;
     if (m.head_dim != (int32_t) h.n_embd_head_v()) {
         throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
+    }
+    if (!m.fc) {
+        throw std::runtime_error("the drafter has no tensor 'fc.weight', which fuses the taps");
     }
     if (m.selector_top_k > 0 && m.d2t) {
         throw std::runtime_error(

@@ -17,6 +17,7 @@ struct drafter_layer {
     ggml_tensor * wk;               // [n_embd, n_head_kv * head_dim]
     ggml_tensor * wv;               // as wk; null: V is the normalized K projection
     ggml_tensor * wo;               // [n_head * head_dim, n_embd]
+    ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
     ggml_tensor * q_norm;           // [head_dim]
     ggml_tensor * k_norm;           // [head_dim]
     ggml_tensor * attn_sinks;       // [n_head]
@@ -61,6 +62,7 @@ struct drafter_model {
     ggml_tensor * selector_prev;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_next;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_hidden;   // DFlash 2: [n_embd, rank]
+    ggml_tensor * mask_embd;         // [n_embd]: embedding of the mask token; null: its row of tok_embd
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
 
     std::vector<drafter_layer> layers;

@@ -250,7 +250,6 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"head_dim": 10**9}, "head_dim", "from 1 to 65536"),
     ({"num_key_value_heads": 3}, "num_key_value_heads", "cannot share"),
     ({"rms_norm_eps": math.inf}, "rms_norm_eps", "not a positive number"),
-    ({"attention_bias": True}, "attention_bias", "no attention biases"),
     ({"attention_bias": 1}, "attention_bias", "not true or false"),
     ({"hidden_act": "relu"}, "hidden_act", "'relu' is not one of silu"),
     ({"hidden_act": 3}, "hidden_act", "not a string"),

@@ -266,6 +266,39 @@ def test_neighbouring_rotation_becomes_rotation_of_halves(tmp_path: Path, target
     )
 
 
+def attention_biases() -> samples.Tensors:
+    sizes = {"q_proj": 32, "k_proj": 16, "v_proj": 16, "o_proj": 32}
+    return {
+        f"layers.{i}.self_attn.{part}.bias": np.arange(n, dtype=np.float32) + 100 * i
+        for i in (0, 1)
+        for part, n in sizes.items()
+    }
+
+
+def test_attention_biases(tmp_path: Path, target: Path) -> None:
+    """They are taken along whether config.json says that they are there or not, and turn as their weights do."""
+    biases = attention_biases()
+    contents = samples.tensors(samples.CONFIG) | biases
+    stated = converted(tmp_path, target, samples.config(attention_bias=True), contents).read_bytes()
+    assert converted(tmp_path, target, samples.config(), contents).read_bytes() == stated
+    written = samples.read_tensors(
+        converted(tmp_path, target, samples.config(rope_is_neox_style=False), contents, outtype="q8_0")
+    )
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    for part, name in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("output", "o_proj")):
+        kind, data = written[f"blk.1.attn_{part}.bias"]
+        assert kind == "F32"
+        source = biases[f"layers.1.self_attn.{name}.bias"]
+        turned = source.reshape(-1, 8)[:, order].reshape(-1)
+        np.testing.assert_array_equal(data, turned if part in "qk" else source)
+
+
+def test_announced_attention_biases_must_be_there(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(ConvertError, match="is missing") as error:
+        converted(tmp_path, target, samples.config(attention_bias=True))
+    assert error.value.field == "layers.0.self_attn.q_proj.bias"
+
+
 def test_fused_projection(tmp_path: Path, target: Path) -> None:
     contents = samples.tensors(samples.CONFIG)
     expected = converted(tmp_path, target, samples.config(), contents).read_bytes()
@@ -361,7 +394,8 @@ WRONG_TENSORS: list[tuple[Callable[[samples.Tensors], object], str, str]] = [
     (without("layers.1.mlp.up_proj.weight"), "layers.1.mlp.up_proj.weight", "is missing"),
     (without("candidate_selector.successor_codebook"), "candidate_selector.successor_codebook.weight", "is missing"),
     (reshaped("layers.2.mlp.up_proj.weight", (64, 32)), "layers.2.mlp.up_proj.weight", "unknown tensor"),
-    (reshaped("layers.0.self_attn.q_proj.bias", (32,)), "layers.0.self_attn.q_proj.bias", "unknown tensor"),
+    (reshaped("layers.0.mlp.up_proj.bias", (64,)), "layers.0.mlp.up_proj.bias", "unknown tensor"),
+    (reshaped("layers.0.self_attn.q_proj.bias", (16,)), "layers.0.self_attn.q_proj.bias", r"has shape \[16\]"),
     (reshaped("embed_tokens.weight", (40, 32)), "embed_tokens.weight", "unknown tensor"),
     (
         reshaped("fc.weight", (32, 96)),

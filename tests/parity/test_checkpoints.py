@@ -55,6 +55,7 @@ CHECKPOINTS = {
     "llama3 rope": Checkpoint(
         top={"rope_parameters": ROPE | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
     ),
+    "attention biases": Checkpoint(top={"attention_bias": True, "head_dim": 32}),
     "dflash2": Checkpoint(
         DFlash2DraftModel, nested=DFLASH2 | {"conv_kernel_size": 3, "conv_group_size": 32, "selector_top_k": 5}
     ),
