@@ -152,7 +152,7 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
         rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_rows))
         if order is not None:
             rows = rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
-        yield rows
+        yield spec.transform(rows) if spec.transform else rows
 
 
 def _rotation_order(config: DrafterConfig) -> npt.NDArray[np.intp]:

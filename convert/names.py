@@ -94,7 +94,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
     tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
-    yield matrix("fc", "fc", n_embd, len(config.taps) * n_embd)
+    yield from config.kind.fusion(config)
     yield norm("enc.output_norm", "hidden_norm", n_embd)
     yield norm("output_norm", "norm", n_embd)
     if "lm_head.weight" in found or config.n_vocab_draft < n_vocab:

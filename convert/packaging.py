@@ -32,6 +32,7 @@ class Packaging:
     samples_from_anchor: bool | None = False
     partial_rotary: bool = False
     is_dflash2: bool = False
+    is_dflare: bool = False
     marks: tuple[str, ...] = ()
     copies_vocabulary: bool = False
     depth_key: str = "num_target_layers"
@@ -49,6 +50,69 @@ class Packaging:
         return self.copies_vocabulary and tensor in copies
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A kind of drafter that is known and not converted, and why. Any one of its marks tells it: a class name, a tensor
+    whose name begins so, a key of config.json with one of these values."""
+
+    name: str
+    reason: str
+    architectures: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+    def holds(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> bool:
+        nested = config.get("dflash_config")
+        stated = [place.get(self.key) for place in (config, nested) if self.key and isinstance(place, dict)]
+        return (
+            any(name in self.architectures for name in names)
+            or any(value in self.values for value in stated)
+            or any(tensor.startswith(self.tensors) for tensor in found)
+        )
+
+
+_REFUSALS = (
+    Refusal(
+        "DFly",
+        "it corrects the hidden state of each row by the token before it, so that every row needs a whole pass of the "
+        "target's head before the next one",
+        architectures=("Qwen3DFlyModel", "Qwen3DSparkDFlareV2Model"),
+        tensors=("hidden_correction.",),
+    ),
+    Refusal(
+        "Laguna's DFlash",
+        "it gates each head of attention and normalizes each tap, for a target (laguna) whose graph offers no taps",
+        architectures=("DFlashLagunaForCausalLM",),
+        tensors=("aux_hidden_norms.",),
+    ),
+    Refusal(
+        "Muse Glimmer's assistant",
+        "its settings and tensors have names and places of their own; ggml-org publishes it as a GGUF of the dialect "
+        "that this converter writes (dflash-Muse-Glimmer-30B-*.gguf)",
+        architectures=("MuseGlimmerAssistantModel",),
+    ),
+    Refusal(
+        "xpress",
+        "it refines its block by repeated passes of a head of its own, and no checkpoint of it is published",
+        architectures=("XPressSpeculator", "XPressDraftModel"),
+        tensors=("refiner_head.",),
+        key="speculators_model_type",
+        values=("xpress",),
+    ),
+    Refusal(
+        "AngelSpec's gated sum",
+        "it mixes the taps by gates that depend on them (fusion_type gated_sum)",
+        key="fusion_type",
+        values=("gated_sum",),
+    ),
+    Refusal(
+        "an older Domino",
+        "its recurrent cell has biases and a learned start, unlike SpecForge's",
+        tensors=("domino_gru.", "domino_start", "domino_head.", "prefix_gru.bias_"),
+    ),
+)
+
 _PACKAGINGS = (
     Packaging(
         "AngelSpec",
@@ -65,6 +129,7 @@ _PACKAGINGS = (
     ),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
+    Packaging("DFlare", ("QwenDFlareDraftModel",), is_dflare=True),
 )
 
 
@@ -78,6 +143,7 @@ def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
             field="fusion_type",
         )
     if isinstance(names, list):
+        _refuse(config, names, found)
         for packaging in _PACKAGINGS:
             if any(name in packaging.architectures for name in names) and config.keys() >= set(packaging.marks):
                 return packaging
@@ -88,6 +154,16 @@ def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
         field="architectures",
         hint="give the directory of a DFlash drafter, not of the target",
     )
+
+
+def _refuse(config: Mapping[str, Any], names: list[Any], found: Collection[str]) -> None:
+    for refusal in _REFUSALS:
+        if refusal.holds(config, names, found):
+            raise ConvertError(
+                f"the checkpoint is {refusal.name}, which dflash-local does not draft with: {refusal.reason}",
+                field="architectures",
+                hint="docs/drafters.md names the kinds of drafters that run",
+            )
 
 
 def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:

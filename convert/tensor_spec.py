@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from gguf import GGMLQuantizationType
+
+Rows = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,9 @@ class TensorSpec:
 
     `source` is its checkpoint name without a prefix, `source_shape` what must be found there (row-major), of which this
     tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where the graph takes one type
-    only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions. A tensor with
-    `values` is computed from the configuration and has no source.
+    only. `rotated` marks rows (of a vector: elements) in the order of a head's rotated dimensions. `transform` turns
+    whole rows of the checkpoint into those of the GGUF. A tensor with `values` is computed from the configuration and
+    has no source.
     """
 
     name: str
@@ -40,6 +46,7 @@ class TensorSpec:
     first_row: int = 0
     type: GGMLQuantizationType | None = None
     rotated: bool = False
+    transform: Callable[[Rows], Rows] | None = None
     values: tuple[float, ...] = ()
 
 

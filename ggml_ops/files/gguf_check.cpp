@@ -554,7 +554,49 @@ class checker {
                 fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
             }
         }
+        check_fusion();
         check_selector();
+    }
+
+    void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
+        if (tensor == nullptr) {
+            fail_tensor(name, "is missing; convert the drafter again");
+        }
+        if (tensor->ne[0] != static_cast<uint64_t>(n_in) || tensor->ne[1] != static_cast<uint64_t>(n_out) ||
+            tensor->ne[2] != 1 || tensor->ne[3] != 1) {
+            fail_tensor(name, "must be a matrix of " + std::to_string(n_in) + " by " + std::to_string(n_out));
+        }
+    }
+
+    // What makes context rows of the taps: one matrix for all layers, or (DFlare) shares of the taps and projections for
+    // each layer.
+    void check_fusion() const {
+        const std::string   name   = "layer_fusion.weight";
+        const gguf_tensor * shares = file_.find_tensor(name);
+        if ((shares == nullptr) == (file_.find_tensor("fc.weight") == nullptr)) {
+            fail_tensor("fc.weight", "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
+        }
+        if (shares != nullptr) {
+            check_matrix(shares, name, static_cast<int64_t>(report_.target_layers.size()), n_layer_);
+            if (std::string(ggml_type_find(shares->type)->name) != "f32") {
+                fail_tensor(name, "must be f32");
+            }
+        }
+        const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
+        for (int64_t i = 0; i < n_layer_; ++i) {
+            const std::string layer = "blk." + std::to_string(i) + ".";
+            for (const char * role : { "attn_k_ctx.weight", "attn_v_ctx.weight" }) {
+                const gguf_tensor * projection = file_.find_tensor(layer + role);
+                if (shares != nullptr) {
+                    check_matrix(projection, layer + role, n_embd_, n_kv);
+                } else if (projection != nullptr) {
+                    fail_tensor(layer + role, "goes with 'layer_fusion.weight', which is missing");
+                }
+            }
+            if (shares != nullptr && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
+                fail_tensor(layer + "attn_v.weight", "is missing; convert the drafter again");
+            }
+        }
     }
 
     void check_taps() {

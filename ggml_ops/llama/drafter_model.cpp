@@ -69,6 +69,7 @@ void read_hparams(const llama_model & model, drafter_model & m) {
 
 void read_tensors(const llama_model & model, drafter_model & m) {
     m.fc              = model.fc;
+    m.layer_fusion    = drafter_tensor(model, "layer_fusion.weight");
     m.enc_norm        = model.output_norm_enc;
     m.out_norm        = model.output_norm;
     m.tok_embd        = model.tok_embd;
@@ -92,6 +93,10 @@ void read_tensors(const llama_model & model, drafter_model & m) {
         to.bk                    = drafter_tensor(model, blk + "attn_k.bias");
         to.bv                    = drafter_tensor(model, blk + "attn_v.bias");
         to.bo                    = drafter_tensor(model, blk + "attn_output.bias");
+        to.wk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.weight");
+        to.wv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.weight");
+        to.bk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.bias");
+        to.bv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.bias");
         to.q_norm                = from.attn_q_norm;
         to.k_norm                = from.attn_k_norm;
         to.attn_sinks            = from.attn_sinks;
@@ -117,7 +122,7 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     if (m.head_dim != (int32_t) h.n_embd_head_v()) {
         throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
     }
-    if (!m.fc) {
+    if (!m.fc && !m.layer_fusion) {
         throw std::runtime_error("the drafter has no tensor 'fc.weight', which fuses the taps");
     }
     if (m.selector_top_k > 0 && m.d2t) {

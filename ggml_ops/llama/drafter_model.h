@@ -18,6 +18,8 @@ struct drafter_layer {
     ggml_tensor * wv;               // as wk; null: V is the normalized K projection
     ggml_tensor * wo;               // [n_head * head_dim, n_embd]
     ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
+    ggml_tensor * wk_ctx, *wv_ctx;     // DFlare: K and V of context rows, as wk and wv; null: wk and wv serve them, too
+    ggml_tensor * bk_ctx, *bv_ctx;
     ggml_tensor * q_norm;           // [head_dim]
     ggml_tensor * k_norm;           // [head_dim]
     ggml_tensor * attn_sinks;       // [n_head]
@@ -53,8 +55,9 @@ struct drafter_model {
     float   rope_base, rope_scale, ext_factor, attn_factor, beta_fast, beta_slow;
 
     // tensors
-    ggml_tensor * fc;                // [n_taps * n_embd, n_embd]
-    ggml_tensor * enc_norm;          // [n_embd], after fc
+    ggml_tensor * fc;                // [n_taps * n_embd, n_embd] or null: there is layer_fusion
+    ggml_tensor * layer_fusion;      // DFlare: [n_taps, n_layer], the share of each tap in each layer's context rows
+    ggml_tensor * enc_norm;          // [n_embd], after fc or layer_fusion
     ggml_tensor * out_norm;          // [n_embd]
     ggml_tensor * tok_embd;          // [n_embd, n_vocab] or null: the target's
     ggml_tensor * output;            // [n_embd, n_vocab_draft] or null: the target's

@@ -28,6 +28,11 @@ const std::vector<extra> EXTRAS = {
     { "attn_k.bias", true, use::VECTOR, { N_KV } },
     { "attn_v.bias", true, use::VECTOR, { N_KV } },
     { "attn_output.bias", true, use::VECTOR, { N_EMBD } },
+    { "layer_fusion.weight", false, use::MATRIX, { N_TAPS, N_LAYER } },   // DFlare
+    { "attn_k_ctx.weight", true, use::MATRIX, { N_EMBD, N_KV } },
+    { "attn_v_ctx.weight", true, use::MATRIX, { N_EMBD, N_KV } },
+    { "attn_k_ctx.bias", true, use::VECTOR, { N_KV } },
+    { "attn_v_ctx.bias", true, use::VECTOR, { N_KV } },
     { "mask_embd.weight", false, use::VECTOR, { N_EMBD } },   // embedding of the mask token, instead of its row
 };
 

@@ -167,6 +167,17 @@ image drafter(bool second) {
     return m;
 }
 
+// A DFlare drafter: shares of the taps and projections of context rows in place of fc.
+image dflare() {
+    image m        = drafter(false);
+    m.tensors[0]   = { "layer_fusion.weight", { 2, 1 }, F32 };
+    const uint64_t n_kv = 32;
+    for (const char * role : { "attn_v", "attn_k_ctx", "attn_v_ctx" }) {
+        m.tensors.push_back({ std::string("blk.0.") + role + ".weight", { 64, n_kv } });
+    }
+    return m;
+}
+
 // The folder of this run's files.
 struct scratch {
     fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
@@ -188,12 +199,14 @@ gguf_report check(const scratch & files, const std::string & bytes) {
 
 struct bad_case {
     const char *                 name;
-    const char *                 base;   // "target", "dflash" or "dflash2"
+    const char *                 base;   // "target", "dflash", "dflash2" or "dflare"
     std::function<void(image &)> edit;
     const char *                 field;   // the key or tensor that must be named
 };
 
-image base(const std::string & name) { return name == "target" ? target() : drafter(name == "dflash2"); }
+image base(const std::string & name) {
+    return name == "target" ? target() : name == "dflare" ? dflare() : drafter(name == "dflash2");
+}
 
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
 
@@ -316,6 +329,14 @@ const std::vector<bad_case> bad_cases = {
     { "lattice wider than a row", "dflash2", [](image & m) { m.u32("dflash.embedding_length", 16); }, "dflash.selector_top_k" },
     { "more candidates than tokens", "dflash2", [](image & m) { m.u32("dflash.selector_top_k", 5); }, "dflash.selector_top_k" },
     { "DSpark",                "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); }, "dflash.hyper_connection.count" },
+    { "no fusion of taps",     "dflash", [](image & m) { m.at("fc.weight").name = "fc.bias"; }, "fc.weight" },
+    { "two fusions of taps",   "dflare", [](image & m) { m.tensors.push_back({ "fc.weight", { 128, 64 } }); }, "fc.weight" },
+    { "shares of other taps",  "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0 }); }, "layer_fusion.weight" },
+    { "f16 shares",            "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0, 1 }); m.at("layer_fusion.weight").type = F16; }, "layer_fusion.weight" },
+    { "no context keys",       "dflare", [](image & m) { m.at("blk.0.attn_k_ctx.weight").name = "blk.0.other.weight"; }, "blk.0.attn_k_ctx.weight" },
+    { "narrow context values", "dflare", [](image & m) { m.at("blk.0.attn_v_ctx.weight").dims = { 64, 16 }; }, "blk.0.attn_v_ctx.weight" },
+    { "shared K and V beside context values", "dflare", [](image & m) { m.at("blk.0.attn_v.weight").name = "blk.0.other.weight"; }, "blk.0.attn_v.weight" },
+    { "context keys with fc",  "dflash", [](image & m) { m.tensors.push_back({ "blk.0.attn_k_ctx.weight", { 64, 32 } }); }, "blk.0.attn_k_ctx.weight" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -331,6 +352,8 @@ void test_sound(const scratch & files) {
     CHECK(d.error.empty() && d.is_drafter());
     CHECK(d.block_size == 8 && d.mask_token == 3 && d.target_layers == std::vector<int64_t>({ 0, 1 }));
     CHECK(d.selector_top_k == 0 && !d.has_embeddings && !d.has_output);
+
+    CHECK(check(files, dflare().encode()).error.empty());
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
