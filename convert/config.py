@@ -78,6 +78,14 @@ class DrafterConfig(Dimensions):
         if n_vocab_draft > n_vocab:
             raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab} tokens")
 
+        tap_width = keys.integer("target_hidden_size", n_embd)
+        if tap_width != n_embd:
+            raise wrong(
+                "target_hidden_size",
+                f"taps of {tap_width} values: several streams of the target (hyper-connections), of which llama.cpp "
+                "offers the mean alone",
+            )
+        first_row_proposes = samples_from_anchor(keys, packaging)
         n_ctx = keys.integer("max_position_embeddings")
         layer_types = _layer_types(keys, n_layer)
         sliding_window, is_sliding = _sliding(keys, layer_types)
@@ -95,7 +103,7 @@ class DrafterConfig(Dimensions):
             activation=activation,
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),
-            samples_from_anchor=_bonus_anchor(keys, packaging),
+            samples_from_anchor=first_row_proposes,
             taps=_taps(keys, n_layer, target),
             rope=Rope.read(keys, head_dim, n_ctx, layer_types),
             rope_interleaved=not keys.flag("rope_is_neox_style", True),
@@ -108,7 +116,7 @@ class DrafterConfig(Dimensions):
             logit_softcap=softcap if softcap and softcap > 0 else None,
             embedding_scale=keys.maybe_number("input_embedding_scale"),
             value_scale=keys.maybe_number("attention_value_scale"),
-            kind=read_kind(keys, packaging, found, n_embd, n_vocab),
+            kind=read_kind(keys, packaging, found, n_embd, n_vocab, first_row_proposes),
         )
 
 
@@ -118,12 +126,6 @@ def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
         field=key,
         hint=_RIGHT_TARGET,
     )
-
-
-def _bonus_anchor(keys: Keys, packaging: Packaging) -> bool:
-    if samples_from_anchor(keys, packaging):
-        raise wrong("sample_from_anchor", "the engine runs no drafter that samples from the anchor")
-    return False
 
 
 def _mask_token(keys: Keys, target: Target) -> int:
@@ -202,7 +204,7 @@ def _sliding(keys: Keys, layer_types: list[str]) -> tuple[int, tuple[bool, ...]]
 
 
 def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | None:
-    for name in ("is_causal", "causal"):
+    for name in ("is_causal", "causal", "dflash_query_causal"):
         if (value := keys.maybe_flag(name)) is not None:
             return value
     if keys.flag("sliding_window_non_causal", False):

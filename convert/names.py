@@ -43,6 +43,8 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "final_logit_softcapping": _maybe(config.logit_softcap),
         **_rope(config, target),
         "block_size": u32(config.block_size),
+        # unsaid, it means false of a plain drafter
+        "sample_from_anchor": boolean(True) if config.samples_from_anchor else None,
         "target_layers": array(GGUFValueType.INT32, config.taps),
     }
     keys |= config.kind.metadata()

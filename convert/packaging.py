@@ -23,9 +23,11 @@ class Packaging:
     first") or nothing ("bonus anchor"); None if silence decides nothing. `partial_rotary`: whether
     `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from the target's config.json,
     and the published code rotates whole heads. `renames`: patterns of tensor names and what stands for them in the
-    authors' names. `marks`: keys of which config.json must have all, where a class name has several meanings.
-    `copies_vocabulary`: embeddings and a head of the whole vocabulary are copies of the target's, saved but never
-    trained, so the target's serve. `depth_key`: what config.json calls the number of the target's layers."""
+    authors' names. `marks`: keys of which config.json must have all ("key" or "key=value", also inside dflash_config),
+    where a class name has several meanings; `tensor`: a tensor whose name begins so must be there. `copies_vocabulary`:
+    embeddings and a head of the whole vocabulary are copies of the target's, saved but never trained, so the target's
+    serve. `depth_key`: what config.json calls the number of the target's layers. `confidence_sees_markov`: whether the
+    confidence head reads the token before, where config.json does not say."""
 
     name: str
     architectures: tuple[str, ...]
@@ -34,9 +36,22 @@ class Packaging:
     is_dflash2: bool = False
     is_dflare: bool = False
     marks: tuple[str, ...] = ()
-    copies_vocabulary: bool = False
+    tensor: str = ""
     depth_key: str = "num_target_layers"
     renames: tuple[tuple[str, str], ...] = ()
+    copies_vocabulary: bool = False
+    confidence_sees_markov: bool = True
+
+    def fits(self, config: Mapping[str, Any], found: Collection[str]) -> bool:
+        """Whether a checkpoint with one of its class names is of this packaging."""
+        return all(_has(config, mark) for mark in self.marks) and (
+            not self.tensor or any(name.startswith(self.tensor) for name in found)
+        )
+
+    def drops(self, tensor: str, found: Collection[str]) -> bool:
+        """Whether a tensor (by the authors' name) is a copy of the target's."""
+        copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
+        return self.copies_vocabulary and tensor in copies
 
     def renamed(self, tensor: str) -> str:
         """The authors' name of a tensor."""
@@ -44,35 +59,86 @@ class Packaging:
             tensor = re.sub(pattern, name, tensor)
         return tensor
 
-    def drops(self, tensor: str, found: Collection[str]) -> bool:
-        """Whether a tensor (by the authors' name) is a copy of the target's."""
-        copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
-        return self.copies_vocabulary and tensor in copies
+
+def _has(config: Mapping[str, Any], mark: str) -> bool:
+    key, _, value = mark.partition("=")
+    nested = config.get("dflash_config")
+    found = [place.get(key) for place in (config, nested) if isinstance(place, dict)]
+    return any(v is not None and (not value or v == value) for v in found)
 
 
 @dataclass(frozen=True)
 class Refusal:
     """A kind of drafter that is known and not converted, and why. Any one of its marks tells it: a class name, a tensor
-    whose name begins so, a key of config.json with one of these values."""
+    whose name begins so or fits the pattern, a key of config.json with one of these values (none: with any)."""
 
     name: str
     reason: str
     architectures: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
+    pattern: str = ""
     key: str = ""
-    values: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
 
-    def holds(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> bool:
-        nested = config.get("dflash_config")
-        stated = [place.get(self.key) for place in (config, nested) if self.key and isinstance(place, dict)]
-        return (
-            any(name in self.architectures for name in names)
-            or any(value in self.values for value in stated)
-            or any(tensor.startswith(self.tensors) for tensor in found)
-        )
+    def mark(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> str | None:
+        """The key or tensor that tells this kind; None: it is another."""
+        if any(name in self.architectures for name in names):
+            return "architectures"
+        for place in (config, config.get("dflash_config")):
+            value = place.get(self.key) if self.key and isinstance(place, dict) else None
+            if value is not None and (not self.values or value in self.values):
+                return self.key
+        for tensor in found:
+            if tensor.startswith(self.tensors) or (self.pattern and re.search(self.pattern, tensor)):
+                return tensor
+        return None
 
 
 _REFUSALS = (
+    Refusal(
+        "a drafter inside DeepSeek-V4",
+        "its layers are DeepSeek-V4's own, saved with the target (dspark_* keys, mtp.* tensors)",
+        architectures=("DeepseekV4DSparkModel", "DeepseekV4ForCausalLM"),
+        tensors=("mtp.",),
+        key="dspark_noise_token_id",
+    ),
+    Refusal(
+        "Kimi-K3's DSpark",
+        "its attention is K3's own (latent keys and values), and what its taps were trained on is not published",
+        architectures=("K3DSparkModel", "KimiK3DSparkModel", "k3_dspark"),
+        pattern=r"\.self_attn\.kv_a_proj",
+        key="model_type",
+        values=("k3_dspark",),
+    ),
+    Refusal(
+        "a Qwen3.5-shaped DSpark",
+        "it gates its attention and stores every norm as the distance from one",
+        architectures=("Qwen35DSparkModel",),
+    ),
+    Refusal(
+        "a DSpark drafter whose Markov head depends on hidden states",
+        "the GGUF dialect has the vanilla Markov head alone, where pairs of tokens decide",
+        pattern=r"markov_head\.(gate|joint)_proj\.",
+        key="markov_head_type",
+        values=("gated", "rnn"),
+    ),
+    Refusal(
+        "a GIDD drafter",
+        "it tells each row how noisy it is (log_snr_conditioning), which the GGUF dialect cannot say",
+        pattern=r"(^|\.)log_snr_embed\.",
+        key="log_snr_conditioning",
+        values=(True,),
+    ),
+    Refusal(
+        "a drafter with experts",
+        "the GGUF dialect has dense feed-forward layers alone",
+        pattern=r"\.mlp\.(experts|gate|shared_experts?)\.",
+    ),
+    Refusal(
+        "a drafter with NVFP4 or FP8 weights",
+        "the GGUF dialect has no types like theirs: give the checkpoint in bfloat16",
+        pattern=r"\.weight_scale(_2|_inv)?$",
+    ),
     Refusal(
         "DFly",
         "it corrects the hidden state of each row by the token before it, so that every row needs a whole pass of the "
@@ -127,6 +193,44 @@ _PACKAGINGS = (
             (r"^final_norm\.", "norm."),
         ),
     ),
+    Packaging(
+        "speculators DSpark",
+        ("DSparkDraftModel", "DSparkSpeculator"),
+        marks=("transformer_layer_config",),
+        copies_vocabulary=True,
+    ),
+    Packaging(
+        "SpecForge DSpark",
+        ("DSparkDraftModel",),
+        samples_from_anchor=True,
+        marks=("projector_type=dspark",),
+        confidence_sees_markov=False,
+    ),
+    Packaging(
+        "DSpark", ("DSparkDraftModel", "DSparkSpeculator"), samples_from_anchor=None, copies_vocabulary=True
+    ),
+    Packaging(
+        "ModelOpt DSpark",
+        ("Qwen3DSparkModel",),
+        samples_from_anchor=None,
+        marks=("dspark_fixup_head_type=markov",),
+        copies_vocabulary=True,
+    ),
+    Packaging(
+        "DeepSpec",
+        ("Qwen3DSparkModel",),
+        samples_from_anchor=True,
+        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        copies_vocabulary=True,
+    ),
+    Packaging("LiquidAI DSpark", ("Lfm2DSparkDraftModel",), samples_from_anchor=True),
+    Packaging("Ling DSpark", ("LingDSparkModel",), samples_from_anchor=True),
+    Packaging(
+        "DFlash with a Markov head",
+        ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel"),
+        samples_from_anchor=None,
+        tensor="markov_head.",
+    ),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
     Packaging("DFlare", ("QwenDFlareDraftModel",), is_dflare=True),
@@ -136,16 +240,10 @@ _PACKAGINGS = (
 def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
     """The packaging of the checkpoint with this config.json and these tensor names. Raises ConvertError."""
     names = config.get("architectures")
-    if config.get("fusion_type") == "gated_sum":
-        raise ConvertError(
-            "the checkpoint is AngelSpec's gated sum, which dflash-local does not draft with: it mixes the taps by "
-            "gates that depend on them",
-            field="fusion_type",
-        )
     if isinstance(names, list):
         _refuse(config, names, found)
         for packaging in _PACKAGINGS:
-            if any(name in packaging.architectures for name in names) and config.keys() >= set(packaging.marks):
+            if any(name in packaging.architectures for name in names) and packaging.fits(config, found):
                 return packaging
     known = ", ".join(name for packaging in _PACKAGINGS for name in packaging.architectures)
     shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
@@ -158,10 +256,10 @@ def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
 
 def _refuse(config: Mapping[str, Any], names: list[Any], found: Collection[str]) -> None:
     for refusal in _REFUSALS:
-        if refusal.holds(config, names, found):
+        if (mark := refusal.mark(config, names, found)) is not None:
             raise ConvertError(
                 f"the checkpoint is {refusal.name}, which dflash-local does not draft with: {refusal.reason}",
-                field="architectures",
+                field=mark,
                 hint="docs/drafters.md names the kinds of drafters that run",
             )
 
@@ -175,6 +273,21 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     bonus = keys.maybe_flag("dspark_bonus_anchor")
     if bonus is not None:
         return not bonus
+    tokens = _speculative_tokens(keys)
+    if tokens is not None and (n_silent := keys.integer("block_size", 16) - tokens) in (0, 1):
+        return n_silent == 0
     if packaging.samples_from_anchor is None:
-        raise wrong("sample_from_anchor", "it is missing, and nothing else tells which row of a block proposes first")
+        raise wrong(
+            "sample_from_anchor",
+            "it is missing, and nothing else tells which row of a block proposes first; true if the anchor's does, which "
+            "the drafter's publisher knows",
+        )
     return packaging.samples_from_anchor
+
+
+def _speculative_tokens(keys: Keys) -> int | None:
+    """Tokens that a block proposes, as the speculators library says it; None if it does not."""
+    settings = keys.find("speculators_config")[1]
+    methods = settings.get("proposal_methods") if isinstance(settings, dict) else None
+    tokens = [method.get("speculative_tokens") for method in methods or () if isinstance(method, dict)]
+    return tokens[0] if tokens and type(tokens[0]) is int else None

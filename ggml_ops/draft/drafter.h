@@ -1,7 +1,7 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
 // A new kind of drafter joins in llama/drafter_model (its keys and tensors), draft/layers (what its layers do more) or
-// draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are sound) and, where its
+// draft/selector (how it proposes tokens: one more class, as draft/markov), files/gguf_check (which headers are sound) and, where its
 // checkpoints are converted, convert/config.py and convert/names.py. llama.cpp's src/models/dflash.cpp must load it.
 
 #pragma once
@@ -46,7 +46,8 @@ class drafter {
     drafter(const drafter &) = delete;
 
     const drafter_model & model() const { return model_; }
-    int32_t               block_size() const { return model_.block_size; }
+    // "dflash", "dflash2" or "dspark".
+    const char * kind() const;
     int32_t               tap_width() const { return model_.tap_width(); }
     int32_t               n_ctx() const { return params_.n_ctx; }
     bool                  lattice() const { return selector_->lattice(); }
@@ -58,7 +59,8 @@ class drafter {
     // Forget positions >= pos; with a gap ahead (pos > next_pos) everything is forgotten and the ring restarts at pos.
     void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
 
-    // One pass. drafts[i] is filled for jobs[i].denoise. length: block tokens, the same for all slots, 2..block_size.
+    // One pass. drafts[i] is filled for jobs[i].denoise. length: the anchor and the tokens to propose, the same for all
+    // slots, 2..model().max_length().
     // Throws std::runtime_error when a backend fails.
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts,
         draft_probe * probe = nullptr);

@@ -515,10 +515,11 @@ class checker {
     void check_drafter() {
         report_.has_embeddings = file_.find_tensor("token_embd.weight") != nullptr;
         report_.has_output     = file_.find_tensor("output.weight") != nullptr;
-        if (file_.find_tensor("markov_w1.weight") != nullptr ||
-            number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
-            fail(own("hyper_connection.count"), "is a DSpark drafter; dflash-local runs DFlash and DFlash 2 drafters");
+        if (number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
+            fail_key(own("hyper_connection.count"),
+                "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
         }
+        scalar(own("sample_from_anchor"), gguf_type::boolean);
         check_taps();
         report_.block_size = static_cast<uint64_t>(number(own("block_size"), 2, MAX_BLOCK, 0));
         if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
@@ -556,6 +557,7 @@ class checker {
         }
         check_fusion();
         check_selector();
+        check_markov();
     }
 
     void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
@@ -641,6 +643,55 @@ class checker {
                                                 std::to_string(n_embd_));
         }
         report_.selector_top_k = static_cast<uint64_t>(top_k);
+    }
+
+    // DSpark: two tables of one rank, and a head that judges a position from its hidden state and the token before.
+    void check_markov() {
+        const gguf_tensor * prev = file_.find_tensor("markov_w1.weight");
+        const gguf_tensor * next = file_.find_tensor("markov_w2.weight");
+        const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
+        if (prev == nullptr) {
+            for (const char * name : { "markov_w2.weight", "markov_w2.scale", "conf_proj.weight", "conf_proj.bias" }) {
+                if (file_.find_tensor(name) != nullptr) {
+                    fail_tensor(name, "comes without markov_w1.weight; convert the drafter again");
+                }
+            }
+            return;
+        }
+        if (next == nullptr || file_.find_tensor("selector_hidden.weight") != nullptr) {
+            fail_tensor("markov_w1.weight", "comes with markov_w2.weight and without a selector");
+        }
+        const gguf_tensor * d2t     = file_.find_tensor("d2t");
+        const int64_t       rank    = static_cast<int64_t>(prev->ne[0]);
+        const int64_t       n_draft = d2t != nullptr ? static_cast<int64_t>(d2t->ne[0]) : n_vocab_;
+        check_shape("markov_w1.weight", *prev, rank, n_vocab_);
+        check_shape("markov_w2.weight", *next, rank, n_draft);
+        if (conf != nullptr) {
+            check_shape("conf_proj.weight", *conf, n_embd_ + rank, 1);
+            if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph takes it apart
+                fail_tensor("conf_proj.weight", "must be f32, f16 or bf16");
+            }
+        }
+        if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias != nullptr) {
+            if (conf == nullptr) {
+                fail_tensor("conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
+            }
+            check_shape("conf_proj.bias", *bias, 1, 1);
+        }
+        if (file_.find_tensor("markov_w2.scale") != nullptr) {
+            fail_tensor("markov_w2.scale", "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
+        }
+        if (report_.block_size == 0) {
+            fail_key(own("block_size"), "is missing; a DSpark drafter needs it");
+        }
+    }
+
+    void check_shape(const char * name, const gguf_tensor & tensor, int64_t ne0, int64_t ne1) const {
+        const auto is = [&](int axis, int64_t n) { return tensor.ne[axis] == static_cast<uint64_t>(n); };
+        if (!is(0, ne0) || !is(1, ne1) || !is(2, 1) || !is(3, 1)) {
+            fail_tensor(name, "must be " + std::to_string(ne0) + " x " + std::to_string(ne1) + ", and is " +
+                                  std::to_string(tensor.ne[0]) + " x " + std::to_string(tensor.ne[1]));
+        }
     }
 };
 

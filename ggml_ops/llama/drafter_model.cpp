@@ -65,6 +65,11 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     const bool stated = causal != model.gguf_kv.end();
     m.causal          = stated && causal->second == "true";
     m.causal_swa      = !stated || m.causal;
+    m.markov_rank     = model.dspark_markov_w1 ? (int32_t) model.dspark_markov_w1->ne[0] : 0;
+    // Where the file does not say, DSpark drafters propose from the anchor's row and others do not (upstream:
+    // build_dspark_markov_head).
+    const auto anchor = model.gguf_kv.find("dflash.sample_from_anchor");
+    m.anchor_first    = anchor == model.gguf_kv.end() ? m.markov_rank > 0 : anchor->second == "true";
 }
 
 void read_tensors(const llama_model & model, drafter_model & m) {
@@ -79,6 +84,10 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.selector_next   = model.dflash_selector_next;
     m.selector_hidden = model.dflash_selector_hidden;
     m.mask_embd       = drafter_tensor(model, "mask_embd.weight");
+    m.markov_prev     = model.dspark_markov_w1;
+    m.markov_next     = model.dspark_markov_w2;
+    m.confidence      = model.dspark_conf_proj;
+    m.confidence_bias = model.dspark_conf_proj_b;
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
         const llama_layer & from = model.layers[il];
@@ -129,10 +138,13 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
         throw std::runtime_error(
             "the drafter has both a selector and a reduced vocabulary (d2t), which no DFlash 2 has");
     }
+    if (m.selector_top_k > 0 && m.markov_rank > 0) {
+        throw std::runtime_error("the drafter has both a selector (DFlash 2) and a Markov head (DSpark)");
+    }
     for (uint32_t il = 0; il < h.n_layer(); ++il) {
         const llama_layer & l = model.layers[il];
         if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model.fc_s ||
-            model.output_s) {
+            model.output_s || model.dspark_markov_w2_s) {
             throw std::runtime_error("the drafter's weights are NVFP4; convert it with --outtype q8_0 or f16");
         }
         if ((int32_t) h.n_head(il) != m.n_head || (int32_t) h.n_head_kv(il) != m.n_head_kv) {
@@ -149,8 +161,8 @@ drafter_model access_drafter(const llama_model * model) {
                                  "', a drafter must be 'dflash'; rewrite the file: "
                                  "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
     }
-    if (model->hparams.dsv4_hc_mult > 0 || model->dspark_markov_w1) {
-        throw std::runtime_error("the drafter is a DSpark model; dflash-local drafts with DFlash and DFlash 2");
+    if (model->hparams.dsv4_hc_mult > 0) {
+        throw std::runtime_error("the drafter's layers are DeepSeek-V4's, which dflash-local does not run");
     }
     drafter_model m = {};
     read_hparams(*model, m);

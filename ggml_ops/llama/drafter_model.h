@@ -5,6 +5,7 @@
 
 #include "llama.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,12 +39,17 @@ struct drafter_layer {
 };
 
 struct drafter_model {
+    static constexpr int32_t MAX_LENGTH = 64;   // nodes of a path
+
     // hyper-parameters; a scale of 0 means that there is none
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
-    int32_t block_size;    // tokens of the longest block, the anchor counted
+    int32_t block_size;    // rows of the longest block, the anchor's counted
+    bool    anchor_first;  // the anchor's row proposes the token after it, and each other row the one after its own;
+                           // else the anchor's row proposes nothing, and each other row the token of its own place
     int32_t conv_kernel;   // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
+    int32_t markov_rank;                     // DSpark, else 0
     int32_t n_swa;                           // window in positions, 0: none
     bool    causal, causal_swa;              // attention inside the block, of full and of sliding-window layers
     bool    gelu;                            // else SiLU
@@ -66,12 +72,28 @@ struct drafter_model {
     ggml_tensor * selector_next;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_hidden;   // DFlash 2: [n_embd, rank]
     ggml_tensor * mask_embd;         // [n_embd]: embedding of the mask token; null: its row of tok_embd
+    ggml_tensor * markov_prev;       // DSpark: [rank, n_vocab]
+    ggml_tensor * markov_next;       // DSpark: [rank, n_vocab_draft]
+    ggml_tensor * confidence;        // DSpark: [n_embd + rank, 1] or null
+    ggml_tensor * confidence_bias;   // DSpark: [1] or null
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
 
     std::vector<drafter_layer> layers;
     std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target
 
     int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
+    // The anchor and the tokens that the longest block proposes.
+    int32_t max_length() const { return std::min(block_size + anchor_first, MAX_LENGTH); }
+    // Whether rows see those after them, so that a shorter block would have other hidden states than it was trained on.
+    bool looks_ahead() const {
+        return std::any_of(layers.begin(), layers.end(),
+            [this](const drafter_layer & layer) { return !(layer.swa ? causal_swa : causal); });
+    }
+    // Whether a block always has block_size rows, and only its proposals are cut. Drafters in the form of the authors'
+    // are fed shorter blocks, as the authors do.
+    bool keeps_block() const { return (anchor_first || markov_rank > 0) && looks_ahead(); }
+    // Rows of a block of `length` tokens: the anchor and what it proposes.
+    int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
 };
 

@@ -178,6 +178,16 @@ image dflare() {
     return m;
 }
 
+// A DSpark drafter: tables of rank 8 over the 4 tokens, and a confidence head.
+image dspark() {
+    image m = drafter(false);
+    m.tensors.push_back({ "markov_w1.weight", { 8, 4 } });
+    m.tensors.push_back({ "markov_w2.weight", { 8, 4 } });
+    m.tensors.push_back({ "conf_proj.weight", { 72, 1 }, F32 });
+    m.tensors.push_back({ "conf_proj.bias", { 1 }, F32 });
+    return m;
+}
+
 // The folder of this run's files.
 struct scratch {
     fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
@@ -199,13 +209,16 @@ gguf_report check(const scratch & files, const std::string & bytes) {
 
 struct bad_case {
     const char *                 name;
-    const char *                 base;   // "target", "dflash", "dflash2" or "dflare"
+    const char *                 base;   // "target", "dflash", "dflash2", "dflare" or "dspark"
     std::function<void(image &)> edit;
     const char *                 field;   // the key or tensor that must be named
 };
 
 image base(const std::string & name) {
-    return name == "target" ? target() : name == "dflare" ? dflare() : drafter(name == "dflash2");
+    return name == "target"   ? target()
+           : name == "dflare" ? dflare()
+           : name == "dspark" ? dspark()
+                              : drafter(name == "dflash2");
 }
 
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
@@ -328,7 +341,6 @@ const std::vector<bad_case> bad_cases = {
     { "group does not divide", "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 17); }, "dflash.conv_group_size" },
     { "lattice wider than a row", "dflash2", [](image & m) { m.u32("dflash.embedding_length", 16); }, "dflash.selector_top_k" },
     { "more candidates than tokens", "dflash2", [](image & m) { m.u32("dflash.selector_top_k", 5); }, "dflash.selector_top_k" },
-    { "DSpark",                "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); }, "dflash.hyper_connection.count" },
     { "no fusion of taps",     "dflash", [](image & m) { m.at("fc.weight").name = "fc.bias"; }, "fc.weight" },
     { "two fusions of taps",   "dflare", [](image & m) { m.tensors.push_back({ "fc.weight", { 128, 64 } }); }, "fc.weight" },
     { "shares of other taps",  "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0 }); }, "layer_fusion.weight" },
@@ -337,6 +349,19 @@ const std::vector<bad_case> bad_cases = {
     { "narrow context values", "dflare", [](image & m) { m.at("blk.0.attn_v_ctx.weight").dims = { 64, 16 }; }, "blk.0.attn_v_ctx.weight" },
     { "shared K and V beside context values", "dflare", [](image & m) { m.at("blk.0.attn_v.weight").name = "blk.0.other.weight"; }, "blk.0.attn_v.weight" },
     { "context keys with fc",  "dflash", [](image & m) { m.tensors.push_back({ "blk.0.attn_k_ctx.weight", { 64, 32 } }); }, "blk.0.attn_k_ctx.weight" },
+    { "DeepSeek-V4's layers",  "dflash", [](image & m) { m.u32("dflash.hyper_connection.count", 4); }, "dflash.hyper_connection.count" },
+    { "anchor as a number",    "dflash", [](image & m) { m.u32("dflash.sample_from_anchor", 1); }, "dflash.sample_from_anchor" },
+    { "one Markov table",      "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 8, 4 } }); }, "markov_w1.weight" },
+    { "the other Markov table", "dflash", [](image & m) { m.tensors.push_back({ "markov_w2.weight", { 8, 4 } }); }, "markov_w2.weight" },
+    { "Markov tables beside a selector", "dflash2", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 8, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 8, 4 } }); }, "markov_w1.weight" },
+    { "Markov table of other tokens", "dspark", [](image & m) { m.at("markov_w1.weight").dims = { 8, 3 }; }, "markov_w1.weight" },
+    { "Markov tables of two ranks", "dspark", [](image & m) { m.at("markov_w2.weight").dims = { 4, 4 }; }, "markov_w2.weight" },
+    { "quantized Markov scale", "dspark", [](image & m) { m.tensors.push_back({ "markov_w2.scale", { 1 }, F32 }); }, "markov_w2.scale" },
+    { "narrow confidence head", "dspark", [](image & m) { m.at("conf_proj.weight").dims = { 64, 1 }; }, "conf_proj.weight" },
+    { "quantized confidence head", "dspark", [](image & m) { m.at("conf_proj.weight").dims = { 96, 1 }; m.at("conf_proj.weight").type = Q8_0; }, "conf_proj.weight" },
+    { "two confidence biases", "dspark", [](image & m) { m.at("conf_proj.bias").dims = { 2 }; }, "conf_proj.bias" },
+    { "bias without confidence", "dspark", [](image & m) { m.at("conf_proj.weight").name = "blk.0.other.weight"; }, "conf_proj.bias" },
+    { "DSpark without block size", "dspark", [](image & m) { m.drop("dflash.block_size"); }, "dflash.block_size" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -354,6 +379,7 @@ void test_sound(const scratch & files) {
     CHECK(d.selector_top_k == 0 && !d.has_embeddings && !d.has_output);
 
     CHECK(check(files, dflare().encode()).error.empty());
+    CHECK(check(files, dspark().encode()).error.empty());
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
