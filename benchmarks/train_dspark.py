@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-# This file's folder would come first, and its kernels.py be taken for the package that transformers looks for.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
+# This script's folder: its kernels.py would be taken for a package that transformers looks for.
+sys.path.pop(0)
 
 import torch
 from dflash.model import DFlashDraftModel
@@ -35,7 +35,7 @@ BATCH, LENGTH, ANCHORS = 6, 512, 32
 PEAK_RATE, TUNING_RATE = 4e-3, 6e-4  # of the heads, of the backbone
 
 
-class DSpark(torch.nn.Module):
+class DSpark(torch.nn.Module):  # type: ignore[misc]
     """Backbone and heads; `bonus` is 1 if the anchor's row proposes nothing."""
 
     def __init__(self, backbone: Path, anchor_first: bool, block_size: int, rank: int) -> None:
@@ -117,7 +117,9 @@ class DSpark(torch.nn.Module):
             config = backbone | head | knobs | {"architectures": ["Qwen3DSparkModel"], "num_anchors": ANCHORS}
         out.mkdir(parents=True, exist_ok=True)
         (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        save_file({k: v.detach().to(torch.bfloat16).contiguous() for k, v in tensors.items()}, out / "model.safetensors")
+        save_file(
+            {k: v.detach().to(torch.bfloat16).contiguous() for k, v in tensors.items()}, out / "model.safetensors"
+        )
 
 
 def main() -> None:

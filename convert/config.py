@@ -16,7 +16,7 @@ from dflash_local.errors import ConvertError
 
 from .keys import Keys, wrong
 from .kinds import Kind, read_kind
-from .packaging import Packaging, recognise, samples_from_anchor
+from .packaging import recognise, samples_from_anchor
 from .rope import Rope
 from .target import MASK_TOKEN, Target
 from .tensor_spec import Dimensions

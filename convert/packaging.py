@@ -206,9 +206,7 @@ _PACKAGINGS = (
         marks=("projector_type=dspark",),
         confidence_sees_markov=False,
     ),
-    Packaging(
-        "DSpark", ("DSparkDraftModel", "DSparkSpeculator"), samples_from_anchor=None, copies_vocabulary=True
-    ),
+    Packaging("DSpark", ("DSparkDraftModel", "DSparkSpeculator"), samples_from_anchor=None, copies_vocabulary=True),
     Packaging(
         "ModelOpt DSpark",
         ("Qwen3DSparkModel",),
@@ -279,8 +277,8 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     if packaging.samples_from_anchor is None:
         raise wrong(
             "sample_from_anchor",
-            "it is missing, and nothing else tells which row of a block proposes first; true if the anchor's does, which "
-            "the drafter's publisher knows",
+            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher whether "
+            "the anchor's does",
         )
     return packaging.samples_from_anchor
 

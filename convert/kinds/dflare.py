@@ -24,9 +24,7 @@ class DFlare(Kind):
 
     def fusion(self, drafter: Dimensions) -> Iterator[TensorSpec]:
         shape = (drafter.n_layer, len(drafter.taps))
-        yield TensorSpec(
-            "layer_fusion.weight", shape, FUSION, shape, type=GGMLQuantizationType.F32, transform=_softmax
-        )
+        yield TensorSpec("layer_fusion.weight", shape, FUSION, shape, type=GGMLQuantizationType.F32, transform=_softmax)
 
     def layer_tensors(self, drafter: Dimensions, layer: int, found: Collection[str]) -> Iterator[TensorSpec]:
         n_rows = drafter.n_head_kv * drafter.head_dim

@@ -283,8 +283,8 @@ void drafter::build(draft_graph & graph) const {
     if (graph.shape.probe) {
         graph.hidden = graph.output(hidden);
     }
-    // The anchors' rows may propose nothing, yet the head runs over them: the CPU's matrix products like row counts that
-    // are multiples of 4, and one view is cheaper than a gap.
+    // The anchors' rows may propose nothing, yet the head runs over them: the CPU's matrix products like row counts
+    // that are multiples of 4, and one view is cheaper than a gap.
     hidden               = first_rows(graph, hidden);
     ggml_tensor * logits = builder.logits(hidden);
     if (graph.shape.probe) {

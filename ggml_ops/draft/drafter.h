@@ -1,8 +1,9 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
 // A new kind of drafter joins in llama/drafter_model (its keys and tensors), draft/layers (what its layers do more) or
-// draft/selector (how it proposes tokens: one more class, as draft/markov), files/gguf_check (which headers are sound) and, where its
-// checkpoints are converted, convert/config.py and convert/names.py. llama.cpp's src/models/dflash.cpp must load it.
+// draft/selector (how it proposes tokens: one more class, as draft/markov), files/gguf_check (which headers are sound)
+// and, where its checkpoints are converted, convert/config.py and convert/names.py. llama.cpp's src/models/dflash.cpp
+// must load it.
 
 #pragma once
 
@@ -48,11 +49,11 @@ class drafter {
     const drafter_model & model() const { return model_; }
     // "dflash", "dflash2" or "dspark".
     const char * kind() const;
-    int32_t               tap_width() const { return model_.tap_width(); }
-    int32_t               n_ctx() const { return params_.n_ctx; }
-    bool                  lattice() const { return selector_->lattice(); }
-    int32_t               top_k() const { return selector_->top_k(); }
-    size_t                memory_bytes() const { return kv_->memory_bytes(); }
+    int32_t      tap_width() const { return model_.tap_width(); }
+    int32_t      n_ctx() const { return params_.n_ctx; }
+    bool         lattice() const { return selector_->lattice(); }
+    int32_t      top_k() const { return selector_->top_k(); }
+    size_t       memory_bytes() const { return kv_->memory_bytes(); }
 
     // First position not injected yet.
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }

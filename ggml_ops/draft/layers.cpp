@@ -36,7 +36,7 @@ ggml_tensor * layer_builder::tap_rows() {
     if (shape_.n_inject == 0) {
         return nullptr;
     }
-    graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+    graph_.taps         = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
     ggml_tensor * fused = model_.layer_fusion ? fuse_by_layer() : ggml_mul_mat(ctx_, model_.fc, graph_.taps);
     return norm(fused, model_.enc_norm);
 }
@@ -52,8 +52,9 @@ ggml_tensor * layer_builder::fuse_by_layer() {
 }
 
 ggml_tensor * layer_builder::tap_rows_of(size_t il, ggml_tensor * taps) {
-    return taps && model_.layer_fusion ? ggml_view_2d(ctx_, taps, taps->ne[0], taps->ne[1], taps->nb[1], il * taps->nb[2])
-                                       : taps;
+    return taps && model_.layer_fusion
+               ? ggml_view_2d(ctx_, taps, taps->ne[0], taps->ne[1], taps->nb[1], il * taps->nb[2])
+               : taps;
 }
 
 ggml_tensor * layer_builder::block_rows() {

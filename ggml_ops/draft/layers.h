@@ -2,8 +2,9 @@
 // arithmetic: package `dflash` (DFlashDraftModel, DFlash2DraftModel).
 //
 // A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject), or that each layer mixes by its own
-// weights (DFlare): each layer stores their K and V, and nothing else is done with them. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts: they
-// attend to all that is stored of their slot and to their own block.
+// weights (DFlare): each layer stores their K and V, and nothing else is done with them. Block rows are the tokens
+// [anchor, MASK, MASK, ...] of every slot that drafts: they attend to all that is stored of their slot and to their own
+// block.
 
 #pragma once
 

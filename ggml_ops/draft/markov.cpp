@@ -12,8 +12,8 @@ namespace {
 
 constexpr int32_t N_CANDIDATES = 16;   // per position
 
-// How much the confidence head's log-odds count beside those of the best candidate's own probability. Fitted to what was
-// accepted of the pocket drafters: docs/budget.md.
+// How much the confidence head's log-odds count beside those of the best candidate's own probability. Fitted to what
+// was accepted of the pocket drafters: docs/budget.md.
 constexpr float CONFIDENCE_WEIGHT = 0.3f;
 
 float log_odds(float chance) {
@@ -70,28 +70,29 @@ markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_ten
     prev               = ggml_repeat_4d(ctx, ggml_reshape_4d(ctx, prev, rank, 1, 1, n_slots), rank, k, 1, n_slots);
     if (n_pos > 1) {
         ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
-        before = embed(ctx, ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots));
-        prev   = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
+        before               = embed(ctx, ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots));
+        prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
     }
     ggml_tensor * unary = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
     return { ids, ggml_add(ctx, ggml_mul_mat(ctx, next, prev), unary), prev };
 }
 
-// The best path through the candidates, from left to right: embeddings of the tokens before each position [rank, n_out].
+// The best path through the candidates, from left to right: embeddings of the tokens before each position [rank,
+// n_out].
 ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) const {
     const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
-    ggml_context * ctx    = graph.ctx.get();
-    ggml_tensor *  path   = ggml_reshape_3d(ctx, ggml_get_rows(ctx, model_.markov_prev, graph.anchors), rank, 1, n_slots);
+    ggml_context * ctx  = graph.ctx.get();
+    ggml_tensor *  path = ggml_reshape_3d(ctx, ggml_get_rows(ctx, model_.markov_prev, graph.anchors), rank, 1, n_slots);
     ggml_tensor *  chosen = nullptr;   // I32 [1, n_slots]: index of the candidate
     for (int64_t i = 0; i + 1 < n_pos; ++i) {
         ggml_tensor * rows = ggml_view_3d(ctx, c.pairs, k, chosen ? k : 1, n_slots, c.pairs->nb[1], c.pairs->nb[3],
             (size_t) i * c.pairs->nb[2]);   // [next, prev, n_slots]
         rows               = chosen ? ggml_get_rows(ctx, rows, chosen) : ggml_cont(ctx, rows);
-        chosen = ggml_reshape_2d(ctx, ggml_argmax(ctx, ggml_reshape_2d(ctx, rows, k, n_slots)), 1, n_slots);
-        ggml_tensor * ids = ggml_view_3d(
-            ctx, c.ids, 1, k, n_slots, c.ids->nb[0], c.ids->nb[1] * n_pos, (size_t) i * c.ids->nb[1]);
+        chosen             = ggml_reshape_2d(ctx, ggml_argmax(ctx, ggml_reshape_2d(ctx, rows, k, n_slots)), 1, n_slots);
+        ggml_tensor * ids =
+            ggml_view_3d(ctx, c.ids, 1, k, n_slots, c.ids->nb[0], c.ids->nb[1] * n_pos, (size_t) i * c.ids->nb[1]);
         ggml_tensor * token = ggml_reshape_1d(ctx, ggml_get_rows(ctx, ids, chosen), n_slots);
-        path = ggml_concat(ctx, path, ggml_reshape_3d(ctx, embed(ctx, token), rank, 1, n_slots), 1);
+        path                = ggml_concat(ctx, path, ggml_reshape_3d(ctx, embed(ctx, token), rank, 1, n_slots), 1);
     }
     return ggml_reshape_2d(ctx, path, rank, n_pos * n_slots);
 }
@@ -105,8 +106,8 @@ ggml_tensor * markov_selector::confidence(draft_graph & graph, ggml_tensor * hid
     if (model_.confidence_bias) {
         row = ggml_add(ctx, row, model_.confidence_bias);
     }
-    ggml_tensor * pair = ggml_mul_mat(
-        ctx, ggml_view_1d(ctx, weight, model_.markov_rank, ggml_row_size(weight->type, n_embd)), c.prev);
+    ggml_tensor * pair =
+        ggml_mul_mat(ctx, ggml_view_1d(ctx, weight, model_.markov_rank, ggml_row_size(weight->type, n_embd)), c.prev);
     pair = ggml_add(ctx, pair, ggml_reshape_4d(ctx, row, 1, 1, n_pos, n_slots));
     return ggml_reshape_4d(ctx, ggml_sigmoid(ctx, pair), top_k(), 1, n_pos, n_slots);
 }
@@ -122,9 +123,9 @@ void markov_selector::build(draft_graph & graph, ggml_tensor * hidden, ggml_tens
     ggml_tensor *    full  = ggml_add(ctx, logits, ggml_mul_mat(ctx, model_.markov_next, guess(graph, first)));
     const candidates c     = score(graph, logits, ggml_top_k(ctx, full, (int) k));
 
-    const auto column = [&](ggml_tensor * t) { return ggml_reshape_4d(ctx, t, k, 1, n_pos, n_slots); };
-    ggml_tensor * out = ggml_concat(ctx, c.pairs, column(pick(ctx, full, c.ids)), 1);
-    out               = ggml_concat(ctx, out, column(pick(ctx, ggml_soft_max(ctx, full), c.ids)), 1);
+    const auto    column = [&](ggml_tensor * t) { return ggml_reshape_4d(ctx, t, k, 1, n_pos, n_slots); };
+    ggml_tensor * out    = ggml_concat(ctx, c.pairs, column(pick(ctx, full, c.ids)), 1);
+    out                  = ggml_concat(ctx, out, column(pick(ctx, ggml_soft_max(ctx, full), c.ids)), 1);
     if (model_.confidence) {
         out = ggml_concat(ctx, out, confidence(graph, hidden, c), 1);
     }

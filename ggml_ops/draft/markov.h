@@ -9,14 +9,16 @@
 
 namespace dflash {
 
-// score(next | prev) = logit[next] + <markov_next[next], markov_prev[prev]>. Before the first position stands the anchor.
+// score(next | prev) = logit[next] + <markov_next[next], markov_prev[prev]>. Before the first position stands the
+// anchor.
 //
 // The published code decodes one chain: at each position the best token of the whole vocabulary, given the one before.
-// Done literally that reads the table once per position. Here a guess of that chain is made among the candidates that the
-// logits alone rank first, then one product scores the whole vocabulary of all positions given the guess, and the
-// candidates are taken from there. If the guess is the published chain, the best path of the lattice is, too: a position's
-// candidates hold its best token given the right one before. With the trained pocket drafters the guess was right in each
-// of 460 blocks. With random tables whose scores outweigh the logits it is not, and the chain is another from there on.
+// Done literally that reads the table once per position. Here a guess of that chain is made among the candidates that
+// the logits alone rank first, then one product scores the whole vocabulary of all positions given the guess, and the
+// candidates are taken from there. If the guess is the published chain, the best path of the lattice is, too: a
+// position's candidates hold its best token given the right one before. With the trained pocket drafters the guess was
+// right in each of 460 blocks. With random tables whose scores outweigh the logits it is not, and the chain is another
+// from there on.
 class markov_selector : public selector {
   public:
     // d2t: the target's token of each draft token, empty: the same.

@@ -31,8 +31,8 @@ class selector {
     virtual bool    lattice() const  = 0;              // whether scores depend on the candidate before
     virtual int32_t n_scores() const = 0;              // of a position
 
-    // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head * n_slots] and
-    // logits [n_vocab_draft, n_head * n_slots].
+    // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
+    // n_slots] and logits [n_vocab_draft, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
     // Makes candidates and probabilities, as tree.h describes them, of one slot's ids and scores. probe may be null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;

@@ -51,8 +51,8 @@ class controller {
     // the choices of one step, in the order of its phases
     // Rows that every tree of this pass takes up, 0: as they are.
     int32_t padded_size(const std::vector<slot> & slots) const;
-    // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose), the
-    // same for all slots; 1: none.
+    // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
+    // the same for all slots; 1: none.
     int32_t choose_length(const std::vector<slot> & slots);
     // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
     void choose_nodes(std::vector<slot> & slots);

@@ -88,8 +88,7 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
         s, tokens, n - 1, limits_.n_rows, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); },
         [&] {
             std::vector<dflash::draft> drafts;
-            drafter_->run(
-                { { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, length, drafts, &full);
+            drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, length, drafts, &full);
         });
     const auto copy = [](const auto & from, auto * to) {
         if (to) {

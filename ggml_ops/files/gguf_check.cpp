@@ -570,8 +570,8 @@ class checker {
         }
     }
 
-    // What makes context rows of the taps: one matrix for all layers, or (DFlare) shares of the taps and projections for
-    // each layer.
+    // What makes context rows of the taps: one matrix for all layers, or (DFlare) shares of the taps and projections
+    // for each layer.
     void check_fusion() const {
         const std::string   name   = "layer_fusion.weight";
         const gguf_tensor * shares = file_.find_tensor(name);

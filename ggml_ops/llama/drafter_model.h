@@ -13,11 +13,11 @@ namespace dflash {
 
 // Tensors of one layer, in ggml order (ne0 first). Absent tensors are null.
 struct drafter_layer {
-    ggml_tensor * attn_norm;        // [n_embd]
-    ggml_tensor * wq;               // [n_embd, n_head * head_dim]
-    ggml_tensor * wk;               // [n_embd, n_head_kv * head_dim]
-    ggml_tensor * wv;               // as wk; null: V is the normalized K projection
-    ggml_tensor * wo;               // [n_head * head_dim, n_embd]
+    ggml_tensor * attn_norm;           // [n_embd]
+    ggml_tensor * wq;                  // [n_embd, n_head * head_dim]
+    ggml_tensor * wk;                  // [n_embd, n_head_kv * head_dim]
+    ggml_tensor * wv;                  // as wk; null: V is the normalized K projection
+    ggml_tensor * wo;                  // [n_head * head_dim, n_embd]
     ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
     ggml_tensor * wk_ctx, *wv_ctx;     // DFlare: K and V of context rows, as wk and wv; null: wk and wv serve them, too
     ggml_tensor * bk_ctx, *bv_ctx;
@@ -43,10 +43,10 @@ struct drafter_model {
 
     // hyper-parameters; a scale of 0 means that there is none
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
-    int32_t block_size;    // rows of the longest block, the anchor's counted
-    bool    anchor_first;  // the anchor's row proposes the token after it, and each other row the one after its own;
-                           // else the anchor's row proposes nothing, and each other row the token of its own place
-    int32_t conv_kernel;   // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
+    int32_t block_size;     // rows of the longest block, the anchor's counted
+    bool    anchor_first;   // the anchor's row proposes the token after it, and each other row the one after its own;
+                            // else the anchor's row proposes nothing, and each other row the token of its own place
+    int32_t conv_kernel;    // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t markov_rank;                     // DSpark, else 0

@@ -194,7 +194,7 @@ def test_copies_of_the_target_are_left_out(tmp_path: Path, target: Path) -> None
 
 def test_reduced_vocabulary(tmp_path: Path, target: Path) -> None:
     """Its head is the drafter's own; the table of tokens before is the target's, that of tokens after the drafter's."""
-    more = {
+    more: samples.Tensors = {
         "d2t": np.arange(N_DRAFT), "t2d": np.zeros(samples.N_VOCAB, np.int64),
         "lm_head.weight": np.ones((N_DRAFT, samples.N_EMBD), np.float32),
         "embed_tokens.weight": np.ones((samples.N_VOCAB, samples.N_EMBD), np.float32),

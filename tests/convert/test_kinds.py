@@ -31,7 +31,9 @@ def dflare_tensors() -> samples.Tensors:
     return contents | {"layer_fusion_weights": SHARES}
 
 
-def converted(tmp_path: Path, target: Path, settings: samples.Config, contents: samples.Tensors, **options: Any) -> Path:
+def converted(
+    tmp_path: Path, target: Path, settings: samples.Config, contents: samples.Tensors, **options: Any
+) -> Path:
     directory = samples.write_checkpoint(tmp_path / "drafter", settings, contents, dtype="F32")
     return convert(directory, target, tmp_path / "out.gguf", **options).path
 
@@ -61,9 +63,7 @@ def test_interleaved_rotation_of_context_keys(tmp_path: Path, target: Path) -> N
     written = samples.read_tensors(converted(tmp_path, target, settings, contents, outtype="f32"))
     order = [0, 2, 4, 6, 1, 3, 5, 7]
     heads = contents["layers.0.self_attn.k_proj_target.weight"].reshape(-1, samples.HEAD_DIM, samples.N_EMBD)
-    np.testing.assert_array_equal(
-        written["blk.0.attn_k_ctx.weight"][1], heads[:, order].reshape(-1, samples.N_EMBD)
-    )
+    np.testing.assert_array_equal(written["blk.0.attn_k_ctx.weight"][1], heads[:, order].reshape(-1, samples.N_EMBD))
     np.testing.assert_array_equal(
         written["blk.0.attn_v_ctx.weight"][1], contents["layers.0.self_attn.v_proj_target.weight"]
     )
@@ -87,7 +87,11 @@ def test_dflare_with_a_plain_fusion_is_unknown(tmp_path: Path, target: Path) -> 
 
 # ---- AngelSpec's names ----
 
-ANGELSPEC = {"fc.weight": "context_proj.weight", "hidden_norm.weight": "context_norm.weight", "norm.weight": "final_norm.weight"}
+ANGELSPEC = {
+    "fc.weight": "context_proj.weight",
+    "hidden_norm.weight": "context_norm.weight",
+    "norm.weight": "final_norm.weight",
+}
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dflare"])

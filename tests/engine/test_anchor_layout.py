@@ -1,5 +1,5 @@
-"""Which row of a block proposes which position: a drafter whose row k always proposes one known token, and a target that
-counts.
+"""Which row of a block proposes which position: a drafter whose row k always proposes one known token, and a target
+that counts.
 
 A wrong layout raises no error and changes no text; only fewer drafts are accepted.
 """
@@ -37,7 +37,7 @@ def counting_target() -> dict[str, tiny.Array]:
 
 def shares() -> tiny.Array:
     """How much of its attention row k of the first block gives the anchor: attention is even and causal."""
-    return 1 / (len(PROMPT) + 1 + np.arange(tiny.BLOCK_SIZE))
+    return (1 / (len(PROMPT) + 1 + np.arange(tiny.BLOCK_SIZE))).astype(np.float32)
 
 
 def counting_drafter(proposals: list[int]) -> dict[str, tiny.Array]:

@@ -1,4 +1,5 @@
-"""DSpark in PyTorch: the authors' DFlash backbone with a Markov head and a confidence head, in both layouts of the anchor.
+"""DSpark in PyTorch: the authors' DFlash backbone with a Markov head and a confidence head, in both layouts of the
+anchor.
 
 Written from the published descriptions (speculators 0.9.0, models/dspark: MarkovHead.prev_embeddings and block_bias,
 ConfidenceHead; DeepSpec), for what neither package runs without a GPU: decoding.

@@ -51,7 +51,9 @@ DEEPSPEC = {
     "confidence_head_with_markov": True,
 }  # fmt: skip
 CHECKPOINTS = {
-    "speculators, nothing said": Published("DSparkDraftModel", False, nested="transformer_layer_config", config=SPECULATORS),
+    "speculators, nothing said": Published(
+        "DSparkDraftModel", False, nested="transformer_layer_config", config=SPECULATORS
+    ),
     "speculators, anchor first, reduced vocabulary": Published(
         "DSparkSpeculator", True, nested="transformer_layer_config", reduced=True,
         config=SPECULATORS | {"sample_from_anchor": True, "draft_vocab_size": N_DRAFT_VOCAB},

@@ -22,7 +22,11 @@ def answers(target: Qwen3ForCausalLM, prompts: Sequence[list[int]], n_tokens: in
     with torch.no_grad():
         return [
             target.generate(
-                torch.tensor([prompt]), max_new_tokens=n_tokens, min_new_tokens=n_tokens, do_sample=False, pad_token_id=0
+                torch.tensor([prompt]),
+                max_new_tokens=n_tokens,
+                min_new_tokens=n_tokens,
+                do_sample=False,
+                pad_token_id=0,
             )[0]
             for prompt in prompts
         ]

@@ -169,8 +169,8 @@ image drafter(bool second) {
 
 // A DFlare drafter: shares of the taps and projections of context rows in place of fc.
 image dflare() {
-    image m        = drafter(false);
-    m.tensors[0]   = { "layer_fusion.weight", { 2, 1 }, F32 };
+    image m             = drafter(false);
+    m.tensors[0]        = { "layer_fusion.weight", { 2, 1 }, F32 };
     const uint64_t n_kv = 32;
     for (const char * role : { "attn_v", "attn_k_ctx", "attn_v_ctx" }) {
         m.tensors.push_back({ std::string("blk.0.") + role + ".weight", { 64, n_kv } });
