@@ -14,6 +14,7 @@ from typing import Any
 
 from dflash_local.errors import ConvertError
 
+from . import gemma4
 from .keys import Keys, wrong
 from .kinds import Kind, read_kind
 from .packaging import recognise, samples_from_anchor
@@ -46,14 +47,15 @@ class DrafterConfig(Dimensions):
     logit_softcap: float | None
     embedding_scale: float | None
     value_scale: float | None
+    is_gemma4: bool  # norms behind each sub-layer, V made of K, attention without its scale
     kind: Kind
 
     @classmethod
     def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
         """`found` are the checkpoint's tensor names. Raises ConvertError whose `field` is the key of `config.json` that
         is missing, wrong, or does not fit the target."""
-        keys = Keys(config)
         packaging = recognise(config, found)
+        keys = Keys(gemma4.settings(config) if packaging.is_gemma4 else config)
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
         n_embd, n_head = keys.integer("hidden_size"), keys.integer("num_attention_heads")
         n_head_kv = keys.integer("num_key_value_heads", n_head)
@@ -116,6 +118,7 @@ class DrafterConfig(Dimensions):
             logit_softcap=softcap if softcap and softcap > 0 else None,
             embedding_scale=keys.maybe_number("input_embedding_scale"),
             value_scale=keys.maybe_number("attention_value_scale"),
+            is_gemma4=packaging.is_gemma4,
             kind=read_kind(keys, packaging, found, n_embd, n_vocab, first_row_proposes),
         )
 

@@ -31,6 +31,7 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "attention.key_length": u32(config.head_dim),
         "attention.value_length": u32(config.head_dim),
         "attention.layer_norm_rms_epsilon": f32(config.norm_eps),
+        "attention.scale": f32(1.0) if config.is_gemma4 else None,
         "attention.value_scale": _maybe(config.value_scale),
         "attention.causal": None if config.causal is None else boolean(config.causal),
         "attention.sliding_window": u32(config.sliding_window) if config.sliding_window else None,
@@ -106,7 +107,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
         yield matrix("output", "lm_head", config.n_vocab_draft, n_embd)
     if config.n_vocab_draft < n_vocab:
         yield TensorSpec("d2t", (config.n_vocab_draft,), "d2t", (config.n_vocab_draft,), type=GGMLQuantizationType.I64)
-    if config.rope.llama3:
+    if config.rope.has_factors:
         # dimensions that are not rotated have a factor too, which is never read
         factors = config.rope.frequency_factors() + (1.0,) * ((config.head_dim - config.rope.n_dims) // 2)
         yield TensorSpec("rope_freqs.weight", (len(factors),), type=_F32, values=factors)
@@ -122,7 +123,8 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     yield norm(f"{blk}.attn_norm", f"{src}.input_layernorm", n_embd)
     fused = f"{src}.self_attn.qkv_proj.weight"
     first_row = 0
-    for part, n_rows in (("q", n_q), ("k", n_kv), ("v", n_kv)):
+    parts = (("q", n_q), ("k", n_kv)) if config.is_gemma4 else (("q", n_q), ("k", n_kv), ("v", n_kv))
+    for part, n_rows in parts:
         spec = matrix(f"{blk}.attn_{part}", f"{src}.self_attn.{part}_proj", n_rows, n_embd, rotated=part != "v")
         if fused in found:
             spec = replace(spec, source=fused, source_shape=(n_q + 2 * n_kv, n_embd), first_row=first_row)
@@ -136,7 +138,13 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     for sinks in (f"{src}.self_attn.sinks", f"{src}.self_attn.attention_sink_bias"):
         if sinks in found:
             yield vector(f"{blk}.attn_sinks.weight", sinks, config.n_head)
-    yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
+    if config.is_gemma4:
+        yield norm(f"{blk}.post_attention_norm", f"{src}.post_attention_layernorm", n_embd)
+        yield norm(f"{blk}.ffn_norm", f"{src}.pre_feedforward_layernorm", n_embd)
+        yield norm(f"{blk}.post_ffw_norm", f"{src}.post_feedforward_layernorm", n_embd)
+        yield vector(f"{blk}.layer_output_scale.weight", f"{src}.layer_scalar", 1)
+    else:
+        yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
     yield matrix(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
     yield matrix(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
     yield matrix(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)

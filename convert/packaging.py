@@ -35,6 +35,8 @@ class Packaging:
     partial_rotary: bool = False
     is_dflash2: bool = False
     is_dflare: bool = False
+    is_domino: bool = False
+    is_gemma4: bool = False
     marks: tuple[str, ...] = ()
     tensor: str = ""
     depth_key: str = "num_target_layers"
@@ -179,6 +181,8 @@ _REFUSALS = (
     ),
 )
 
+_DOMINO_NAMES = ((r"^logit_head\.", ""),)  # older checkpoints wrap the head
+
 _PACKAGINGS = (
     Packaging(
         "AngelSpec",
@@ -221,6 +225,14 @@ _PACKAGINGS = (
         renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
         copies_vocabulary=True,
     ),
+    Packaging(
+        "DeepSpec for Gemma 4",
+        ("Gemma4DSparkModel",),
+        samples_from_anchor=True,
+        is_gemma4=True,
+        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        copies_vocabulary=True,
+    ),
     Packaging("LiquidAI DSpark", ("Lfm2DSparkDraftModel",), samples_from_anchor=True),
     Packaging("Ling DSpark", ("LingDSparkModel",), samples_from_anchor=True),
     Packaging(
@@ -228,6 +240,14 @@ _PACKAGINGS = (
         ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel"),
         samples_from_anchor=None,
         tensor="markov_head.",
+    ),
+    Packaging("SpecForge Domino", ("DominoDraftModel",), is_domino=True, renames=_DOMINO_NAMES),
+    Packaging(
+        "SpecForge Domino",
+        ("DFlashDraftModel",),
+        is_domino=True,
+        marks=("projector_type=domino",),
+        renames=_DOMINO_NAMES,
     ),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
@@ -274,11 +294,13 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     tokens = _speculative_tokens(keys)
     if tokens is not None and (n_silent := keys.integer("block_size", 16) - tokens) in (0, 1):
         return n_silent == 0
+    if packaging.is_domino:
+        return keys.flag("shift_label", False)
     if packaging.samples_from_anchor is None:
         raise wrong(
             "sample_from_anchor",
-            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher whether "
-            "the anchor's does",
+            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher "
+            "whether the anchor's does",
         )
     return packaging.samples_from_anchor
 

@@ -8,10 +8,11 @@ from ..keys import Keys, wrong
 from ..packaging import Packaging
 from .dflare import FUSION, DFlare
 from .dflash2 import DFlash2
+from .domino import Domino
 from .dspark import PREV, DSpark
 from .kind import Kind
 
-__all__ = ["DFlare", "DFlash2", "DSpark", "Kind", "read_kind"]
+__all__ = ["DFlare", "DFlash2", "DSpark", "Domino", "Kind", "read_kind"]
 
 
 def read_kind(
@@ -22,6 +23,8 @@ def read_kind(
         return DFlash2.read(keys, n_embd, n_vocab)
     if packaging.is_dflare or FUSION in found:
         return DFlare()
+    if packaging.is_domino:
+        return Domino.read(keys, keys.integer("draft_vocab_size", n_vocab) < n_vocab)
     if f"{PREV}.weight" in found:
         return DSpark.read(keys, packaging, found, samples_from_anchor)
     for name in ("markov_rank", "dspark_markov_rank"):

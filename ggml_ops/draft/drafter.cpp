@@ -131,7 +131,10 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
 }
 
 const char * drafter::kind() const {
-    return model_.markov_rank > 0 ? "dspark" : model_.selector_top_k > 0 ? "dflash2" : "dflash";
+    return model_.domino_out           ? "domino"
+           : model_.markov_rank > 0    ? "dspark"
+           : model_.selector_top_k > 0 ? "dflash2"
+                                       : "dflash";
 }
 
 // ---- one pass ----

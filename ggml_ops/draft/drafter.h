@@ -47,7 +47,7 @@ class drafter {
     drafter(const drafter &) = delete;
 
     const drafter_model & model() const { return model_; }
-    // "dflash", "dflash2" or "dspark".
+    // "dflash", "dflash2", "dspark" or "domino".
     const char * kind() const;
     int32_t      tap_width() const { return model_.tap_width(); }
     int32_t      n_ctx() const { return params_.n_ctx; }

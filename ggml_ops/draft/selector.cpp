@@ -1,5 +1,6 @@
 #include "draft/selector.h"
 
+#include "draft/domino.h"
 #include "draft/markov.h"
 
 #include <algorithm>
@@ -25,6 +26,22 @@ ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows) {
 ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
     ggml_tensor * elements = ggml_reshape_3d(ctx, rows, 1, rows->ne[0], rows->ne[1]);
     return ggml_reshape_2d(ctx, ggml_get_rows(ctx, elements, ids), ids->ne[0], ids->ne[1]);
+}
+
+void selector::finish_pairs(draft & drafted, draft_probe * probe) const {
+    if (probe) {
+        probe->scores = drafted.probs;
+    }
+    for (float *row = drafted.probs.data(), *end = row + drafted.probs.size(); row < end; row += top_k()) {
+        const float best = *std::max_element(row, row + top_k());
+        float       sum  = 0;
+        for (int32_t i = 0; i < top_k(); ++i) {
+            sum += row[i] = std::exp(row[i] - best);
+        }
+        for (int32_t i = 0; i < top_k(); ++i) {
+            row[i] /= sum;
+        }
+    }
 }
 
 namespace {
@@ -111,22 +128,7 @@ class lattice_selector : public selector {
         graph.scores        = graph.output(ggml_add(ctx, pairs, unary));
     }
 
-    // Pair scores -> probabilities of the candidates after each candidate before.
-    void finish(draft & drafted, draft_probe * probe) const override {
-        if (probe) {
-            probe->scores = drafted.probs;
-        }
-        for (float *row = drafted.probs.data(), *end = row + drafted.probs.size(); row < end; row += top_k()) {
-            const float best = *std::max_element(row, row + top_k());
-            float       sum  = 0;
-            for (int32_t i = 0; i < top_k(); ++i) {
-                sum += row[i] = std::exp(row[i] - best);
-            }
-            for (int32_t i = 0; i < top_k(); ++i) {
-                row[i] /= sum;
-            }
-        }
-    }
+    void finish(draft & drafted, draft_probe * probe) const override { finish_pairs(drafted, probe); }
 
   private:
     const drafter_model & model_;
@@ -137,6 +139,9 @@ class lattice_selector : public selector {
 std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t) {
     if (model.markov_rank > 0) {
         return std::make_unique<markov_selector>(model, d2t);
+    }
+    if (model.domino_out) {
+        return std::make_unique<domino_selector>(model);
     }
     if (model.selector_top_k > 0) {
         return std::make_unique<lattice_selector>(model);

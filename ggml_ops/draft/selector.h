@@ -37,6 +37,10 @@ class selector {
     // Makes candidates and probabilities, as tree.h describes them, of one slot's ids and scores. probe may be null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;
 
+  protected:
+    // finish() where scores are those of all pairs: probabilities of the candidates after each candidate before.
+    void finish_pairs(draft & drafted, draft_probe * probe) const;
+
   private:
     int32_t top_k_;
 };

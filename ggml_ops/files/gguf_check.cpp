@@ -556,6 +556,7 @@ class checker {
             }
         }
         check_fusion();
+        check_domino();
         check_selector();
         check_markov();
     }
@@ -597,6 +598,32 @@ class checker {
             }
             if (shares != nullptr && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
                 fail_tensor(layer + "attn_v.weight", "is missing; convert the drafter again");
+            }
+        }
+    }
+
+    // Domino: a recurrent cell, and what makes corrections of its state.
+    void check_domino() const {
+        const std::string   key = own("domino_prefix_length");
+        const gguf_tensor * ih  = file_.find_tensor("domino_gru_ih.weight");
+        const gguf_tensor * out = file_.find_tensor("domino_out.weight");
+        if ((ih != nullptr) != (file_.find(key) != nullptr) || (ih == nullptr && out != nullptr)) {
+            fail_key(key, "must be given together with the tensors 'domino_*'");
+        }
+        if (ih == nullptr) {
+            return;
+        }
+        number(key, 0, MAX_BLOCK);
+        const int64_t size  = static_cast<int64_t>(ih->ne[1] / 3),
+                      width = out != nullptr ? static_cast<int64_t>(out->ne[0]) : 0;
+        check_matrix(ih, ih->name, n_embd_, 3 * std::max<int64_t>(size, 1));
+        check_matrix(file_.find_tensor("domino_gru_hh.weight"), "domino_gru_hh.weight", size, 3 * size);
+        check_matrix(out, "domino_out.weight", width, n_vocab_);
+        check_matrix(file_.find_tensor("domino_hidden.weight"), "domino_hidden.weight", n_embd_, width);
+        check_matrix(file_.find_tensor("domino_state.weight"), "domino_state.weight", size, width);
+        for (const char * other : { "markov_w1.weight", "selector_hidden.weight", "d2t" }) {
+            if (file_.find_tensor(other) != nullptr) {
+                fail_tensor(other, "does not go with a Domino drafter");
             }
         }
     }

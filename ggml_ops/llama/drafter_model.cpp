@@ -66,6 +66,8 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.causal          = stated && causal->second == "true";
     m.causal_swa      = !stated || m.causal;
     m.markov_rank     = model.dspark_markov_w1 ? (int32_t) model.dspark_markov_w1->ne[0] : 0;
+    const auto prefix = model.gguf_kv.find("dflash.domino_prefix_length");
+    m.domino_prefix   = prefix == model.gguf_kv.end() ? 0 : std::stoi(prefix->second);
     // Where the file does not say, DSpark drafters propose from the anchor's row and others do not (upstream:
     // build_dspark_markov_head).
     const auto anchor = model.gguf_kv.find("dflash.sample_from_anchor");
@@ -88,6 +90,11 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.markov_next     = model.dspark_markov_w2;
     m.confidence      = model.dspark_conf_proj;
     m.confidence_bias = model.dspark_conf_proj_b;
+    m.domino_ih       = drafter_tensor(model, "domino_gru_ih.weight");
+    m.domino_hh       = drafter_tensor(model, "domino_gru_hh.weight");
+    m.domino_hidden   = drafter_tensor(model, "domino_hidden.weight");
+    m.domino_state    = drafter_tensor(model, "domino_state.weight");
+    m.domino_out      = drafter_tensor(model, "domino_out.weight");
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
         const llama_layer & from = model.layers[il];
@@ -140,6 +147,9 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     }
     if (m.selector_top_k > 0 && m.markov_rank > 0) {
         throw std::runtime_error("the drafter has both a selector (DFlash 2) and a Markov head (DSpark)");
+    }
+    if (m.domino_out && (m.selector_top_k > 0 || m.markov_rank > 0 || m.d2t)) {
+        throw std::runtime_error("a Domino drafter has no other head and no reduced vocabulary (d2t)");
     }
     for (uint32_t il = 0; il < h.n_layer(); ++il) {
         const llama_layer & l = model.layers[il];

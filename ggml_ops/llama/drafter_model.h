@@ -50,6 +50,7 @@ struct drafter_model {
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t markov_rank;                     // DSpark, else 0
+    int32_t domino_prefix;                   // Domino: first drafted positions that are not corrected
     int32_t n_swa;                           // window in positions, 0: none
     bool    causal, causal_swa;              // attention inside the block, of full and of sliding-window layers
     bool    gelu;                            // else SiLU
@@ -76,6 +77,11 @@ struct drafter_model {
     ggml_tensor * markov_next;       // DSpark: [rank, n_vocab_draft]
     ggml_tensor * confidence;        // DSpark: [n_embd + rank, 1] or null
     ggml_tensor * confidence_bias;   // DSpark: [1] or null
+    ggml_tensor * domino_ih;         // Domino: [n_embd, 3 * size], the recurrent cell's gates from a token: r, z, n
+    ggml_tensor * domino_hh;         // Domino: [size, 3 * size], the same from the state before
+    ggml_tensor * domino_hidden;     // Domino: [n_embd, width]
+    ggml_tensor * domino_state;      // Domino: [size, width]
+    ggml_tensor * domino_out;        // Domino: [width, n_vocab]; null: another kind
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
 
     std::vector<drafter_layer> layers;
@@ -91,7 +97,7 @@ struct drafter_model {
     }
     // Whether a block always has block_size rows, and only its proposals are cut. Drafters in the form of the authors'
     // are fed shorter blocks, as the authors do.
-    bool keeps_block() const { return (anchor_first || markov_rank > 0) && looks_ahead(); }
+    bool keeps_block() const { return (anchor_first || markov_rank > 0 || domino_out) && looks_ahead(); }
     // Rows of a block of `length` tokens: the anchor and what it proposes.
     int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }

@@ -24,51 +24,43 @@ struct extra {
 };
 
 const std::vector<extra> EXTRAS = {
-    { "attn_q.bias", true, use::VECTOR, { N_Q } },
-    { "attn_k.bias", true, use::VECTOR, { N_KV } },
-    { "attn_v.bias", true, use::VECTOR, { N_KV } },
-    { "attn_output.bias", true, use::VECTOR, { N_EMBD } },
+    { "attn_q.bias", true, use::VECTOR, { N_Q } }, { "attn_k.bias", true, use::VECTOR, { N_KV } },
+    { "attn_v.bias", true, use::VECTOR, { N_KV } }, { "attn_output.bias", true, use::VECTOR, { N_EMBD } },
     { "layer_fusion.weight", false, use::MATRIX, { N_TAPS, N_LAYER } },   // DFlare
     { "attn_k_ctx.weight", true, use::MATRIX, { N_EMBD, N_KV } },
-    { "attn_v_ctx.weight", true, use::MATRIX, { N_EMBD, N_KV } },
-    { "attn_k_ctx.bias", true, use::VECTOR, { N_KV } },
+    { "attn_v_ctx.weight", true, use::MATRIX, { N_EMBD, N_KV } }, { "attn_k_ctx.bias", true, use::VECTOR, { N_KV } },
     { "attn_v_ctx.bias", true, use::VECTOR, { N_KV } },
+    { "domino_gru_ih.weight", false, use::MATRIX, { N_EMBD, ANY } },   // Domino
+    { "domino_gru_hh.weight", false, use::MATRIX, { ANY, ANY } },
+    { "domino_hidden.weight", false, use::MATRIX, { N_EMBD, ANY } },
+    { "domino_state.weight", false, use::MATRIX, { ANY, ANY } },
+    { "domino_out.weight", false, use::ROWS, { ANY, N_VOCAB_DRAFT } },
     { "mask_embd.weight", false, use::VECTOR, { N_EMBD } },   // embedding of the mask token, instead of its row
 };
 
 // A tensor of upstream's that is used in the same way.
 llm_tensor like(const extra & tensor) {
     switch (tensor.used_as) {
-        case use::MATRIX:
-            return tensor.per_layer ? LLM_TENSOR_ATTN_K : LLM_TENSOR_FC;
-        case use::ROWS:
-            return LLM_TENSOR_DFLASH_SELECTOR_PREV;
-        default:
-            return tensor.per_layer ? LLM_TENSOR_ATTN_NORM : LLM_TENSOR_ENC_OUTPUT_NORM;
+        case use::MATRIX: return tensor.per_layer ? LLM_TENSOR_ATTN_K : LLM_TENSOR_FC;
+        case use::ROWS: return LLM_TENSOR_DFLASH_SELECTOR_PREV;
+        default: return tensor.per_layer ? LLM_TENSOR_ATTN_NORM : LLM_TENSOR_ENC_OUTPUT_NORM;
     }
 }
 
 int64_t value_of(size size, const llama_model_base & model, int64_t found) {
     const llama_hparams & h = model.hparams;
     switch (size) {
-        case N_EMBD:
-            return h.n_embd;
-        case N_Q:
-            return (int64_t) h.n_head() * h.n_embd_head_k();
-        case N_KV:
-            return h.n_embd_k_gqa();
-        case N_TAPS:
-            return (int64_t) model.target_layer_ids.size();
-        case N_LAYER:
-            return h.n_layer();
-        case N_VOCAB:
-            return model.vocab.n_tokens();
+        case N_EMBD: return h.n_embd;
+        case N_Q: return (int64_t) h.n_head() * h.n_embd_head_k();
+        case N_KV: return h.n_embd_k_gqa();
+        case N_TAPS: return (int64_t) model.target_layer_ids.size();
+        case N_LAYER: return h.n_layer();
+        case N_VOCAB: return model.vocab.n_tokens();
         case N_VOCAB_DRAFT: {
             const ggml_tensor * d2t = model.ml->get_tensor_meta("d2t");
             return d2t ? d2t->ne[0] : model.vocab.n_tokens();
         }
-        default:
-            return found;
+        default: return found;
     }
 }
 
@@ -103,8 +95,8 @@ void load_drafter_tensors(llama_model_base & model) {
 }
 
 ggml_tensor * drafter_tensor(const llama_model & model, const std::string & name) {
-    const auto & all   = model.tensors_by_name;
-    const auto   found = std::find_if(all.begin(), all.end(), [&](const auto & tensor) { return tensor.first == name; });
+    const auto & all = model.tensors_by_name;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto & tensor) { return tensor.first == name; });
     return found == all.end() ? nullptr : found->second;
 }
 

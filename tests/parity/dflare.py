@@ -11,7 +11,7 @@ from dflash.model import DFlashDraftModel, Qwen3DFlashAttention, apply_rotary_po
 from torch import Tensor, nn
 
 
-class DFlareAttention(Qwen3DFlashAttention):
+class DFlareAttention(Qwen3DFlashAttention):  # type: ignore[misc]
     """Context rows have projections of their own to K and V."""
 
     def __init__(self, config: Any, layer_idx: int) -> None:
@@ -44,7 +44,7 @@ class DFlareAttention(Qwen3DFlashAttention):
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), None
 
 
-class QwenDFlareDraftModel(DFlashDraftModel):
+class QwenDFlareDraftModel(DFlashDraftModel):  # type: ignore[misc]
     """Each layer has its own mixture of the taps; the published name, which `save_pretrained` writes."""
 
     def __init__(self, config: Any) -> None:

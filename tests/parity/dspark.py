@@ -95,6 +95,10 @@ class DSpark:
             tokens.append(best if self.d2t is None else int(self.d2t[best]))
         return tokens[1:]
 
+    def drafts(self, tokens: list[int], taps: torch.Tensor | None = None) -> list[int]:
+        """What is proposed after tokens, the anchor among them."""
+        return self.chain(tokens[-1], self.draft(tokens, taps)[1])
+
     def confidence(self, hidden: torch.Tensor, before: int) -> float:
         """Of a row [n_embd], given the token before."""
         weight = self.heads[f"{CONFIDENCE}.weight"][0]
@@ -107,7 +111,7 @@ class DSpark:
         text, at, lengths = prompt + answer, len(prompt), []
         taps = self.taps(text)
         while at < len(text) - 1:
-            drafts = self.chain(text[at], self.draft(text[: at + 1], taps)[1])
+            drafts = self.drafts(text[: at + 1], taps)
             n = 0
             while n < len(drafts) and at + 1 + n < len(text) and drafts[n] == text[at + 1 + n]:
                 n += 1

@@ -1,33 +1,32 @@
-"""A few minutes of training, for kinds of drafters of which no pocket pair is bundled.
+"""A little training, for kinds of drafters of which no pocket pair is bundled.
 
 The recipe of the paper (arXiv 2602.06036, section 4) on the target's own answers: random anchors, blocks isolated by
 the attention mask, context strictly before the anchor, cross-entropy with falling weights, the target frozen.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from dflash.model import DFlashDraftModel, extract_context_feature
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
-from .reference import MASK
+from dflash_local import Engine
+
+from .reference import END_OF_TURN, MASK, Reference
+
+MAX_TOKENS = 128  # no answer comes within a block of it, so both sides always draft whole blocks
 
 # loss of the drafted rows: hidden states [blocks, length, n_embd], tokens from the anchor on [blocks, length + 1]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def answers(target: Qwen3ForCausalLM, prompts: Sequence[list[int]], n_tokens: int) -> list[Tensor]:
-    """Each prompt with the target's greedy answer of `n_tokens`."""
-    with torch.no_grad():
+def answers(target: Path, prompts: Sequence[list[int]]) -> list[Tensor]:
+    """Each prompt with the target's greedy answer."""
+    with Engine(target, n_threads=1, warmup=False, lookup=False) as engine:
         return [
-            target.generate(
-                torch.tensor([prompt]),
-                max_new_tokens=n_tokens,
-                min_new_tokens=n_tokens,
-                do_sample=False,
-                pad_token_id=0,
-            )[0]
+            torch.tensor(prompt + engine.generate(prompt, temperature=0, max_tokens=MAX_TOKENS).tokens)
             for prompt in prompts
         ]
 
@@ -87,3 +86,21 @@ def weighted_loss(logits: Tensor, tokens: Tensor) -> Tensor:
     weights = torch.exp(-torch.arange(tokens.shape[1]) / 7.0)
     each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none")
     return (each.view_as(tokens) * weights).sum(-1).mean() / weights.sum()
+
+
+def check_decoding(engine: Engine, reference: Reference, prompts: Sequence[list[int]]) -> float:
+    """Greedy decoding of chains: the same tokens in the same target passes as the reference. Returns the AL.
+
+    What may differ is the last pass: the end-of-turn token is not among our tokens.
+    """
+    lengths = []
+    for prompt in prompts:
+        theirs = reference.generate(prompt, MAX_TOKENS)
+        ours = engine.generate(
+            prompt, temperature=0, max_tokens=MAX_TOKENS, budget=reference.drafter.block_size, draft="chain"
+        )
+        assert theirs.tokens[-1] == END_OF_TURN
+        assert ours.tokens == theirs.tokens[:-1]
+        assert ours.acceptance_lengths[: len(theirs.acceptance_lengths) - 1] == theirs.acceptance_lengths[:-1]
+        lengths += theirs.acceptance_lengths[:-1]
+    return sum(lengths) / len(lengths)

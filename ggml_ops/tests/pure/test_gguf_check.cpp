@@ -188,6 +188,18 @@ image dspark() {
     return m;
 }
 
+// A Domino drafter, whose recurrent cell has 6 values.
+image domino() {
+    image m = drafter(false);
+    m.u32("dflash.domino_prefix_length", 1);
+    m.tensors.push_back({ "domino_gru_ih.weight", { 64, 18 } });
+    m.tensors.push_back({ "domino_gru_hh.weight", { 6, 18 } });
+    m.tensors.push_back({ "domino_hidden.weight", { 64, 8 } });
+    m.tensors.push_back({ "domino_state.weight", { 6, 8 } });
+    m.tensors.push_back({ "domino_out.weight", { 8, 4 } });
+    return m;
+}
+
 // The folder of this run's files.
 struct scratch {
     fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
@@ -209,7 +221,7 @@ gguf_report check(const scratch & files, const std::string & bytes) {
 
 struct bad_case {
     const char *                 name;
-    const char *                 base;   // "target", "dflash", "dflash2", "dflare" or "dspark"
+    const char *                 base;   // "target", "dflash", "dflash2", "dflare", "dspark" or "domino"
     std::function<void(image &)> edit;
     const char *                 field;   // the key or tensor that must be named
 };
@@ -218,6 +230,7 @@ image base(const std::string & name) {
     return name == "target"   ? target()
            : name == "dflare" ? dflare()
            : name == "dspark" ? dspark()
+           : name == "domino" ? domino()
                               : drafter(name == "dflash2");
 }
 
@@ -341,7 +354,7 @@ const std::vector<bad_case> bad_cases = {
     { "group does not divide", "dflash2", [](image & m) { m.u32("dflash.conv_group_size", 17); }, "dflash.conv_group_size" },
     { "lattice wider than a row", "dflash2", [](image & m) { m.u32("dflash.embedding_length", 16); }, "dflash.selector_top_k" },
     { "more candidates than tokens", "dflash2", [](image & m) { m.u32("dflash.selector_top_k", 5); }, "dflash.selector_top_k" },
-    { "no fusion of taps",     "dflash", [](image & m) { m.at("fc.weight").name = "fc.bias"; }, "fc.weight" },
+    { "no fusion of taps",     "dflash", [](image & m) { m.at("fc.weight").name = "other.weight"; }, "fc.weight" },
     { "two fusions of taps",   "dflare", [](image & m) { m.tensors.push_back({ "fc.weight", { 128, 64 } }); }, "fc.weight" },
     { "shares of other taps",  "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0 }); }, "layer_fusion.weight" },
     { "f16 shares",            "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0, 1 }); m.at("layer_fusion.weight").type = F16; }, "layer_fusion.weight" },
@@ -362,6 +375,17 @@ const std::vector<bad_case> bad_cases = {
     { "two confidence biases", "dspark", [](image & m) { m.at("conf_proj.bias").dims = { 2 }; }, "conf_proj.bias" },
     { "bias without confidence", "dspark", [](image & m) { m.at("conf_proj.weight").name = "blk.0.other.weight"; }, "conf_proj.bias" },
     { "DSpark without block size", "dspark", [](image & m) { m.drop("dflash.block_size"); }, "dflash.block_size" },
+    { "Domino without a prefix", "domino", [](image & m) { m.drop("dflash.domino_prefix_length"); }, "dflash.domino_prefix_length" },
+    { "Domino's prefix alone", "dflash", [](image & m) { m.u32("dflash.domino_prefix_length", 1); }, "dflash.domino_prefix_length" },
+    { "Domino without a cell", "domino", [](image & m) { m.at("domino_gru_ih.weight").name = "other.weight"; }, "dflash.domino_prefix_length" },
+    { "prefix beyond a block", "domino", [](image & m) { m.u32("dflash.domino_prefix_length", 65); }, "dflash.domino_prefix_length" },
+    { "two gates",             "domino", [](image & m) { m.at("domino_gru_ih.weight").dims = { 64, 17 }; }, "domino_gru_ih.weight" },
+    { "other states",          "domino", [](image & m) { m.at("domino_gru_hh.weight").dims = { 5, 18 }; }, "domino_gru_hh.weight" },
+    { "no states",             "domino", [](image & m) { m.at("domino_state.weight").name = "other.weight"; }, "domino_state.weight" },
+    { "corrections of fewer tokens", "domino", [](image & m) { m.at("domino_out.weight").dims = { 8, 3 }; }, "domino_out.weight" },
+    { "no corrections",        "domino", [](image & m) { m.at("domino_out.weight").name = "other.weight"; }, "domino_out.weight" },
+    { "wide corrections",      "domino", [](image & m) { m.at("domino_hidden.weight").dims = { 64, 9 }; }, "domino_hidden.weight" },
+    { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "markov_w1.weight" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -380,6 +404,7 @@ void test_sound(const scratch & files) {
 
     CHECK(check(files, dflare().encode()).error.empty());
     CHECK(check(files, dspark().encode()).error.empty());
+    CHECK(check(files, domino().encode()).error.empty());
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
