@@ -15,9 +15,10 @@ from typing import Any
 
 from dflash_local.errors import ConvertError
 
+from . import gemma4
 from .keys import Keys, wrong
 from .kinds import Kind, read_kind
-from .packaging import Packaging, recognise, samples_from_anchor
+from .packaging import recognise, samples_from_anchor
 from .rope import Rope
 from .target import MASK_TOKEN, Target
 from .tensor_spec import Dimensions
@@ -54,6 +55,7 @@ class DrafterConfig(Dimensions):
     logit_softcap: float | None
     embedding_scale: float | None
     value_scale: float | None
+    is_gemma4: bool  # norms behind each sub-layer, V made of K, attention without its scale
     kind: Kind
     warnings: tuple[str, ...]
 
@@ -61,8 +63,8 @@ class DrafterConfig(Dimensions):
     def read(cls, config: Mapping[str, Any], target: Target, found: Collection[str] = ()) -> DrafterConfig:
         """`found` are the checkpoint's tensor names. Raises ConvertError whose `field` is the key of `config.json` that
         is missing, wrong, or does not fit the target."""
-        keys = Keys(config)
         packaging = recognise(config, found)
+        keys = Keys(gemma4.settings(config) if packaging.is_gemma4 else config)
         n_layer = keys.integer("num_hidden_layers", maximum=512)  # LLAMA_MAX_LAYERS
         n_embd, n_head = keys.integer("hidden_size"), keys.integer("num_attention_heads")
         n_head_kv = keys.integer("num_key_value_heads", n_head)
@@ -97,6 +99,14 @@ class DrafterConfig(Dimensions):
             raise wrong("draft_vocab_size", f"{n_vocab_draft} exceeds the vocabulary of {n_vocab_stored} tokens")
         n_candidates = min(keys.integer("selector_vocab_size", n_vocab_stored), n_vocab_stored, target.n_vocab)
 
+        tap_width = keys.integer("target_hidden_size", n_embd)
+        if tap_width != n_embd:
+            raise wrong(
+                "target_hidden_size",
+                f"taps of {tap_width} values: several streams of the target (hyper-connections), of which llama.cpp "
+                "offers the mean alone",
+            )
+        first_row_proposes = samples_from_anchor(keys, packaging)
         n_ctx = keys.integer("max_position_embeddings")
         layer_types = _layer_types(keys, n_layer)
         sliding_window, is_sliding = _sliding(keys, layer_types)
@@ -116,7 +126,7 @@ class DrafterConfig(Dimensions):
             activation=activation,
             block_size=keys.integer("block_size", 16, minimum=2),
             mask_token=_mask_token(keys, target),
-            samples_from_anchor=_bonus_anchor(keys, packaging),
+            samples_from_anchor=first_row_proposes,
             taps=_taps(keys, target),
             rope=Rope.read(keys, head_dim, n_ctx, layer_types, partial=packaging.partial_rotary),
             context_theta=_context_theta(keys, target),
@@ -130,7 +140,8 @@ class DrafterConfig(Dimensions):
             logit_softcap=softcap if softcap and softcap > 0 else None,
             embedding_scale=embedding_scale,
             value_scale=keys.maybe_number("attention_value_scale"),
-            kind=read_kind(keys, packaging, found, n_embd, target.n_vocab),
+            is_gemma4=packaging.is_gemma4,
+            kind=read_kind(keys, packaging, found, n_embd, target.n_vocab, first_row_proposes),
             warnings=tuple(warnings),
         )
 
@@ -141,12 +152,6 @@ def _unfit(key: str, ours: int, target_key: str, theirs: int) -> ConvertError:
         field=key,
         hint=_RIGHT_TARGET,
     )
-
-
-def _bonus_anchor(keys: Keys, packaging: Packaging) -> bool:
-    if samples_from_anchor(keys, packaging):
-        raise wrong("sample_from_anchor", "the engine runs no drafter that samples from the anchor")
-    return False
 
 
 def _mask_token(keys: Keys, target: Target) -> int:
@@ -247,7 +252,7 @@ def _sliding(keys: Keys, layer_types: list[str]) -> tuple[int, tuple[bool, ...]]
 
 
 def _causal(keys: Keys, layer_types: list[str], sliding_window: int) -> bool | None:
-    for name in ("is_causal", "causal"):
+    for name in ("is_causal", "causal", "dflash_query_causal"):
         if (value := keys.maybe_flag(name)) is not None:
             return value
     if keys.flag("sliding_window_non_causal", False):

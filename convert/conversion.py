@@ -191,7 +191,7 @@ def _float_rows(spec: TensorSpec, stored: StoredTensor, config: DrafterConfig) -
         rows = stored.rows(spec.first_row + start, spec.first_row + min(start + step, n_stored))
         if order is not None:
             rows = rows.reshape(-1, unit, width)[:, order].reshape(-1, width)
-        yield rows
+        yield spec.transform(rows) if spec.transform else rows
     for start in range(n_stored, n_rows, step):
         yield np.zeros((min(step, n_rows - start), width), np.float32)
 

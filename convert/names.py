@@ -32,6 +32,7 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         "attention.key_length": u32(config.head_dim),
         "attention.value_length": u32(config.head_dim),
         "attention.layer_norm_rms_epsilon": f32(config.norm_eps),
+        "attention.scale": f32(1.0) if config.is_gemma4 else None,
         "attention.value_scale": _maybe(config.value_scale),
         "attention.causal": None if config.causal is None else boolean(config.causal),
         "attention.sliding_window": u32(config.sliding_window) if config.sliding_window else None,
@@ -45,6 +46,8 @@ def metadata(config: DrafterConfig, target: Target, name: str) -> dict[str, Valu
         **_rope(config, target),
         "backbone_rotary_base": _maybe(config.context_theta),
         "block_size": u32(config.block_size),
+        # unsaid, it means false of a plain drafter
+        "sample_from_anchor": boolean(True) if config.samples_from_anchor else None,
         "target_layers": array(GGUFValueType.INT32, config.taps),
         "selector_vocab_size": u32(config.n_candidates) if config.n_candidates < config.n_vocab else None,
     }
@@ -100,7 +103,7 @@ def tensors(config: DrafterConfig, found: Collection[str]) -> Iterator[TensorSpe
     tensors.
     """
     n_embd, n_vocab = config.n_embd, config.n_vocab
-    yield replace(matrix("fc", "fc", n_embd, len(config.taps) * n_embd), wide=True)
+    yield from config.kind.fusion(config)
     yield norm("enc.output_norm", "hidden_norm", n_embd)
     yield norm("output_norm", "norm", n_embd)
     if "lm_head.weight" in found or config.n_vocab_draft < n_vocab:
@@ -128,7 +131,8 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     yield norm(f"{blk}.attn_norm", f"{src}.input_layernorm", n_embd)
     fused = f"{src}.self_attn.qkv_proj.weight"
     first_row = 0
-    for part, n_rows in (("q", n_q), ("k", n_kv), ("v", n_kv)):
+    parts = (("q", n_q), ("k", n_kv)) if config.is_gemma4 else (("q", n_q), ("k", n_kv), ("v", n_kv))
+    for part, n_rows in parts:
         spec = matrix(f"{blk}.attn_{part}", f"{src}.self_attn.{part}_proj", n_rows, n_embd, rotated=part != "v")
         if fused in found:
             spec = replace(spec, source=fused, source_shape=(n_q + 2 * n_kv, n_embd), first_row=first_row)
@@ -142,7 +146,13 @@ def _layer(config: DrafterConfig, layer: int, found: Collection[str]) -> Iterato
     for sinks in (f"{src}.self_attn.sinks", f"{src}.self_attn.attention_sink_bias"):
         if sinks in found:
             yield vector(f"{blk}.attn_sinks.weight", sinks, config.n_head)
-    yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
+    if config.is_gemma4:
+        yield norm(f"{blk}.post_attention_norm", f"{src}.post_attention_layernorm", n_embd)
+        yield norm(f"{blk}.ffn_norm", f"{src}.pre_feedforward_layernorm", n_embd)
+        yield norm(f"{blk}.post_ffw_norm", f"{src}.post_feedforward_layernorm", n_embd)
+        yield vector(f"{blk}.layer_output_scale.weight", f"{src}.layer_scalar", 1)
+    else:
+        yield norm(f"{blk}.ffn_norm", f"{src}.post_attention_layernorm", n_embd)
     yield matrix(f"{blk}.ffn_gate", f"{src}.mlp.gate_proj", n_ff, n_embd)
     yield matrix(f"{blk}.ffn_up", f"{src}.mlp.up_proj", n_ff, n_embd)
     yield matrix(f"{blk}.ffn_down", f"{src}.mlp.down_proj", n_embd, n_ff)

@@ -71,7 +71,10 @@ class Outtype:
         return self.matrix in _BELOW_8_BITS
 
 
-_TABLES = {"token_embd.weight", "selector_predecessor.weight", "selector_successor.weight", "markov_w1.weight"}
+_TABLES = {
+    "token_embd.weight", "selector_predecessor.weight", "selector_successor.weight", "markov_w1.weight",
+    "domino_out.weight",
+}  # fmt: skip
 
 OUTTYPES = {
     outtype.name: outtype

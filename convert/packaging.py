@@ -23,24 +23,37 @@ class Packaging:
     first") or nothing ("bonus anchor"); None if silence decides nothing. `partial_rotary`: whether
     `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from the target's config.json,
     and the published code rotates whole heads. `renames`: patterns of tensor names and what stands for them in the
-    authors' names. `marks`: keys of which config.json must have all, where a class name has several meanings.
-    `copies_vocabulary`: embeddings and a head of the whole vocabulary are copies of the target's, saved but never
-    trained, so the target's serve. `depth_key`: what config.json calls the number of the target's layers."""
+    authors' names. `marks`: keys of which config.json must have all ("key" or "key=value", also inside dflash_config),
+    where a class name has several meanings; `tensor`: a tensor whose name begins so must be there. `copies_vocabulary`:
+    embeddings and a head of the whole vocabulary are copies of the target's, saved but never trained, so the target's
+    serve. `depth_key`: what config.json calls the number of the target's layers. `confidence_sees_markov`: whether the
+    confidence head reads the token before, where config.json does not say."""
 
     name: str
     architectures: tuple[str, ...]
     samples_from_anchor: bool | None = False
     partial_rotary: bool = False
     is_dflash2: bool = False
+    is_dflare: bool = False
+    is_domino: bool = False
+    is_gemma4: bool = False
     marks: tuple[str, ...] = ()
-    copies_vocabulary: bool = False
+    tensor: str = ""
     depth_key: str = "num_target_layers"
     renames: tuple[tuple[str, str], ...] = ()
+    copies_vocabulary: bool = False
+    confidence_sees_markov: bool = True
 
-    def fits(self, config: Mapping[str, Any], architectures: Collection[Any]) -> bool:
-        nested = config.get("dflash_config")
-        stated = {*config, *(f"dflash_config.{key}" for key in nested)} if isinstance(nested, dict) else {*config}
-        return stated >= {*self.marks} and any(name in self.architectures for name in architectures)
+    def fits(self, config: Mapping[str, Any], found: Collection[str]) -> bool:
+        """Whether a checkpoint with one of its class names is of this packaging."""
+        return all(_has(config, mark) for mark in self.marks) and (
+            not self.tensor or any(name.startswith(self.tensor) for name in found)
+        )
+
+    def drops(self, tensor: str, found: Collection[str]) -> bool:
+        """Whether a tensor (by the authors' name) is a copy of the target's."""
+        copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
+        return self.copies_vocabulary and tensor in copies
 
     def renamed(self, tensor: str) -> str:
         """The authors' name of a tensor."""
@@ -48,15 +61,131 @@ class Packaging:
             tensor = re.sub(pattern, name, tensor)
         return tensor
 
-    def drops(self, tensor: str, found: Collection[str]) -> bool:
-        """Whether a tensor (by the authors' name) is a copy of the target's."""
-        copies = ("embed_tokens.weight", *(() if "d2t" in found else ("lm_head.weight",)))
-        return self.copies_vocabulary and tensor in copies
 
+def _has(config: Mapping[str, Any], mark: str) -> bool:
+    key, _, value = mark.partition("=")
+    nested = config.get("dflash_config")
+    found = [place.get(key) for place in (config, nested) if isinstance(place, dict)]
+    return any(v is not None and (not value or v == value) for v in found)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A kind of drafter that is known and not converted, and why. Any one of its marks tells it: a class name, a tensor
+    whose name begins so or fits the pattern, a key of config.json with one of these values (none: with any)."""
+
+    name: str
+    reason: str
+    architectures: tuple[str, ...] = ()
+    tensors: tuple[str, ...] = ()
+    pattern: str = ""
+    key: str = ""
+    values: tuple[Any, ...] = ()
+
+    def mark(self, config: Mapping[str, Any], names: Collection[Any], found: Collection[str]) -> str | None:
+        """The key or tensor that tells this kind; None: it is another."""
+        if any(name in self.architectures for name in names):
+            return "architectures"
+        for place in (config, config.get("dflash_config")):
+            value = place.get(self.key) if self.key and isinstance(place, dict) else None
+            if value is not None and (not self.values or value in self.values):
+                return self.key
+        for tensor in found:
+            if tensor.startswith(self.tensors) or (self.pattern and re.search(self.pattern, tensor)):
+                return tensor
+        return None
+
+
+_REFUSALS = (
+    Refusal(
+        "a drafter inside DeepSeek-V4",
+        "its layers are DeepSeek-V4's own, saved with the target (dspark_* keys, mtp.* tensors)",
+        architectures=("DeepseekV4DSparkModel", "DeepseekV4ForCausalLM"),
+        tensors=("mtp.",),
+        key="dspark_noise_token_id",
+    ),
+    Refusal(
+        "Kimi-K3's DSpark",
+        "its attention is K3's own (latent keys and values), and what its taps were trained on is not published",
+        architectures=("K3DSparkModel", "KimiK3DSparkModel", "k3_dspark"),
+        pattern=r"\.self_attn\.kv_a_proj",
+        key="model_type",
+        values=("k3_dspark",),
+    ),
+    Refusal(
+        "a Qwen3.5-shaped DSpark",
+        "it gates its attention and stores every norm as the distance from one",
+        architectures=("Qwen35DSparkModel",),
+    ),
+    Refusal(
+        "a DSpark drafter whose Markov head depends on hidden states",
+        "the GGUF dialect has the vanilla Markov head alone, where pairs of tokens decide",
+        pattern=r"markov_head\.(gate|joint)_proj\.",
+        key="markov_head_type",
+        values=("gated", "rnn"),
+    ),
+    Refusal(
+        "a GIDD drafter",
+        "it tells each row how noisy it is (log_snr_conditioning), which the GGUF dialect cannot say",
+        pattern=r"(^|\.)log_snr_embed\.",
+        key="log_snr_conditioning",
+        values=(True,),
+    ),
+    Refusal(
+        "a drafter with experts",
+        "the GGUF dialect has dense feed-forward layers alone",
+        pattern=r"\.mlp\.(experts|gate|shared_experts?)\.",
+    ),
+    Refusal(
+        "a drafter with NVFP4 or FP8 weights",
+        "the GGUF dialect has no types like theirs: give the checkpoint in bfloat16",
+        pattern=r"\.weight_scale(_2|_inv)?$",
+    ),
+    Refusal(
+        "DFly",
+        "it corrects the hidden state of each row by the token before it, so that every row needs a whole pass of the "
+        "target's head before the next one",
+        architectures=("Qwen3DFlyModel", "Qwen3DSparkDFlareV2Model"),
+        tensors=("hidden_correction.",),
+    ),
+    Refusal(
+        "Laguna's DFlash",
+        "it gates each head of attention and normalizes each tap, for a target (laguna) whose graph offers no taps",
+        architectures=("DFlashLagunaForCausalLM",),
+        tensors=("aux_hidden_norms.",),
+    ),
+    Refusal(
+        "Muse Glimmer's assistant",
+        "its settings and tensors have names and places of their own; ggml-org publishes it as a GGUF of the dialect "
+        "that this converter writes (dflash-Muse-Glimmer-30B-*.gguf)",
+        architectures=("MuseGlimmerAssistantModel",),
+    ),
+    Refusal(
+        "xpress",
+        "it refines its block by repeated passes of a head of its own, and no checkpoint of it is published",
+        architectures=("XPressSpeculator", "XPressDraftModel"),
+        tensors=("refiner_head.",),
+        key="speculators_model_type",
+        values=("xpress",),
+    ),
+    Refusal(
+        "AngelSpec's gated sum",
+        "it mixes the taps by gates that depend on them (fusion_type gated_sum)",
+        key="fusion_type",
+        values=("gated_sum",),
+    ),
+    Refusal(
+        "an older Domino",
+        "its recurrent cell has biases and a learned start, unlike SpecForge's",
+        tensors=("domino_gru.", "domino_start", "domino_head.", "prefix_gru.bias_"),
+    ),
+)
+
+_DOMINO_NAMES = ((r"^logit_head\.", ""),)  # older checkpoints wrap the head
 
 # the first that fits
 _PACKAGINGS = (
-    Packaging("MiMo", ("DFlashDraftModel",), partial_rotary=True, marks=("dflash_config.backbone_rotary_base",)),
+    Packaging("MiMo", ("DFlashDraftModel",), partial_rotary=True, marks=("backbone_rotary_base",)),
     Packaging(
         "AngelSpec",
         ("DFlashDraftModel",),
@@ -70,23 +199,71 @@ _PACKAGINGS = (
             (r"^final_norm\.", "norm."),
         ),
     ),
+    Packaging(
+        "speculators DSpark",
+        ("DSparkDraftModel", "DSparkSpeculator"),
+        marks=("transformer_layer_config",),
+        copies_vocabulary=True,
+    ),
+    Packaging(
+        "SpecForge DSpark",
+        ("DSparkDraftModel",),
+        samples_from_anchor=True,
+        marks=("projector_type=dspark",),
+        confidence_sees_markov=False,
+    ),
+    Packaging("DSpark", ("DSparkDraftModel", "DSparkSpeculator"), samples_from_anchor=None, copies_vocabulary=True),
+    Packaging(
+        "ModelOpt DSpark",
+        ("Qwen3DSparkModel",),
+        samples_from_anchor=None,
+        marks=("dspark_fixup_head_type=markov",),
+        copies_vocabulary=True,
+    ),
+    Packaging(
+        "DeepSpec",
+        ("Qwen3DSparkModel",),
+        samples_from_anchor=True,
+        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        copies_vocabulary=True,
+    ),
+    Packaging(
+        "DeepSpec for Gemma 4",
+        ("Gemma4DSparkModel",),
+        samples_from_anchor=True,
+        is_gemma4=True,
+        renames=((r"^backbone\.", ""), (r"^confidence_proj\.", "confidence_head.proj.")),
+        copies_vocabulary=True,
+    ),
+    Packaging("LiquidAI DSpark", ("Lfm2DSparkDraftModel",), samples_from_anchor=True),
+    Packaging("Ling DSpark", ("LingDSparkModel",), samples_from_anchor=True),
+    Packaging(
+        "DFlash with a Markov head",
+        ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel"),
+        samples_from_anchor=None,
+        tensor="markov_head.",
+    ),
+    Packaging("SpecForge Domino", ("DominoDraftModel",), is_domino=True, renames=_DOMINO_NAMES),
+    Packaging(
+        "SpecForge Domino",
+        ("DFlashDraftModel",),
+        is_domino=True,
+        marks=("projector_type=domino",),
+        renames=_DOMINO_NAMES,
+    ),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), is_dflash2=True),
+    Packaging("DFlare", ("QwenDFlareDraftModel",), is_dflare=True),
 )
 
 
 def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
     """The packaging of the checkpoint with this config.json and these tensor names. Raises ConvertError."""
     names = config.get("architectures")
-    if config.get("fusion_type") == "gated_sum":
-        raise ConvertError(
-            "the checkpoint is AngelSpec's gated sum, which dflash-local does not draft with: it mixes the taps by "
-            "gates that depend on them",
-            field="fusion_type",
-        )
     if isinstance(names, list):
+        _refuse(config, names, found)
         for packaging in _PACKAGINGS:
-            if packaging.fits(config, names):
+            if any(name in packaging.architectures for name in names) and packaging.fits(config, found):
                 return packaging
     known = ", ".join(dict.fromkeys(name for packaging in _PACKAGINGS for name in packaging.architectures))
     shown = ", ".join(map(str, names)) if isinstance(names, list) and names else "not given"
@@ -95,6 +272,16 @@ def recognise(config: Mapping[str, Any], found: Collection[str]) -> Packaging:
         field="architectures",
         hint="give the directory of a DFlash drafter, not of the target",
     )
+
+
+def _refuse(config: Mapping[str, Any], names: list[Any], found: Collection[str]) -> None:
+    for refusal in _REFUSALS:
+        if (mark := refusal.mark(config, names, found)) is not None:
+            raise ConvertError(
+                f"the checkpoint is {refusal.name}, which dflash-local does not draft with: {refusal.reason}",
+                field=mark,
+                hint="docs/drafters.md names the kinds of drafters that run",
+            )
 
 
 def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
@@ -106,6 +293,23 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     bonus = keys.maybe_flag("dspark_bonus_anchor")
     if bonus is not None:
         return not bonus
+    tokens = _speculative_tokens(keys)
+    if tokens is not None and (n_silent := keys.integer("block_size", 16) - tokens) in (0, 1):
+        return n_silent == 0
+    if packaging.is_domino:
+        return keys.flag("shift_label", False)
     if packaging.samples_from_anchor is None:
-        raise wrong("sample_from_anchor", "it is missing, and nothing else tells which row of a block proposes first")
+        raise wrong(
+            "sample_from_anchor",
+            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher "
+            "whether the anchor's does",
+        )
     return packaging.samples_from_anchor
+
+
+def _speculative_tokens(keys: Keys) -> int | None:
+    """Tokens that a block proposes, as the speculators library says it; None if it does not."""
+    settings = keys.find("speculators_config")[1]
+    methods = settings.get("proposal_methods") if isinstance(settings, dict) else None
+    tokens = [method.get("speculative_tokens") for method in methods or () if isinstance(method, dict)]
+    return tokens[0] if tokens and type(tokens[0]) is int else None

@@ -117,10 +117,12 @@ def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) 
     """The drafter's tensors with rows of `head.tokens` only, where rows are draft tokens."""
     if D2T in stored:
         raise ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
-    if "selector_hidden.weight" in stored:
-        raise ConvertError(
-            f"{name} is a DFlash 2 drafter, whose selector needs all tokens", field="selector_hidden.weight"
-        )
+    for kind, part, tensor_name in (
+        ("DFlash 2", "selector", "selector_hidden.weight"),
+        ("Domino", "recurrent cell", "domino_out.weight"),
+    ):
+        if tensor_name in stored:
+            raise ConvertError(f"{name} is a {kind} drafter, whose {part} needs all tokens", field=tensor_name)
     projection = stored.get(OUTPUT) or stored.get(EMBEDDINGS) or _target_projection(head.target)
     if not head.tokens or not 0 <= head.tokens[0] <= head.tokens[-1] < projection.n_rows:
         raise ConvertError(f"the tokens must be of 0 to {projection.n_rows - 1}", field=D2T)

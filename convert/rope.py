@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from .keys import Keys, wrong
 
-_KINDS = ("default", "linear", "yarn", "llama3")  # what upstream's dialect can say
+_KINDS = ("default", "linear", "yarn", "llama3", "proportional")  # what upstream's dialect can say
+_NEVER = 1e30  # what divides the frequency of a dimension that does not rotate
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Rope:
     n_ctx_original: int = 0
     yarn: Yarn | None = None
     llama3: Llama3 | None = None
+    n_proportional: int = 0  # rotated pairs of "proportional" RoPE, whose frequencies are those of the whole head
 
     @classmethod
     def read(
@@ -74,6 +76,10 @@ class Rope:
             kind = "default"  # the drafter sees text only, where both are the same
         if kind not in _KINDS:
             raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
+        if kind == "proportional":
+            pairs = int(head_dim * keys.number("partial_rotary_factor", 1.0)) // 2
+            theta, factor = keys.number("rope_theta", 10000.0), keys.number("factor", 1.0)
+            return cls(kind, theta, head_dim, factor=factor, n_proportional=min(pairs, head_dim // 2))
         n_dims = head_dim
         if partial or kind != "default":
             n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
@@ -97,10 +103,13 @@ class Rope:
     @property
     def has_factors(self) -> bool:
         """Whether a table of frequency factors says what no key can."""
-        return self.llama3 is not None or (self.yarn is not None and not self.yarn.truncate)
+        untruncated = self.yarn is not None and not self.yarn.truncate
+        return self.llama3 is not None or untruncated or self.kind == "proportional"
 
     def frequency_factors(self) -> tuple[float, ...]:
         """What the rotation frequencies are divided by, `[n_dims / 2]`."""
+        if self.kind == "proportional":
+            return (self.factor,) * self.n_proportional + (_NEVER,) * (self.n_dims // 2 - self.n_proportional)
         kept = self._kept_by_llama3 if self.llama3 else self._kept_by_yarn
         return tuple(1 / ((1 - kept(i)) / self.factor + kept(i)) for i in range(self.n_dims // 2))
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from gguf import GGMLQuantizationType
+
+Rows = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -30,8 +35,8 @@ class TensorSpec:
     `source` is its checkpoint name without a prefix, `source_shape` what must be found there (row-major), of which this
     tensor takes the rows from `first_row` on. `shape` is the tensor's own. `type` is set where the graph takes one type
     only. `wide` marks a matrix that is multiplied with numbers beyond float16's range. `rotated` marks rows (of a
-    vector: elements) in the order of a head's rotated dimensions. A tensor with `values` is computed from the
-    configuration and has no source.
+    vector: elements) in the order of a head's rotated dimensions. `transform` turns whole rows of the checkpoint into
+    those of the GGUF. A tensor with `values` is computed from the configuration and has no source.
     """
 
     name: str
@@ -42,6 +47,7 @@ class TensorSpec:
     type: GGMLQuantizationType | None = None
     wide: bool = False
     rotated: bool = False
+    transform: Callable[[Rows], Rows] | None = None
     values: tuple[float, ...] = ()
 
 

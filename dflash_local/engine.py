@@ -384,7 +384,7 @@ class Engine:
             "hidden": (n_block, int(drafter["n_embd"])),
             "logits": (n_block, self.n_vocab),
             "ids": (n_block, k),
-            "scores": (n_block, k, k) if drafter["kind"] == "dflash2" else (n_block, k),
+            "scores": (n_block, k, k) if drafter["lattice"] else (n_block, k),
         }
         return self._scheduler.call_on_slot(
             lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))

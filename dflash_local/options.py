@@ -118,8 +118,8 @@ class EngineOptions:
         budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
         draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
         accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block"
-            is block verification (arXiv 2403.10444) of chains, for DFlash 2 drafters: the same distribution, other
-            text.
+            is block verification (arXiv 2403.10444) of chains, for DFlash 2 and DSpark drafters: the same distribution,
+            other text.
         lookup: let what followed earlier occurrences of the last tokens join the draft.
         kv_unified: one KV stream for all slots; False: one each.
         cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder; a path: in that

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dflash_local.build.upstream import cache_dir
+from dflash_local.demo.pocket import DRAFTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,10 +51,9 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The GGUFs that ship with the package: `target`, `dflash`, `dflash2`, `dflash-small`, `hybrid-target`,
-    `hybrid-dflash`."""
+    """The GGUFs that ship with the package: `target` with its drafters, `hybrid-target` and `hybrid-dflash`."""
     folder = ROOT / "dflash_local" / "demo"
-    names = ("target", "dflash", "dflash2", "dflash-small", "hybrid-target", "hybrid-dflash")
+    names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}
     missing = [path.name for path in files.values() if not path.is_file()]
     assert not missing, f"{folder} lacks {missing}"

@@ -146,7 +146,9 @@ class FakeNative(NativeEngine):
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
         if drafting.accept == AcceptRule.BLOCK:
-            raise RequestError("field 'accept': block needs a DFlash 2 drafter, and there is none", param="accept")
+            raise RequestError(
+                "field 'accept': block needs a DFlash 2 or DSpark drafter, and there is none", param="accept"
+            )
         if self.on_prepare:
             self.on_prepare()
         prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt)

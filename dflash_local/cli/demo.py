@@ -40,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--drafter",
-        choices=("dflash", "dflash2", "dflash-small", "hybrid"),
+        choices=("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid"),
         default="dflash",
         help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter (default: "
         "%(default)s)",

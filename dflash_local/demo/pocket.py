@@ -1,4 +1,4 @@
-"""The pocket pairs that ship with the package: a small real target with three drafters, and a hybrid one with its own.
+"""The pocket pairs that ship with the package: a small real target with five drafters, and a hybrid one with its own.
 Inflated copies are in the cache."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dflash_local.demo.inflate import Progress, Quantizer
 from dflash_local.demo.shapes import SHAPES, Pair, Shape
 
 _HERE = Path(__file__).parent
-DRAFTERS = ("dflash", "dflash2", "dflash-small")
+DRAFTERS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first")
 HYBRID = "hybrid"  # in place of a drafter's name: the hybrid target (Qwen3.5 form) with its DFlash drafter
 PAIRS = (*DRAFTERS, HYBRID)
 

@@ -33,7 +33,7 @@ FILE_TYPES = {
     "q8_0": LlamaFileType.MOSTLY_Q8_0,
 }
 _MOST_TENSORS = {"f32": Type.F32, "f16": Type.F16, "q4_0": Type.Q4_0, "q4_k_m": Type.Q4_K, "q8_0": Type.Q8_0}
-_EXACT = ("_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight")
+_EXACT = ("_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d.weight", "conf_proj.weight")
 _SMALLER_BLOCKS = {Type.Q4_K: Type.Q5_0, Type.Q5_K: Type.Q5_1, Type.Q6_K: Type.Q8_0}
 
 

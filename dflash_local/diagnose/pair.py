@@ -53,6 +53,8 @@ class Drafter:
     block_size: int
     mask_token: int  # -1: none is named
     is_dflash2: bool
+    is_dspark: bool
+    is_domino: bool
     tokens: list[bytes]
     pre_tokenizer: bytes
     keys: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all that the file has
@@ -85,6 +87,8 @@ class Drafter:
             block_size=known(f"{ARCH}.block_size", int, 16),  # upstream's default
             mask_token=known(MASK_TOKEN, int, -1),
             is_dflash2=f"{ARCH}.selector_rank" in keys,
+            is_dspark=f"{ARCH}.has_confidence_head" in keys,  # whatever it says: others do not have the key
+            is_domino=f"{ARCH}.domino_prefix_length" in keys,
             tokens=known(TOKENS, list),
             pre_tokenizer=known(PRE_TOKENIZER, bytes, b""),
             keys=keys,
@@ -92,17 +96,18 @@ class Drafter:
 
     @property
     def kind(self) -> str:
-        return "DFlash 2" if self.is_dflash2 else "DFlash"
+        kinds = (("DSpark", self.is_dspark), ("Domino", self.is_domino), ("DFlash 2", self.is_dflash2))
+        return next((name for name, is_it in kinds if is_it), "DFlash")
 
 
 def block_refusal(drafter: Drafter | None) -> str:
     """Why accept=block cannot be used, "" if it can: what has to be told before a model loads. libdflash decides for
     requests."""
-    if drafter is not None and drafter.is_dflash2:
+    if drafter is not None and (drafter.is_dflash2 or drafter.is_dspark or drafter.is_domino):
         return ""
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
     found = "there is none" if drafter is None else "this one is a DFlash drafter"
-    return f"accept=block needs a DFlash 2 drafter, and {found}"
+    return f"accept=block needs a DFlash 2, DSpark or Domino drafter, and {found}"
 
 
 def check(target: Path, drafter: Path) -> None:

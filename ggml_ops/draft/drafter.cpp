@@ -147,7 +147,7 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     bound_vocabulary(model_, target);
     d2t_        = read_d2t(model_);
     mask_token_ = find_mask_token(model, model_.n_vocab);
-    selector_   = make_selector(model_);
+    selector_   = make_selector(model_, d2t_);
     backends_   = init_backends(model, target, params_.n_threads);
     kv_         = std::make_unique<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v);
 
@@ -156,6 +156,13 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
         backends.push_back(backend.get());
     }
     graphs_ = std::make_unique<graph_cache>(backends);
+}
+
+const char * drafter::kind() const {
+    return model_.domino_out           ? "domino"
+           : model_.markov_rank > 0    ? "dspark"
+           : model_.selector_top_k > 0 ? "dflash2"
+                                       : "dflash";
 }
 
 // ---- one pass ----
@@ -292,7 +299,11 @@ graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t lengt
         }
     }
     shape.n_inject = inject_bucket(shape.n_inject);
-    shape.length   = shape.slots.empty() ? 0 : length;
+    if (!shape.slots.empty()) {
+        shape.length = model_.n_rows(length);
+        shape.first  = model_.anchor_first ? 0 : 1;
+        shape.n_pos  = length - 1;
+    }
     return shape;
 }
 
@@ -307,6 +318,12 @@ draft_graph & drafter::prepare(const graph_shape & shape) {
     return graphs_->add(std::move(graph));
 }
 
+// The rows of each block that the head needs: [n_embd, n_block] -> [n_embd, n_head * n_slots].
+static ggml_tensor * first_rows(const draft_graph & graph, ggml_tensor * hidden) {
+    const graph_shape & shape = graph.shape;
+    return shape.n_head() == shape.length ? hidden : rows_of_blocks(graph, hidden, shape.length, 0, shape.n_head());
+}
+
 void drafter::build(draft_graph & graph) const {
     layer_builder builder(graph, model_, *kv_, params_.flash_attn);
     ggml_tensor * taps  = builder.tap_rows();
@@ -317,12 +334,15 @@ void drafter::build(draft_graph & graph) const {
     if (!block) {
         return;
     }
-    // The anchors' rows predict nothing, yet the head runs over whole blocks: the CPU's matrix products like row counts
-    // that are multiples of 4, and one view is cheaper than a gap.
     ggml_tensor * hidden = builder.hidden(block);
-    ggml_tensor * logits = builder.logits(hidden);
     if (graph.shape.probe) {
         graph.hidden = graph.output(hidden);
+    }
+    // The anchors' rows may propose nothing, yet the head runs over them: the CPU's matrix products like row counts
+    // that are multiples of 4, and one view is cheaper than a gap.
+    hidden               = first_rows(graph, hidden);
+    ggml_tensor * logits = builder.logits(hidden);
+    if (graph.shape.probe) {
         graph.logits = graph.output(logits);
     }
     selector_->build(graph, hidden, logits);
@@ -402,7 +422,7 @@ void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job
     draft_probe * probe) const {
     const std::vector<int32_t> ids    = download<int32_t>(graph.ids);
     const std::vector<float>   scores = download<float>(graph.scores);
-    const size_t               n_pos = graph.shape.length - 1, n_ids = n_pos * selector_->top_k(),
+    const size_t               n_pos = graph.shape.n_pos, n_ids = n_pos * selector_->top_k(),
                  n_scores = n_pos * selector_->n_scores();
     auto next_ids         = ids.begin();
     auto next_scores      = scores.begin();
@@ -411,7 +431,7 @@ void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job
             continue;
         }
         draft & drafted = drafts[i];
-        drafted.length  = graph.shape.length;
+        drafted.length  = graph.shape.n_pos + 1;
         drafted.top_k   = selector_->top_k();
         drafted.lattice = selector_->lattice();
         drafted.ids.assign(next_ids, next_ids + n_ids);
@@ -421,6 +441,9 @@ void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job
         selector_->finish(drafted, probe);
         for (int32_t & id : drafted.ids) {
             id = target_token(id);
+        }
+        if (probe) {
+            probe->ids = drafted.ids;
         }
     }
 }

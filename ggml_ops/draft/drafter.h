@@ -46,20 +46,22 @@ class drafter {
     drafter(const drafter &) = delete;
 
     const drafter_model & model() const { return model_; }
-    int32_t               block_size() const { return model_.block_size; }
-    int32_t               tap_width() const { return model_.tap_width(); }
-    int32_t               n_ctx() const { return params_.n_ctx; }
-    bool                  lattice() const { return selector_->lattice(); }
-    int32_t               top_k() const { return selector_->top_k(); }
-    int32_t               target_token(int32_t id) const { return d2t_.empty() ? id : (int32_t) d2t_[id]; }
-    size_t                memory_bytes() const { return kv_->memory_bytes(); }
+    // "dflash", "dflash2", "dspark" or "domino".
+    const char * kind() const;
+    int32_t      tap_width() const { return model_.tap_width(); }
+    int32_t      n_ctx() const { return params_.n_ctx; }
+    bool         lattice() const { return selector_->lattice(); }
+    int32_t      top_k() const { return selector_->top_k(); }
+    int32_t      target_token(int32_t id) const { return d2t_.empty() ? id : (int32_t) d2t_[id]; }
+    size_t       memory_bytes() const { return kv_->memory_bytes(); }
 
     // First position not injected yet.
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
     // Forget positions >= pos; with a gap ahead (pos > next_pos) everything is forgotten and the ring restarts at pos.
     void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
 
-    // One pass. drafts[i] is filled for jobs[i].denoise. length: block tokens, the same for all slots, 2..block_size.
+    // One pass. drafts[i] is filled for jobs[i].denoise. length: the anchor and the tokens to propose, the same for all
+    // slots, 2..model().max_length().
     // Throws std::runtime_error when a backend fails.
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts,
         draft_probe * probe = nullptr);

@@ -11,6 +11,14 @@ constexpr size_t MAX_NODES = 8192;
 
 }   // namespace
 
+ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight) {
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(ggml_backend_buffer_get_type(weight->buffer));
+    if (!device || ggml_backend_buffer_is_host(weight->buffer)) {
+        device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    }
+    return ggml_backend_dev_buffer_type(device);
+}
+
 int32_t inject_bucket(int32_t n_inject) {
     for (const int32_t bucket : { 0, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256 }) {
         if (n_inject <= bucket) {

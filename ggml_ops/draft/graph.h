@@ -13,20 +13,27 @@
 
 namespace dflash {
 
+// Memory of the device that holds a weight.
+ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight);
+
 // What a graph depends on.
 struct graph_shape {
     int32_t              n_inject = 0;       // rows of taps; inject_bucket() of what there is
     int32_t              length   = 0;       // rows of a block, 0: inject only
+    int32_t              first    = 1;       // row of a block that proposes first: 0 is the anchor's
+    int32_t              n_pos    = 0;       // rows of a block that propose
     bool                 probe    = false;   // hidden states and logits are outputs, too
     std::vector<int32_t> slots;              // that denoise a block
     std::vector<int32_t> spans;              // of their attention, in cells
 
     bool operator==(const graph_shape & other) const {
-        return n_inject == other.n_inject && length == other.length && probe == other.probe && slots == other.slots &&
-               spans == other.spans;
+        return n_inject == other.n_inject && length == other.length && first == other.first && n_pos == other.n_pos &&
+               probe == other.probe && slots == other.slots && spans == other.spans;
     }
     int32_t n_slots() const { return (int32_t) slots.size(); }
     int32_t n_block() const { return length * n_slots(); }    // block rows of all slots
+    int32_t n_head() const { return first + n_pos; }          // rows of a block whose logits are computed
+    int32_t n_out() const { return n_pos * n_slots(); }       // rows of all slots that propose
     int32_t n_rows() const { return n_inject + n_block(); }   // rows whose K/V are computed: taps, then blocks
 };
 
@@ -50,11 +57,12 @@ struct draft_graph {
     ggml_tensor *              cells   = nullptr;   // I64 [n_rows]: where K/V go
     std::vector<ggml_tensor *> masks, masks_swa;    // per slot [span, length]: full and sliding-window attention
 
-    // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's.
+    // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's. The logits
+    // are those of each block's first n_head() rows.
     ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
     ggml_tensor * scores = nullptr;   // F32
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
-    ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_block]
+    ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_head * n_slots]
 
     explicit draft_graph(const graph_shape & shape);
 

@@ -1,5 +1,7 @@
 #include "draft/kv_ring.h"
 
+#include "draft/graph.h"
+
 #include "ggml-backend.h"
 #include "ggml.h"
 
@@ -15,15 +17,6 @@ namespace {
 
 int32_t pad(int32_t n, int32_t step) { return (n + step - 1) / step * step; }
 
-// Memory of the device that holds a layer's weights.
-ggml_backend_buffer_type_t buffer_type_of(const drafter_layer & layer) {
-    ggml_backend_dev_t device = ggml_backend_buft_get_device(ggml_backend_buffer_get_type(layer.wk->buffer));
-    if (!device || ggml_backend_buffer_is_host(layer.wk->buffer)) {
-        device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    }
-    return ggml_backend_dev_buffer_type(device);
-}
-
 }   // namespace
 
 kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v) :
@@ -34,7 +27,7 @@ kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, gg
 
     std::map<ggml_backend_buffer_type_t, ggml_context *> context_of;
     for (const drafter_layer & layer : model.layers) {
-        ggml_context *& ctx = context_of[buffer_type_of(layer)];
+        ggml_context *& ctx = context_of[memory_beside(layer.wk)];
         if (!ctx) {
             contexts_.emplace_back(ggml_init({ 2 * model.layers.size() * ggml_tensor_overhead(), nullptr, true }));
             ctx = contexts_.back().get();

@@ -36,14 +36,32 @@ ggml_tensor * layer_builder::tap_rows() {
     if (shape_.n_inject == 0) {
         return nullptr;
     }
-    graph_.taps        = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
-    ggml_tensor * rows = ggml_mul_mat(ctx_, model_.fc, graph_.taps);
-    ggml_prec_set_acc(rows, GGML_PREC_F32);
+    graph_.taps         = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+    ggml_tensor * fused = model_.layer_fusion ? fuse_by_layer() : ggml_mul_mat(ctx_, model_.fc, graph_.taps);
+    if (!model_.layer_fusion) {
+        ggml_prec_set_acc(fused, GGML_PREC_F32);
+    }
     if (model_.scales_taps()) {
         graph_.unscale = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_inject));
-        rows           = ggml_mul(ctx_, rows, graph_.unscale);
+        fused          = ggml_mul(ctx_, fused, graph_.unscale);
     }
-    return norm(rows, model_.enc_norm);
+    return norm(fused, model_.enc_norm);
+}
+
+// DFlare: taps -> their mixtures, one for each layer, [n_embd, n_inject, n_layer].
+ggml_tensor * layer_builder::fuse_by_layer() {
+    const int64_t n_embd = model_.n_embd, n_taps = model_.layer_fusion->ne[0];
+    ggml_tensor * taps = ggml_reshape_3d(ctx_, graph_.taps, n_embd, n_taps, shape_.n_inject);
+    taps               = ggml_cont(ctx_, ggml_transpose(ctx_, taps));   // [n_taps, n_embd, n_inject]
+    ggml_tensor * rows = ggml_mul_mat(ctx_, model_.layer_fusion, taps);
+    ggml_prec_set_acc(rows, GGML_PREC_F32);   // taps are raw values of the residual stream
+    return ggml_cont(ctx_, ggml_permute(ctx_, rows, 2, 0, 1, 3));
+}
+
+ggml_tensor * layer_builder::tap_rows_of(size_t il, ggml_tensor * taps) {
+    return taps && model_.layer_fusion
+               ? ggml_view_2d(ctx_, taps, taps->ne[0], taps->ne[1], taps->nb[1], il * taps->nb[2])
+               : taps;
 }
 
 ggml_tensor * layer_builder::block_rows() {
@@ -80,16 +98,16 @@ ggml_tensor * layer_builder::logits(ggml_tensor * hidden) {
 
 ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * block) {
     const drafter_layer & layer = model_.layers[il];
+    taps                        = tap_rows_of(il, taps);
     if (!block) {
-        store_kv(il, taps);
+        store_kv(il, taps, nullptr);
         return nullptr;
     }
 
     ggml_tensor * rows    = norm(block, layer.attn_norm);
     ggml_tensor * weights = conv_weights(layer.attn_conv_proj, rows);
     rows                  = convolve(rows, weights, layer.attn_conv_base, BEFORE);
-    // K and V of tap and block rows together: the weights are read once
-    store_kv(il, taps ? ggml_concat(ctx_, taps, rows, 1) : rows);
+    store_kv(il, taps, rows);
     rows = attention(il, rows);
     rows = convolve(rows, weights, layer.attn_conv_base, AFTER);
     if (layer.attn_post_norm) {
@@ -109,13 +127,29 @@ ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * 
     return layer.out_scale ? ggml_mul(ctx_, block, layer.out_scale) : block;
 }
 
-// Writes K and V of all rows into their cells.
-void layer_builder::store_kv(size_t il, ggml_tensor * rows) {
+// Rows of taps, then those of blocks, either of them null -> their K or V. Where both have the same weights they are
+// multiplied together: the weights are read once.
+ggml_tensor * layer_builder::project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows) {
+    const auto joined = [&](ggml_tensor * first, ggml_tensor * second) {
+        return first && second ? ggml_concat(ctx_, first, second, 1) : first ? first : second;
+    };
+    if (!context.weight) {
+        return product(block.weight, joined(taps, rows), block.bias);
+    }
+    return joined(taps ? product(context.weight, taps, context.bias) : nullptr,
+        rows ? product(block.weight, rows, block.bias) : nullptr);
+}
+
+// Writes K and V of all rows, of taps and of blocks, into their cells.
+void layer_builder::store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows) {
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head_kv = model_.n_head_kv, n_rows = shape_.n_rows();
 
-    ggml_tensor * k = ggml_reshape_3d(ctx_, product(layer.wk, rows, layer.bk), head_dim, n_head_kv, n_rows);
-    ggml_tensor * v = layer.wv ? ggml_reshape_3d(ctx_, product(layer.wv, rows, layer.bv), head_dim, n_head_kv, n_rows)
+    const auto heads_of = [&](linear block, linear context) {
+        return ggml_reshape_3d(ctx_, project(block, context, taps, rows), head_dim, n_head_kv, n_rows);
+    };
+    ggml_tensor * k = heads_of({ layer.wk, layer.bk }, { layer.wk_ctx, layer.bk_ctx });
+    ggml_tensor * v = layer.wv ? heads_of({ layer.wv, layer.bv }, { layer.wv_ctx, layer.bv_ctx })
                                : ggml_rms_norm(ctx_, k, model_.rms_eps);
     k               = rope_keys(norm(k, layer.k_norm));
     for (const auto & [cache, heads] : { std::pair(kv_.k(il), k), std::pair(kv_.v(il), v) }) {

@@ -1,9 +1,10 @@
 // A drafter's layers as nodes of a graph: injection, attention, feed-forward. Model: upstream's src/models/dflash.cpp;
 // arithmetic: package `dflash` (DFlashDraftModel, DFlash2DraftModel).
 //
-// A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject): each layer stores their K and V, and
-// nothing else is done with them. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts: they
-// attend to all that is stored of their slot and to their own block.
+// A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject), or that each layer mixes by its own
+// weights (DFlare): each layer stores their K and V, and nothing else is done with them. Block rows are the tokens
+// [anchor, MASK, MASK, ...] of every slot that drafts: they attend to all that is stored of their slot and to their own
+// block.
 
 #pragma once
 
@@ -17,7 +18,7 @@ class layer_builder {
   public:
     layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn);
 
-    // Taps -> tap rows [n_embd, n_inject]; null if the shape injects nothing.
+    // Taps -> tap rows [n_embd, n_inject], of DFlare [n_embd, n_inject, n_layer]; null if the shape injects nothing.
     ggml_tensor * tap_rows();
     // Tokens -> block rows [n_embd, n_block]; null if the shape denoises nothing.
     ggml_tensor * block_rows();
@@ -30,9 +31,15 @@ class layer_builder {
 
   private:
     enum side { BEFORE, AFTER };   // of the sub-layer that a convolution surrounds
+    struct linear {
+        ggml_tensor *weight, *bias;   // bias may be null
+    };
 
     void          add_masks();
-    void          store_kv(size_t il, ggml_tensor * rows);
+    ggml_tensor * fuse_by_layer();
+    ggml_tensor * tap_rows_of(size_t il, ggml_tensor * taps);
+    void          store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows);
+    ggml_tensor * project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows);
     ggml_tensor * attention(size_t il, ggml_tensor * rows);
     ggml_tensor * attend(size_t il, int32_t i, ggml_tensor * q);
     ggml_tensor * feed_forward(const drafter_layer & layer, ggml_tensor * rows);

@@ -1,5 +1,8 @@
 #include "draft/selector.h"
 
+#include "draft/domino.h"
+#include "draft/markov.h"
+
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -7,24 +10,43 @@
 
 namespace dflash {
 
-namespace {
-
-constexpr int32_t N_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
-
-// Block rows without those of the anchors, which predict nothing: [n, n_block] -> [n, n_out].
-ggml_tensor * drop_anchors(const draft_graph & graph, ggml_tensor * rows) {
-    const int64_t  length = graph.shape.length, n_slots = graph.shape.n_slots();
-    ggml_context * ctx = graph.ctx.get();
+ggml_tensor * rows_of_blocks(const draft_graph & graph, ggml_tensor * rows, int64_t length, int64_t from, int64_t n) {
+    const int64_t  n_slots = graph.shape.n_slots();
+    ggml_context * ctx     = graph.ctx.get();
     ggml_tensor *  view =
-        ggml_view_3d(ctx, rows, rows->ne[0], length - 1, n_slots, rows->nb[1], rows->nb[1] * length, rows->nb[1]);
-    return ggml_reshape_2d(ctx, n_slots == 1 ? view : ggml_cont(ctx, view), rows->ne[0], (length - 1) * n_slots);
+        ggml_view_3d(ctx, rows, rows->ne[0], n, n_slots, rows->nb[1], rows->nb[1] * length, rows->nb[1] * from);
+    return ggml_reshape_2d(ctx, n_slots == 1 ? view : ggml_cont(ctx, view), rows->ne[0], n * n_slots);
 }
 
-// rows [n, n_out] at ids [top_k, n_out] -> [top_k, n_out].
+ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows) {
+    const graph_shape & shape = graph.shape;
+    return shape.first == 0 ? rows : rows_of_blocks(graph, rows, shape.n_head(), shape.first, shape.n_pos);
+}
+
 ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids) {
     ggml_tensor * elements = ggml_reshape_3d(ctx, rows, 1, rows->ne[0], rows->ne[1]);
     return ggml_reshape_2d(ctx, ggml_get_rows(ctx, elements, ids), ids->ne[0], ids->ne[1]);
 }
+
+void selector::finish_pairs(draft & drafted, draft_probe * probe) const {
+    if (probe) {
+        probe->scores = drafted.probs;
+    }
+    for (float *row = drafted.probs.data(), *end = row + drafted.probs.size(); row < end; row += top_k()) {
+        const float best = *std::max_element(row, row + top_k());
+        float       sum  = 0;
+        for (int32_t i = 0; i < top_k(); ++i) {
+            sum += row[i] = std::exp(row[i] - best);
+        }
+        for (int32_t i = 0; i < top_k(); ++i) {
+            row[i] /= sum;
+        }
+    }
+}
+
+namespace {
+
+constexpr int32_t N_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
 
 // DFlash: each position's likeliest tokens, whatever is chosen before.
 class marginals_selector : public selector {
@@ -37,7 +59,7 @@ class marginals_selector : public selector {
 
     void build(draft_graph & graph, ggml_tensor *, ggml_tensor * logits) const override {
         ggml_context * ctx = graph.ctx.get();
-        logits             = drop_anchors(graph, logits);
+        logits             = proposing_rows(graph, logits);
         graph.ids          = graph.output(ggml_top_k(ctx, logits, top_k()));
         graph.scores       = graph.output(pick(ctx, ggml_soft_max(ctx, logits), graph.ids));
     }
@@ -58,7 +80,6 @@ class marginals_selector : public selector {
             }
         }
         if (probe) {
-            probe->ids    = drafted.ids;
             probe->scores = drafted.probs;
             for (float & score : probe->scores) {
                 score = std::log(score);
@@ -81,12 +102,12 @@ class lattice_selector : public selector {
     int32_t n_scores() const override { return top_k() * top_k(); }
 
     void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override {
-        const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.length - 1, n_out = n_pos * n_slots;
+        const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, n_out = n_pos * n_slots;
         const int64_t  k = top_k(), rank = model_.selector_rank;
         ggml_context * ctx = graph.ctx.get();
 
-        hidden            = drop_anchors(graph, hidden);
-        logits            = drop_anchors(graph, logits);
+        hidden            = proposing_rows(graph, hidden);
+        logits            = proposing_rows(graph, logits);
         ggml_tensor * ids = graph.ids = graph.output(ggml_top_k(ctx, logits, (int) k));
 
         graph.anchors      = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
@@ -107,23 +128,7 @@ class lattice_selector : public selector {
         graph.scores        = graph.output(ggml_add(ctx, pairs, unary));
     }
 
-    // Pair scores -> probabilities of the candidates after each candidate before.
-    void finish(draft & drafted, draft_probe * probe) const override {
-        if (probe) {
-            probe->ids    = drafted.ids;
-            probe->scores = drafted.probs;
-        }
-        for (float *row = drafted.probs.data(), *end = row + drafted.probs.size(); row < end; row += top_k()) {
-            const float best = *std::max_element(row, row + top_k());
-            float       sum  = 0;
-            for (int32_t i = 0; i < top_k(); ++i) {
-                sum += row[i] = std::exp(row[i] - best);
-            }
-            for (int32_t i = 0; i < top_k(); ++i) {
-                row[i] /= sum;
-            }
-        }
-    }
+    void finish(draft & drafted, draft_probe * probe) const override { finish_pairs(drafted, probe); }
 
   private:
     const drafter_model & model_;
@@ -131,7 +136,13 @@ class lattice_selector : public selector {
 
 }   // namespace
 
-std::unique_ptr<selector> make_selector(const drafter_model & model) {
+std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t) {
+    if (model.markov_rank > 0) {
+        return std::make_unique<markov_selector>(model, d2t);
+    }
+    if (model.domino_out) {
+        return std::make_unique<domino_selector>(model);
+    }
     if (model.selector_top_k > 0) {
         return std::make_unique<lattice_selector>(model);
     }

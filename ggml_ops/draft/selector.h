@@ -15,10 +15,10 @@ namespace dflash {
 
 // Full outputs of one block, for parity tests.
 struct draft_probe {
-    std::vector<float>   hidden;   // [length, n_embd] after the final norm
-    std::vector<float>   logits;   // [length, n_logits]
-    std::vector<int32_t> ids;      // [length - 1, top_k]
-    // DFlash: log-probabilities [length - 1, top_k]; DFlash 2: pair scores [length - 1, top_k, top_k]
+    std::vector<float>   hidden;   // [rows, n_embd] after the final norm
+    std::vector<float>   logits;   // [n_head, n_logits]: of the block's first rows
+    std::vector<int32_t> ids;      // [n_pos, top_k]
+    // marginals: log-probabilities [n_pos, top_k]; a lattice: pair scores [n_pos, top_k, top_k]
     std::vector<float> scores;
 };
 
@@ -31,18 +31,31 @@ class selector {
     virtual bool    lattice() const  = 0;              // whether scores depend on the candidate before
     virtual int32_t n_scores() const = 0;              // of a position
 
-    // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_block] and
-    // logits [n_logits, n_block].
+    // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
+    // n_slots] and logits [n_logits, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
     // Makes candidates and probabilities, as tree.h describes them, of one slot's ids and scores. probe may be null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;
+
+  protected:
+    // finish() where scores are those of all pairs: probabilities of the candidates after each candidate before.
+    void finish_pairs(draft & drafted, draft_probe * probe) const;
 
   private:
     int32_t top_k_;
 };
 
-// DFlash: the top-k of each position. DFlash 2: the lattice of its candidate selector. The model has its output
-// projection. Throws std::runtime_error.
-std::unique_ptr<selector> make_selector(const drafter_model & model);
+// DFlash: the top-k of each position. DFlash 2 and DSpark: a lattice. The model has its output projection; d2t: the
+// target's token of each draft token, empty: the same. Throws std::runtime_error.
+std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
+
+// ---- parts of graphs ----
+
+// Rows [from, from + n) of every block of `length` rows: [n_any, length * n_slots] -> [n_any, n * n_slots].
+ggml_tensor * rows_of_blocks(const draft_graph & graph, ggml_tensor * rows, int64_t length, int64_t from, int64_t n);
+// The rows that propose: [n_any, n_head * n_slots] -> [n_any, n_out].
+ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows);
+// rows [n, n_out] at ids [top_k, n_out] -> [top_k, n_out].
+ggml_tensor * pick(ggml_context * ctx, ggml_tensor * rows, ggml_tensor * ids);
 
 }   // namespace dflash

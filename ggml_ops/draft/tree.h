@@ -11,13 +11,14 @@
 
 namespace dflash {
 
-// What one drafter pass says about the next `length - 1` positions of one slot.
+// What one drafter pass says about the next `length - 1` positions of one slot, whichever rows of the block proposed
+// them: position d is d tokens after the anchor.
 //
 // DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r].
-// DFlash 2: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d
-// given candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
+// DFlash 2 and DSpark: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at
+// position d given candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
 struct draft {
-    int32_t              length  = 0;   // block tokens, anchor counted; <= 1: nothing drafted
+    int32_t              length  = 0;   // the anchor and the drafted positions; <= 1: nothing drafted
     int32_t              top_k   = 0;
     bool                 lattice = false;
     std::vector<int32_t> ids;     // [length - 1, top_k]

@@ -45,7 +45,7 @@ int32_t controller::max_nodes(const slot & s) const {
 std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
     std::vector<int32_t> lengths;
     for (const int32_t length : { 4, 8, 12, 16, 24, 32, 48, 64 }) {
-        lengths.push_back(std::min(length, limits_.block_size));
+        lengths.push_back(std::min(length, limits_.max_length));
         if (lengths.back() >= n_max) {
             break;
         }
@@ -102,7 +102,7 @@ void controller::begin_choice(const std::vector<slot> & slots) {
 
 int32_t controller::choose_length(const std::vector<slot> & slots) {
     begin_choice(slots);
-    if (limits_.block_size == 0) {
+    if (limits_.max_length == 0) {
         set_reason(REASON_NONE);
         return 1;
     }
@@ -114,7 +114,7 @@ int32_t controller::choose_length(const std::vector<slot> & slots) {
         }
         ++n_drafting;
         // A tree of N nodes may be N - 1 deep, and its likeliest path often is.
-        const int32_t length = 1 + std::min({ max_depth(s), s.depth, limits_.block_size - 1 });
+        const int32_t length = 1 + std::min({ max_depth(s), s.depth, limits_.max_length - 1 });
         max_length           = std::max(max_length, length);
         if (s.budget != 0) {
             fixed_length = std::max(fixed_length, std::min(length, s.width > 1 ? DFLASH_MAX_NODES : s.budget));
@@ -159,7 +159,7 @@ int32_t controller::auto_length(int32_t n_drafting) {
 // ---- how many nodes ----
 
 const char * controller::reason_of(const slot & s) const {
-    if (limits_.block_size == 0) {
+    if (limits_.max_length == 0) {
         return REASON_NONE;
     }
     if (max_nodes(s) == 1) {
@@ -185,7 +185,7 @@ void controller::learn_values(slot & s) const {
             values.push_back(n.value);
         }
     }
-    const int32_t max_length = std::min(limits_.block_size, limits_.n_draft_max + 1);
+    const int32_t max_length = std::min(limits_.max_length, limits_.n_draft_max + 1);
     s.learned.values.observe(s.draft.length, block_lengths(max_length), depths, values);
 }
 

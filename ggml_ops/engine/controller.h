@@ -31,7 +31,7 @@ struct pass_limits {
     int32_t n_outputs   = 0;                  // rows of a pass that have logits
     int32_t n_draft_max = 0;                  // draft tokens on a path
     int32_t n_nodes     = DFLASH_MAX_NODES;   // nodes of one tree
-    int32_t block_size  = 0;                  // of the drafter, 0: there is none
+    int32_t max_length  = 0;                  // of the drafter's blocks, 0: there is none
     bool    equal_trees = false;              // trees of unlike sizes are passes of their own (delta-net layers)
 };
 
@@ -51,7 +51,8 @@ class controller {
     // the choices of one step, in the order of its phases
     // Rows that every tree of this pass takes up, 0: as they are.
     int32_t padded_size(const std::vector<slot> & slots) const;
-    // Block tokens that the drafter denoises for the next pass, the same for all slots; 1: none.
+    // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
+    // the same for all slots; 1: none.
     int32_t choose_length(const std::vector<slot> & slots);
     // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
     void choose_nodes(std::vector<slot> & slots);

@@ -30,7 +30,7 @@ void pass_costs::measure_draft(const timed_passes & passes, const pass_shapes & 
     const int32_t other_rows = std::min(8, shapes.n_rows_max);   // of the target pass between two drafter passes
     for (int32_t n_slots = 1; n_slots <= shapes.n_slots; n_slots *= 2) {
         for (const int32_t wanted : { 16, 8, 4, 32, 64 }) {
-            const int32_t length = std::min(wanted, shapes.block_size), n_tokens = n_slots * length;
+            const int32_t length = std::min(wanted, shapes.max_length), n_tokens = n_slots * length;
             if (draft.points().count(n_tokens) || (n_slots > 1 && since_start.ms() > LIMIT_MS / 2)) {
                 continue;
             }
@@ -66,7 +66,7 @@ void pass_costs::measure_verify(
         }
         const auto time_again = [&] {
             if (rows > 1 && passes.draft) {   // one row is plain decoding: the drafter rests
-                passes.draft(1, std::min(8, shapes.block_size));
+                passes.draft(1, std::min(8, shapes.max_length));
             }
             return passes.verify(rows);
         };

@@ -20,7 +20,7 @@ struct timed_passes {
 // What the passes of an engine may be.
 struct pass_shapes {
     int32_t n_slots    = 1;
-    int32_t block_size = 1;   // of the drafter
+    int32_t max_length = 1;   // of the drafter's blocks
     int32_t n_rows_max = 1;   // widest target pass to measure
 };
 

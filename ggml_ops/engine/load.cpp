@@ -209,13 +209,13 @@ void engine::load_models(dflash_progress_callback progress, void * user) {
     if (is_set(p.drafter)) {
         draft_model_.reset(load_model(
             p.drafter, "drafter", p.n_gpu_layers_draft, p, { progress, user, target_share, 1 - target_share, false }));
-        limits_.block_size = pair_error([&] { return access_drafter(draft_model_.get()).block_size; });
+        limits_.max_length = pair_error([&] { return access_drafter(draft_model_.get()).max_length(); });
     }
 }
 
 void engine::set_limits() {
     const dflash_engine_params & p       = params_;
-    const int32_t                n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.block_size);
+    const int32_t                n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
     const int32_t                n_train = llama_model_n_ctx_train(model_.get());
     limits_.n_ctx_slot                   = p.n_ctx ? (int32_t) (p.n_ctx / p.n_slots) : std::min(n_train, DEFAULT_CTX);
     check_range("n_ctx per slot", limits_.n_ctx_slot, 8, 1 << 30);
@@ -358,7 +358,7 @@ void engine::warm_up() {
     }
     pass_shapes shapes;
     shapes.n_slots    = (int32_t) slots_.size();
-    shapes.block_size = std::max(1, limits_.block_size);
+    shapes.max_length = std::max(1, limits_.max_length);
     shapes.n_rows_max = std::min({ limits_.n_outputs, limits_.n_ctx_slot,
         tape_rows_ > 0 ? tape_rows_
         : drafter_     ? DFLASH_MAX_NODES
@@ -366,7 +366,7 @@ void engine::warm_up() {
 
     passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
     if (drafter_) {
-        passes.draft(1, std::min(limits_.block_size, std::max(2, limits_.n_draft_max + 1)));
+        passes.draft(1, std::min(limits_.max_length, std::max(2, limits_.n_draft_max + 1)));
     }
     pass_costs & costs = controller_.costs();
     if (params_.warmup && !costs.read(cost_cache_, drafter_ != nullptr)) {

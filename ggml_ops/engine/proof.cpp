@@ -87,17 +87,18 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
         throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
     }
     check_tokens(tokens, n);
-    if (n < 2 || n_block < 2 || n_block > drafter_->block_size()) {
-        throw status_error(
-            DFLASH_ERROR_ARG, "n must be at least 2 and n_block 2.." + std::to_string(drafter_->block_size()));
+    const drafter_model & model  = drafter_->model();
+    const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
+    if (n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length()) {
+        throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block " + std::to_string(lowest) + ".." +
+                                                 std::to_string(model.max_length() - model.anchor_first));
     }
     draft_probe full;
     feed(
         s, tokens, n - 1, limits_.n_rows, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); },
         [&] {
             std::vector<dflash::draft> drafts;
-            drafter_->run(
-                { { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, n_block, drafts, &full);
+            drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, length, drafts, &full);
         });
     const auto copy = [](const auto & from, auto * to) {
         if (to) {
@@ -108,10 +109,10 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     if (logits) {
         spread_logits(full.logits, n_block, logits);
     }
-    // row 0 belongs to the anchor, of which nothing is predicted
-    const int32_t k = drafter_->top_k();
-    copy(full.ids, ids ? ids + k : nullptr);
-    copy(full.scores, scores ? scores + (drafter_->lattice() ? k * k : k) : nullptr);
+    // row 0 belongs to the anchor, which may propose nothing
+    const int32_t k = drafter_->top_k(), skipped = model.anchor_first ? 0 : k;
+    copy(full.ids, ids ? ids + skipped : nullptr);
+    copy(full.scores, scores ? scores + (drafter_->lattice() ? k * skipped : skipped) : nullptr);
 }
 
 // ---- passes over any trees ----

@@ -29,7 +29,7 @@ struct prepared_request {
 };
 
 // Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft
-// was drawn, which only the lattice of a DFlash 2 drafter has.
+// was drawn, which only a lattice has (DFlash 2, DSpark).
 void require_lattice(const drafter * drafter);
 
 }   // namespace dflash

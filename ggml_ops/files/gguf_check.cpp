@@ -515,10 +515,11 @@ class checker {
     void check_drafter() {
         report_.has_embeddings = file_.find_tensor("token_embd.weight") != nullptr;
         report_.has_output     = file_.find_tensor("output.weight") != nullptr;
-        if (file_.find_tensor("markov_w1.weight") != nullptr ||
-            number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
-            fail(own("hyper_connection.count"), "is a DSpark drafter; dflash-local runs DFlash and DFlash 2 drafters");
+        if (number(own("hyper_connection.count"), 0, MAX_COUNT, 0) > 0) {
+            fail_key(own("hyper_connection.count"),
+                "says that the drafter has DeepSeek-V4's layers, which dflash-local does not run");
         }
+        scalar(own("sample_from_anchor"), gguf_type::boolean);
         check_taps();
         report_.block_size = static_cast<uint64_t>(number(own("block_size"), 2, MAX_BLOCK, 0));
         if (report_.mask_token < 0 || report_.mask_token >= n_vocab_) {
@@ -554,11 +555,78 @@ class checker {
                 fail_tensor("d2t", "must be a vector with one entry per row of output.weight");
             }
         }
-        if (file_.find_tensor("fc.weight") == nullptr) {
-            fail_tensor("fc.weight", "is missing; convert the drafter again");
-        }
         number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
+        check_fusion();
+        check_domino();
         check_selector();
+        check_markov();
+    }
+
+    void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
+        if (tensor == nullptr) {
+            fail_tensor(name, "is missing; convert the drafter again");
+        }
+        if (tensor->ne[0] != static_cast<uint64_t>(n_in) || tensor->ne[1] != static_cast<uint64_t>(n_out) ||
+            tensor->ne[2] != 1 || tensor->ne[3] != 1) {
+            fail_tensor(name, "must be a matrix of " + std::to_string(n_in) + " by " + std::to_string(n_out));
+        }
+    }
+
+    // What makes context rows of the taps: one matrix for all layers, or (DFlare) shares of the taps and projections
+    // for each layer.
+    void check_fusion() const {
+        const std::string   name   = "layer_fusion.weight";
+        const gguf_tensor * shares = file_.find_tensor(name);
+        if ((shares == nullptr) == (file_.find_tensor("fc.weight") == nullptr)) {
+            fail_tensor("fc.weight", "or 'layer_fusion.weight' must be there, and not both; convert the drafter again");
+        }
+        if (shares != nullptr) {
+            check_matrix(shares, name, static_cast<int64_t>(report_.target_layers.size()), n_layer_);
+            if (std::string(ggml_type_find(shares->type)->name) != "f32") {
+                fail_tensor(name, "must be f32");
+            }
+        }
+        const int64_t n_kv = head_size_k_ * per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, 1)[0];
+        for (int64_t i = 0; i < n_layer_; ++i) {
+            const std::string layer = "blk." + std::to_string(i) + ".";
+            for (const char * role : { "attn_k_ctx.weight", "attn_v_ctx.weight" }) {
+                const gguf_tensor * projection = file_.find_tensor(layer + role);
+                if (shares != nullptr) {
+                    check_matrix(projection, layer + role, n_embd_, n_kv);
+                } else if (projection != nullptr) {
+                    fail_tensor(layer + role, "goes with 'layer_fusion.weight', which is missing");
+                }
+            }
+            if (shares != nullptr && file_.find_tensor(layer + "attn_v.weight") == nullptr) {
+                fail_tensor(layer + "attn_v.weight", "is missing; convert the drafter again");
+            }
+        }
+    }
+
+    // Domino: a recurrent cell, and what makes corrections of its state.
+    void check_domino() const {
+        const std::string   key = own("domino_prefix_length");
+        const gguf_tensor * ih  = file_.find_tensor("domino_gru_ih.weight");
+        const gguf_tensor * out = file_.find_tensor("domino_out.weight");
+        if ((ih != nullptr) != (file_.find(key) != nullptr) || (ih == nullptr && out != nullptr)) {
+            fail_key(key, "must be given together with the tensors 'domino_*'");
+        }
+        if (ih == nullptr) {
+            return;
+        }
+        number(key, 0, MAX_BLOCK);
+        const int64_t size  = static_cast<int64_t>(ih->ne[1] / 3),
+                      width = out != nullptr ? static_cast<int64_t>(out->ne[0]) : 0;
+        check_matrix(ih, ih->name, n_embd_, 3 * std::max<int64_t>(size, 1));
+        check_matrix(file_.find_tensor("domino_gru_hh.weight"), "domino_gru_hh.weight", size, 3 * size);
+        check_matrix(out, "domino_out.weight", width, n_vocab_);
+        check_matrix(file_.find_tensor("domino_hidden.weight"), "domino_hidden.weight", n_embd_, width);
+        check_matrix(file_.find_tensor("domino_state.weight"), "domino_state.weight", size, width);
+        for (const char * other : { "markov_w1.weight", "selector_hidden.weight", "d2t" }) {
+            if (file_.find_tensor(other) != nullptr) {
+                fail_tensor(other, "does not go with a Domino drafter");
+            }
+        }
     }
 
     void check_taps() {
@@ -604,6 +672,55 @@ class checker {
                                                 std::to_string(n_embd_));
         }
         report_.selector_top_k = static_cast<uint64_t>(top_k);
+    }
+
+    // DSpark: two tables of one rank, and a head that judges a position from its hidden state and the token before.
+    void check_markov() {
+        const gguf_tensor * prev = file_.find_tensor("markov_w1.weight");
+        const gguf_tensor * next = file_.find_tensor("markov_w2.weight");
+        const gguf_tensor * conf = file_.find_tensor("conf_proj.weight");
+        if (prev == nullptr) {
+            for (const char * name : { "markov_w2.weight", "markov_w2.scale", "conf_proj.weight", "conf_proj.bias" }) {
+                if (file_.find_tensor(name) != nullptr) {
+                    fail_tensor(name, "comes without markov_w1.weight; convert the drafter again");
+                }
+            }
+            return;
+        }
+        if (next == nullptr || file_.find_tensor("selector_hidden.weight") != nullptr) {
+            fail_tensor("markov_w1.weight", "comes with markov_w2.weight and without a selector");
+        }
+        const gguf_tensor * d2t     = file_.find_tensor("d2t");
+        const int64_t       rank    = static_cast<int64_t>(prev->ne[0]);
+        const int64_t       n_draft = d2t != nullptr ? static_cast<int64_t>(d2t->ne[0]) : n_vocab_;
+        check_shape("markov_w1.weight", *prev, rank, n_vocab_);
+        check_shape("markov_w2.weight", *next, rank, n_draft);
+        if (conf != nullptr) {
+            check_shape("conf_proj.weight", *conf, n_embd_ + rank, 1);
+            if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph takes it apart
+                fail_tensor("conf_proj.weight", "must be f32, f16 or bf16");
+            }
+        }
+        if (const gguf_tensor * bias = file_.find_tensor("conf_proj.bias"); bias != nullptr) {
+            if (conf == nullptr) {
+                fail_tensor("conf_proj.bias", "comes without conf_proj.weight; convert the drafter again");
+            }
+            check_shape("conf_proj.bias", *bias, 1, 1);
+        }
+        if (file_.find_tensor("markov_w2.scale") != nullptr) {
+            fail_tensor("markov_w2.scale", "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
+        }
+        if (report_.block_size == 0) {
+            fail_key(own("block_size"), "is missing; a DSpark drafter needs it");
+        }
+    }
+
+    void check_shape(const char * name, const gguf_tensor & tensor, int64_t ne0, int64_t ne1) const {
+        const auto is = [&](int axis, int64_t n) { return tensor.ne[axis] == static_cast<uint64_t>(n); };
+        if (!is(0, ne0) || !is(1, ne1) || !is(2, 1) || !is(3, 1)) {
+            fail_tensor(name, "must be " + std::to_string(ne0) + " x " + std::to_string(ne1) + ", and is " +
+                                  std::to_string(tensor.ne[0]) + " x " + std::to_string(tensor.ne[1]));
+        }
     }
 };
 

@@ -102,7 +102,7 @@ typedef struct dflash_engine_params {
     bool         warmup;   // run the passes once and measure their cost at load
 
     uint32_t draft_ctx;     // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
-    int32_t  draft_n_max;   // most draft tokens per step, 0 = block_size - 1
+    int32_t  draft_n_max;   // most draft tokens per step, 0 = all that a block proposes
     int32_t  budget;   // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly N
                        // while the draft has that many
     int32_t draft;     // dflash_draft_mode: the shape that drafts may have
@@ -235,7 +235,7 @@ typedef struct dflash_update {
     int32_t         n_accepted;   // draft tokens accepted in this pass (walk depth)
     int32_t         n_drafted;    // draft tokens verified in this pass: the nodes of the tree without the anchor
     int32_t         n_depth;      // depth of that tree
-    int32_t         n_denoised;   // block length of the drafter pass that it grew from, 0: none
+    int32_t         n_denoised;   // length of the block that it grew from (the anchor and what it proposed), 0: none
     const char *    reason;       // why the controller chose so: one of a few fixed strings (docs/budget.md)
     double          draft_ms;     // the drafter pass before this target pass, 0: none
     double          verify_ms;    // this target pass
@@ -315,10 +315,11 @@ DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t 
 
 // One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is
 // tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final norm) and
-// logits [n_block, n_vocab] (after scale and soft-cap; -infinity: never proposed); for DFlash 2 also ids [n_block, k]
-// and scores [n_block, k, k] (row 0 unused, predecessor-major; row 1 has k equal predecessors, the anchor), for DFlash
-// ids [n_block, k] and scores [n_block, k] = log-probabilities. Any output may be NULL. The slot's cache is empty
-// afterwards.
+// logits [n_block, n_vocab_draft] (after scale and soft-cap, without a Markov head; -infinity: never proposed); from a lattice (DFlash 2, DSpark)
+// also ids [n_block, k] and scores [n_block, k, k] (predecessor-major; the first row has k equal predecessors, the
+// anchor), for DFlash ids [n_block, k] and scores [n_block, k] = log-probabilities. Row 0 of ids and scores is unused
+// unless the anchor's row proposes. A drafter that keeps its block's size takes no other n_block. Any output may be
+// NULL. The slot's cache is empty afterwards.
 DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 

@@ -74,10 +74,18 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.causal_swa               = !causal || m.causal;
     const std::string * limit  = find_key(model, "selector_vocab_size");
     m.n_candidates             = limit ? std::min(m.n_vocab, (int32_t) std::stol(*limit)) : m.n_vocab;
+    m.markov_rank              = model.dspark_markov_w1 ? (int32_t) model.dspark_markov_w1->ne[0] : 0;
+    const std::string * prefix = find_key(model, "domino_prefix_length");
+    m.domino_prefix            = prefix ? std::stoi(*prefix) : 0;
+    // Where the file does not say, DSpark drafters propose from the anchor's row and others do not (upstream:
+    // build_dspark_markov_head).
+    const std::string * anchor = find_key(model, "sample_from_anchor");
+    m.anchor_first             = anchor ? *anchor == "true" : m.markov_rank > 0;
 }
 
 void read_tensors(const llama_model & model, drafter_model & m) {
     m.fc              = model.fc;
+    m.layer_fusion    = drafter_tensor(model, "layer_fusion.weight");
     m.enc_norm        = model.output_norm_enc;
     m.out_norm        = model.output_norm;
     m.tok_embd        = model.tok_embd;
@@ -87,6 +95,15 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.selector_next   = model.dflash_selector_next;
     m.selector_hidden = model.dflash_selector_hidden;
     m.mask_embd       = drafter_tensor(model, "mask_embd.weight");
+    m.markov_prev     = model.dspark_markov_w1;
+    m.markov_next     = model.dspark_markov_w2;
+    m.confidence      = model.dspark_conf_proj;
+    m.confidence_bias = model.dspark_conf_proj_b;
+    m.domino_ih       = drafter_tensor(model, "domino_gru_ih.weight");
+    m.domino_hh       = drafter_tensor(model, "domino_gru_hh.weight");
+    m.domino_hidden   = drafter_tensor(model, "domino_hidden.weight");
+    m.domino_state    = drafter_tensor(model, "domino_state.weight");
+    m.domino_out      = drafter_tensor(model, "domino_out.weight");
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
         const llama_layer & from = model.layers[il];
@@ -101,6 +118,10 @@ void read_tensors(const llama_model & model, drafter_model & m) {
         to.bk                    = drafter_tensor(model, blk + "attn_k.bias");
         to.bv                    = drafter_tensor(model, blk + "attn_v.bias");
         to.bo                    = drafter_tensor(model, blk + "attn_output.bias");
+        to.wk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.weight");
+        to.wv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.weight");
+        to.bk_ctx                = drafter_tensor(model, blk + "attn_k_ctx.bias");
+        to.bv_ctx                = drafter_tensor(model, blk + "attn_v_ctx.bias");
         to.q_norm                = from.attn_q_norm;
         to.k_norm                = from.attn_k_norm;
         to.attn_sinks            = from.attn_sinks;
@@ -126,7 +147,7 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     if (m.head_dim != (int32_t) h.n_embd_head_v()) {
         throw std::runtime_error("dflash.attention.key_length and value_length differ, which DFlash does not have");
     }
-    if (!m.fc) {
+    if (!m.fc && !m.layer_fusion) {
         throw std::runtime_error("the drafter has no tensor 'fc.weight', which fuses the taps");
     }
     if (m.is_mrope() && m.tap_rope_base != m.rope_base) {
@@ -138,10 +159,16 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
         throw std::runtime_error(
             "the drafter has both a selector and a reduced vocabulary (d2t), which no DFlash 2 has");
     }
+    if (m.selector_top_k > 0 && m.markov_rank > 0) {
+        throw std::runtime_error("the drafter has both a selector (DFlash 2) and a Markov head (DSpark)");
+    }
+    if (m.domino_out && (m.selector_top_k > 0 || m.markov_rank > 0 || m.d2t)) {
+        throw std::runtime_error("a Domino drafter has no other head and no reduced vocabulary (d2t)");
+    }
     for (uint32_t il = 0; il < h.n_layer(); ++il) {
         const llama_layer & l = model.layers[il];
         if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model.fc_s ||
-            model.output_s) {
+            model.output_s || model.dspark_markov_w2_s) {
             throw std::runtime_error("the drafter's weights are NVFP4; convert it with --outtype q8_0 or f16");
         }
         if ((int32_t) h.n_head(il) != m.n_head || (int32_t) h.n_head_kv(il) != m.n_head_kv) {
@@ -158,8 +185,8 @@ drafter_model access_drafter(const llama_model * model) {
                                  "', a drafter must be 'dflash'; rewrite the file: "
                                  "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
     }
-    if (model->hparams.dsv4_hc_mult > 0 || model->dspark_markov_w1) {
-        throw std::runtime_error("the drafter is a DSpark model; dflash-local drafts with DFlash and DFlash 2");
+    if (model->hparams.dsv4_hc_mult > 0) {
+        throw std::runtime_error("the drafter's layers are DeepSeek-V4's, which dflash-local does not run");
     }
     drafter_model m = {};
     read_hparams(*model, m);

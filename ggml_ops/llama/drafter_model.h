@@ -21,31 +21,39 @@ struct drafter_layer {
     ggml_tensor * wv;                  // as wk; null: V is the normalized K projection
     ggml_tensor * wo;                  // [n_head * head_dim, n_embd]
     ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
-    ggml_tensor * q_norm;              // [head_dim]
-    ggml_tensor * k_norm;              // [head_dim]
-    ggml_tensor * attn_sinks;          // [n_head]
-    ggml_tensor * attn_post_norm;      // [n_embd]
-    ggml_tensor * ffn_norm;            // [n_embd]
-    ggml_tensor * ffn_gate;            // [n_embd, n_ff]
-    ggml_tensor * ffn_up;              // [n_embd, n_ff]
-    ggml_tensor * ffn_down;            // [n_ff, n_embd]
-    ggml_tensor * ffn_post_norm;       // [n_embd]
-    ggml_tensor * out_scale;           // [1]
-    ggml_tensor * attn_conv_base;      // DFlash 2: [n_embd, kernel, 2]
-    ggml_tensor * attn_conv_proj;      // DFlash 2: [n_embd, 2 * kernel * groups]
-    ggml_tensor * ffn_conv_base;       // as those of attention
+    ggml_tensor * wk_ctx, *wv_ctx;     // DFlare: K and V of context rows, as wk and wv; null: wk and wv serve them, too
+    ggml_tensor * bk_ctx, *bv_ctx;
+    ggml_tensor * q_norm;           // [head_dim]
+    ggml_tensor * k_norm;           // [head_dim]
+    ggml_tensor * attn_sinks;       // [n_head]
+    ggml_tensor * attn_post_norm;   // [n_embd]
+    ggml_tensor * ffn_norm;         // [n_embd]
+    ggml_tensor * ffn_gate;         // [n_embd, n_ff]
+    ggml_tensor * ffn_up;           // [n_embd, n_ff]
+    ggml_tensor * ffn_down;         // [n_ff, n_embd]
+    ggml_tensor * ffn_post_norm;    // [n_embd]
+    ggml_tensor * out_scale;        // [1]
+    ggml_tensor * attn_conv_base;   // DFlash 2: [n_embd, kernel, 2]
+    ggml_tensor * attn_conv_proj;   // DFlash 2: [n_embd, 2 * kernel * groups]
+    ggml_tensor * ffn_conv_base;    // as those of attention
     ggml_tensor * ffn_conv_proj;
     bool          swa;   // sliding-window attention
 };
 
 struct drafter_model {
+    static constexpr int32_t MAX_LENGTH = 64;   // nodes of a path
+
     // hyper-parameters; a scale of 0 means that there is none
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
-    int32_t block_size;    // tokens of the longest block, the anchor counted
-    int32_t conv_kernel;   // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
+    int32_t block_size;     // rows of the longest block, the anchor's counted
+    bool    anchor_first;   // the anchor's row proposes the token after it, and each other row the one after its own;
+                            // else the anchor's row proposes nothing, and each other row the token of its own place
+    int32_t conv_kernel;    // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t n_candidates;                    // without d2t: only tokens below it are proposed
+    int32_t markov_rank;                     // DSpark, else 0
+    int32_t domino_prefix;                   // Domino: first drafted positions that are not corrected
     int32_t n_swa;                           // window in positions, 0: none
     bool    causal, causal_swa;              // attention inside the block, of full and of sliding-window layers
     bool    gelu;                            // else SiLU
@@ -58,8 +66,9 @@ struct drafter_model {
     float   tap_rope_base;   // of the keys of tap rows; most drafters rotate all rows alike
 
     // tensors
-    ggml_tensor * fc;                // [n_taps * n_embd, n_embd]
-    ggml_tensor * enc_norm;          // [n_embd], after fc
+    ggml_tensor * fc;                // [n_taps * n_embd, n_embd] or null: there is layer_fusion
+    ggml_tensor * layer_fusion;      // DFlare: [n_taps, n_layer], the share of each tap in each layer's context rows
+    ggml_tensor * enc_norm;          // [n_embd], after fc or layer_fusion
     ggml_tensor * out_norm;          // [n_embd]
     ggml_tensor * tok_embd;          // [n_embd, n_vocab] or null: the target's
     ggml_tensor * output;            // [n_embd, n_vocab_draft] or null: the target's
@@ -68,6 +77,15 @@ struct drafter_model {
     ggml_tensor * selector_next;     // DFlash 2: [rank, n_vocab]
     ggml_tensor * selector_hidden;   // DFlash 2: [n_embd, rank]
     ggml_tensor * mask_embd;         // [n_embd]: embedding of the mask token; null: its row of tok_embd
+    ggml_tensor * markov_prev;       // DSpark: [rank, n_vocab]
+    ggml_tensor * markov_next;       // DSpark: [rank, n_vocab_draft]
+    ggml_tensor * confidence;        // DSpark: [n_embd + rank, 1] or null
+    ggml_tensor * confidence_bias;   // DSpark: [1] or null
+    ggml_tensor * domino_ih;         // Domino: [n_embd, 3 * size], the recurrent cell's gates from a token: r, z, n
+    ggml_tensor * domino_hh;         // Domino: [size, 3 * size], the same from the state before
+    ggml_tensor * domino_hidden;     // Domino: [n_embd, width]
+    ggml_tensor * domino_state;      // Domino: [size, width]
+    ggml_tensor * domino_out;        // Domino: [width, n_vocab]; null: another kind
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
 
     std::vector<drafter_layer> layers;
@@ -76,10 +94,22 @@ struct drafter_model {
     int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
     // Logits of a row: of all draft tokens, or of the candidates.
     int64_t n_logits() const { return d2t ? output->ne[1] : std::min<int64_t>(output->ne[1], n_candidates); }
+    // The anchor and the tokens that the longest block proposes.
+    int32_t max_length() const { return std::min(block_size + anchor_first, MAX_LENGTH); }
+    // Whether rows see those after them, so that a shorter block would have other hidden states than it was trained on.
+    bool looks_ahead() const {
+        return std::any_of(layers.begin(), layers.end(),
+            [this](const drafter_layer & layer) { return !(layer.swa ? causal_swa : causal); });
+    }
+    // Whether a block always has block_size rows, and only its proposals are cut. Drafters in the form of the authors'
+    // are fed shorter blocks, as the authors do.
+    bool keeps_block() const { return (anchor_first || markov_rank > 0 || domino_out) && looks_ahead(); }
+    // Rows of a block of `length` tokens: the anchor and what it proposes.
+    int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
     // Whether products with fc may round the taps to F16, or to blocks of integers with F16 scales and sums. Hidden
     // states have elements beyond F16's range; such rows must be made smaller. Newer files have an fc of BF16 or F32.
-    bool scales_taps() const { return fc->type != GGML_TYPE_F32 && fc->type != GGML_TYPE_BF16; }
+    bool scales_taps() const { return fc && fc->type != GGML_TYPE_F32 && fc->type != GGML_TYPE_BF16; }
 };
 
 // Throws std::runtime_error naming what the model has that the engine does not support.

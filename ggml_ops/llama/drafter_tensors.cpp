@@ -25,11 +25,21 @@ struct extra {
 
 // clang-format off
 const std::vector<extra> EXTRAS = {
-    { "attn_q.bias",      true,  use::VECTOR, { N_Q } },
-    { "attn_k.bias",      true,  use::VECTOR, { N_KV } },
-    { "attn_v.bias",      true,  use::VECTOR, { N_KV } },
-    { "attn_output.bias", true,  use::VECTOR, { N_EMBD } },
-    { "mask_embd.weight", false, use::VECTOR, { N_EMBD } },   // embedding of the mask token, instead of its row
+    { "attn_q.bias",          true,  use::VECTOR, { N_Q } },
+    { "attn_k.bias",          true,  use::VECTOR, { N_KV } },
+    { "attn_v.bias",          true,  use::VECTOR, { N_KV } },
+    { "attn_output.bias",     true,  use::VECTOR, { N_EMBD } },
+    { "mask_embd.weight",     false, use::VECTOR, { N_EMBD } },   // embedding of the mask token, instead of its row
+    { "layer_fusion.weight",  false, use::MATRIX, { N_TAPS, N_LAYER } },   // DFlare
+    { "attn_k_ctx.weight",    true,  use::MATRIX, { N_EMBD, N_KV } },
+    { "attn_v_ctx.weight",    true,  use::MATRIX, { N_EMBD, N_KV } },
+    { "attn_k_ctx.bias",      true,  use::VECTOR, { N_KV } },
+    { "attn_v_ctx.bias",      true,  use::VECTOR, { N_KV } },
+    { "domino_gru_ih.weight", false, use::MATRIX, { N_EMBD, ANY } },   // Domino
+    { "domino_gru_hh.weight", false, use::MATRIX, { ANY, ANY } },
+    { "domino_hidden.weight", false, use::MATRIX, { N_EMBD, ANY } },
+    { "domino_state.weight",  false, use::MATRIX, { ANY, ANY } },
+    { "domino_out.weight",    false, use::ROWS,   { ANY, N_VOCAB_DRAFT } },
 };
 // clang-format on
 

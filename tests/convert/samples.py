@@ -139,7 +139,7 @@ def write_checkpoint(
     directory: Path, settings: Config, contents: Tensors | None = None, *, dtype: str = "BF16", shards: int = 0
 ) -> Path:
     """A checkpoint directory; with `shards`, split into that many files with an index."""
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(settings))
     contents = tensors(settings) if contents is None else contents
     if not shards:

@@ -323,7 +323,6 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"attention_bias": 1}, "attention_bias", "not true or false"),
     ({"hidden_act": "relu"}, "hidden_act", "'relu' is not one of silu"),
     ({"hidden_act": 3}, "hidden_act", "not a string"),
-    ({"sample_from_anchor": True}, "sample_from_anchor", "samples from the anchor"),
     ({"block_size": 1}, "block_size", "from 2"),
     ({"dflash_config.block_size": 2.5}, "dflash_config.block_size", "not a whole number"),
     ({"hidden_size": 64}, "hidden_size", "hidden_size is 64, the target's qwen3.embedding_length says 32"),

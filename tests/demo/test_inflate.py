@@ -437,7 +437,7 @@ def test_the_engine_answers_as_with_the_small_pair(
                 engine.tokenize(engine.apply_chat({"messages": [{"role": "user", "content": q}]}).prompt)
                 for q in QUESTIONS
             ]
-            probe = engine.draft_probe([*prompts[0], *engine.tokenize("11, 14,")], 16)
+            probe = engine.draft_probe([*prompts[0], *engine.tokenize("11, 14,")], engine.info["drafter"]["block_size"])
             answers = [engine.generate(p, max_tokens=80, temperature=0.0, budget=16) for p in prompts]
             seen.append((engine.score(TOKENS * 4, 1), probe, answers))
     (score, probe, answers), (large_score, large_probe, large_answers) = seen

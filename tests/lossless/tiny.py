@@ -87,21 +87,22 @@ def drafter_tensors(kind: str, seed: int = 1) -> dict[str, Array]:
 
 def write_target(path: Path, tensors: dict[str, Array]) -> Path:
     """Write the target as GGUF; returns `path`."""
-    return _write(_header(path, "qwen3", TARGET_LAYERS), tensors)
+    return write(header(path, "qwen3", TARGET_LAYERS), tensors)
 
 
 def write_drafter(path: Path, kind: str, tensors: dict[str, Array]) -> Path:
     """Write a drafter as GGUF in upstream's `dflash` dialect; returns `path`."""
-    writer = _header(path, "dflash", DRAFTER_LAYERS)
+    writer = header(path, "dflash", DRAFTER_LAYERS)
     writer.add_mask_token_id(MASK)
     writer.add_array("dflash.target_layers", TAPS)
     for key, value in ({"block_size": BLOCK_SIZE} | (CONV if kind == "dflash2" else {})).items():
         writer.add_uint32(f"dflash.{key}", value)
     writer.add_causal_attention(False)
-    return _write(writer, tensors)
+    return write(writer, tensors)
 
 
-def _header(path: Path, architecture: str, layers: int) -> gguf.GGUFWriter:
+def header(path: Path, architecture: str, layers: int) -> gguf.GGUFWriter:
+    """A writer of a GGUF with the shape and the tokens of these models."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(layers)
     writer.add_context_length(CONTEXT)
@@ -128,7 +129,8 @@ def _header(path: Path, architecture: str, layers: int) -> gguf.GGUFWriter:
     return writer
 
 
-def _write(writer: gguf.GGUFWriter, tensors: dict[str, Array]) -> Path:
+def write(writer: gguf.GGUFWriter, tensors: dict[str, Array]) -> Path:
+    """Add the tensors and finish the file; returns its path."""
     for name, data in tensors.items():
         writer.add_tensor(name, data)
     path = writer.path

@@ -48,7 +48,8 @@ def reference(target_f32: Path, drafter_f32: Path, drafter_name: str) -> Referen
 
 
 @pytest.fixture(scope="session")
-def prompts(engine: Engine) -> list[list[int]]:
+def prompts(target_f32: Path) -> list[list[int]]:
     """Chats about the pocket model's subjects, several turns and tools among them, as tokens."""
     lines = (Path(__file__).parent / "prompts.jsonl").read_text().splitlines()
-    return [engine.tokenize(engine.apply_chat(json.loads(line)).prompt) for line in lines]
+    with Engine(target_f32, n_threads=1, warmup=False) as engine:
+        return [engine.tokenize(engine.apply_chat(json.loads(line)).prompt) for line in lines]

@@ -16,6 +16,7 @@ from transformers import Qwen3Config
 
 from dflash_local.convert import convert
 
+from .dflare import QwenDFlareDraftModel
 from .f32 import engine_f32
 from .reference import DFLASH2, MASK, SHAPE, TARGET_LAYERS, Reference, load_target
 from .test_drafter import assert_close
@@ -119,6 +120,11 @@ CHECKPOINTS = {
         DFlash2DraftModel, nested=DFLASH2 | {"conv_kernel_size": 3, "conv_group_size": 32, "selector_top_k": 5}
     ),
     "dflash2 sliding": Checkpoint(DFlash2DraftModel, top=SLIDING | {"is_causal": False}, nested=DFLASH2),
+    "dflare": Checkpoint(QwenDFlareDraftModel, layers=3, taps=(0, 1, 3, 4)),
+    "dflare, attention biases": Checkpoint(
+        QwenDFlareDraftModel, layers=2, taps=(0, 1, 4), top={"attention_bias": True, "head_dim": 32}
+    ),
+    "dflare, one layer": Checkpoint(QwenDFlareDraftModel, layers=1, taps=(0, 1, 2, 3, 4)),
 }
 
 

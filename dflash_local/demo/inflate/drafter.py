@@ -1,4 +1,4 @@
-"""InflatedDrafter: a DFlash or DFlash 2 drafter."""
+"""InflatedDrafter: a DFlash, DFlash 2 or DSpark drafter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dflash_local.errors import ModelError
 
 
 class InflatedDrafter(InflatedModel):
-    """A DFlash drafter, or a DFlash 2 one if it has a selector. Its real layers come first."""
+    """A DFlash drafter, a DFlash 2 one if it has a selector, DSpark if a Markov head. Its real layers come first."""
 
     def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int], scale: float = 1.0) -> None:
         super().__init__(source, shape, shape.n_layer_drafter, scale)
@@ -60,12 +60,29 @@ class InflatedDrafter(InflatedModel):
                 ("selector_hidden.weight", rank, large),
             ):
                 yield self.matrix(name, name, rows, columns)
+        if self.source.has("markov_w1.weight"):
+            yield from self._heads(small, large)
         for index in range(self.n_layer):
             real = index if index < self.n_real else None
             yield from self.layer(index, real)
             if self.is_dflash2:
                 for part in ("attn_conv", "ffn_conv"):
                     yield from self._convolution(f"blk.{index}.{part}", real is not None, small, large)
+
+    def _heads(self, small: int, large: int) -> Iterator[OutputTensor]:
+        """DSpark's: two tables over tokens, and the confidence head over [hidden state, row of the first table]."""
+        rank = self.source.tensor("markov_w1.weight")().shape[1]
+        for name in ("markov_w1.weight", "markov_w2.weight"):
+            yield self.matrix(name, name, self.shape.n_vocab, rank)
+        confidence = self.source.tensor("conf_proj.weight")
+
+        def widened() -> Array:
+            out = np.zeros((1, large + rank), np.float32)
+            out[:, :small], out[:, large:] = np.split(confidence().reshape(1, -1), [small], axis=1)
+            return out
+
+        yield exact_tensor("conf_proj.weight", (1, large + rank), widened)
+        yield exact_tensor("conf_proj.bias", (1,), self.source.tensor("conf_proj.bias"))
 
     def _convolution(self, name: str, real: bool, small: int, large: int) -> Iterator[OutputTensor]:
         """A DFlash 2 convolution: base [2, taps, channels] plus a projection to [2, taps, channels / group] from the

@@ -15,7 +15,7 @@ static pass_limits limits() {
     l.n_rows      = 128;
     l.n_outputs   = 80;
     l.n_draft_max = 15;
-    l.block_size  = 16;
+    l.max_length  = 16;
     return l;
 }
 
@@ -95,7 +95,7 @@ static void bounds() {
 
 static void reasons_without_choice() {
     pass_limits l = limits();
-    l.block_size  = 0;
+    l.max_length  = 0;
     controller        c(l);
     std::vector<slot> slots = { writer(0, 1) };
     CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_NONE));

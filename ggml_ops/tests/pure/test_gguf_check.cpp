@@ -167,6 +167,39 @@ image drafter(bool second) {
     return m;
 }
 
+// A DFlare drafter: shares of the taps and projections of context rows in place of fc.
+image dflare() {
+    image m             = drafter(false);
+    m.tensors[0]        = { "layer_fusion.weight", { 2, 1 }, F32 };
+    const uint64_t n_kv = 32;
+    for (const char * role : { "attn_v", "attn_k_ctx", "attn_v_ctx" }) {
+        m.tensors.push_back({ std::string("blk.0.") + role + ".weight", { 64, n_kv } });
+    }
+    return m;
+}
+
+// A DSpark drafter: tables of rank 8 over the 4 tokens, and a confidence head.
+image dspark() {
+    image m = drafter(false);
+    m.tensors.push_back({ "markov_w1.weight", { 8, 4 } });
+    m.tensors.push_back({ "markov_w2.weight", { 8, 4 } });
+    m.tensors.push_back({ "conf_proj.weight", { 72, 1 }, F32 });
+    m.tensors.push_back({ "conf_proj.bias", { 1 }, F32 });
+    return m;
+}
+
+// A Domino drafter, whose recurrent cell has 6 values.
+image domino() {
+    image m = drafter(false);
+    m.u32("dflash.domino_prefix_length", 1);
+    m.tensors.push_back({ "domino_gru_ih.weight", { 64, 18 } });
+    m.tensors.push_back({ "domino_gru_hh.weight", { 6, 18 } });
+    m.tensors.push_back({ "domino_hidden.weight", { 64, 8 } });
+    m.tensors.push_back({ "domino_state.weight", { 6, 8 } });
+    m.tensors.push_back({ "domino_out.weight", { 8, 4 } });
+    return m;
+}
+
 // The folder of this run's files.
 struct scratch {
     fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
@@ -188,12 +221,18 @@ gguf_report check(const scratch & files, const std::string & bytes) {
 
 struct bad_case {
     const char *                 name;
-    const char *                 base;   // "target", "dflash" or "dflash2"
+    const char *                 base;   // "target", "dflash", "dflash2", "dflare", "dspark" or "domino"
     std::function<void(image &)> edit;
     const char *                 field;   // the key or tensor that must be named
 };
 
-image base(const std::string & name) { return name == "target" ? target() : drafter(name == "dflash2"); }
+image base(const std::string & name) {
+    return name == "target"   ? target()
+           : name == "dflare" ? dflare()
+           : name == "dspark" ? dspark()
+           : name == "domino" ? domino()
+                              : drafter(name == "dflash2");
+}
 
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
 
@@ -320,10 +359,40 @@ const std::vector<bad_case> bad_cases = {
     { "no candidates",         "dflash", [](image & m) { m.u32("dflash.selector_vocab_size", 0); }, "dflash.selector_vocab_size" },
     { "no base of injected keys", "dflash", [](image & m) { m.f32("dflash.backbone_rotary_base", 0.0f); }, "dflash.backbone_rotary_base" },
     { "base of injected keys as a number", "dflash", [](image & m) { m.u32("dflash.backbone_rotary_base", 10000); }, "dflash.backbone_rotary_base" },
-    { "nothing that fuses the taps", "dflash", [](image & m) { m.tensors.erase(m.tensors.begin()); }, "fc.weight" },
     { "bias of f16",           "dflash", [](image & m) { m.tensors.push_back({ "blk.0.attn_q.bias", { 64 }, F16 }); }, "blk.0.attn_q.bias" },
     { "mask embedding of f16", "dflash", [](image & m) { m.tensors.push_back({ "mask_embd.weight", { 64 }, F16 }); }, "mask_embd.weight" },
-    { "DSpark",                "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); }, "dflash.hyper_connection.count" },
+    { "no fusion of taps",     "dflash", [](image & m) { m.at("fc.weight").name = "other.weight"; }, "fc.weight" },
+    { "two fusions of taps",   "dflare", [](image & m) { m.tensors.push_back({ "fc.weight", { 128, 64 } }); }, "fc.weight" },
+    { "shares of other taps",  "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0 }); }, "layer_fusion.weight" },
+    { "f16 shares",            "dflare", [](image & m) { m.i32s("dflash.target_layers", { 0, 1 }); m.at("layer_fusion.weight").type = F16; }, "layer_fusion.weight" },
+    { "no context keys",       "dflare", [](image & m) { m.at("blk.0.attn_k_ctx.weight").name = "blk.0.other.weight"; }, "blk.0.attn_k_ctx.weight" },
+    { "narrow context values", "dflare", [](image & m) { m.at("blk.0.attn_v_ctx.weight").dims = { 64, 16 }; }, "blk.0.attn_v_ctx.weight" },
+    { "shared K and V beside context values", "dflare", [](image & m) { m.at("blk.0.attn_v.weight").name = "blk.0.other.weight"; }, "blk.0.attn_v.weight" },
+    { "context keys with fc",  "dflash", [](image & m) { m.tensors.push_back({ "blk.0.attn_k_ctx.weight", { 64, 32 } }); }, "blk.0.attn_k_ctx.weight" },
+    { "DeepSeek-V4's layers",  "dflash", [](image & m) { m.u32("dflash.hyper_connection.count", 4); }, "dflash.hyper_connection.count" },
+    { "anchor as a number",    "dflash", [](image & m) { m.u32("dflash.sample_from_anchor", 1); }, "dflash.sample_from_anchor" },
+    { "one Markov table",      "dflash", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 8, 4 } }); }, "markov_w1.weight" },
+    { "the other Markov table", "dflash", [](image & m) { m.tensors.push_back({ "markov_w2.weight", { 8, 4 } }); }, "markov_w2.weight" },
+    { "Markov tables beside a selector", "dflash2", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 8, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 8, 4 } }); }, "markov_w1.weight" },
+    { "Markov table of other tokens", "dspark", [](image & m) { m.at("markov_w1.weight").dims = { 8, 3 }; }, "markov_w1.weight" },
+    { "Markov tables of two ranks", "dspark", [](image & m) { m.at("markov_w2.weight").dims = { 4, 4 }; }, "markov_w2.weight" },
+    { "quantized Markov scale", "dspark", [](image & m) { m.tensors.push_back({ "markov_w2.scale", { 1 }, F32 }); }, "markov_w2.scale" },
+    { "narrow confidence head", "dspark", [](image & m) { m.at("conf_proj.weight").dims = { 64, 1 }; }, "conf_proj.weight" },
+    { "quantized confidence head", "dspark", [](image & m) { m.at("conf_proj.weight").dims = { 96, 1 }; m.at("conf_proj.weight").type = Q8_0; }, "conf_proj.weight" },
+    { "two confidence biases", "dspark", [](image & m) { m.at("conf_proj.bias").dims = { 2 }; }, "conf_proj.bias" },
+    { "bias without confidence", "dspark", [](image & m) { m.at("conf_proj.weight").name = "blk.0.other.weight"; }, "conf_proj.bias" },
+    { "DSpark without block size", "dspark", [](image & m) { m.drop("dflash.block_size"); }, "dflash.block_size" },
+    { "Domino without a prefix", "domino", [](image & m) { m.drop("dflash.domino_prefix_length"); }, "dflash.domino_prefix_length" },
+    { "Domino's prefix alone", "dflash", [](image & m) { m.u32("dflash.domino_prefix_length", 1); }, "dflash.domino_prefix_length" },
+    { "Domino without a cell", "domino", [](image & m) { m.at("domino_gru_ih.weight").name = "other.weight"; }, "dflash.domino_prefix_length" },
+    { "prefix beyond a block", "domino", [](image & m) { m.u32("dflash.domino_prefix_length", 65); }, "dflash.domino_prefix_length" },
+    { "two gates",             "domino", [](image & m) { m.at("domino_gru_ih.weight").dims = { 64, 17 }; }, "domino_gru_ih.weight" },
+    { "other states",          "domino", [](image & m) { m.at("domino_gru_hh.weight").dims = { 5, 18 }; }, "domino_gru_hh.weight" },
+    { "no states",             "domino", [](image & m) { m.at("domino_state.weight").name = "other.weight"; }, "domino_state.weight" },
+    { "corrections of fewer tokens", "domino", [](image & m) { m.at("domino_out.weight").dims = { 8, 3 }; }, "domino_out.weight" },
+    { "no corrections",        "domino", [](image & m) { m.at("domino_out.weight").name = "other.weight"; }, "domino_out.weight" },
+    { "wide corrections",      "domino", [](image & m) { m.at("domino_hidden.weight").dims = { 64, 9 }; }, "domino_hidden.weight" },
+    { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "markov_w1.weight" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -339,6 +408,10 @@ void test_sound(const scratch & files) {
     CHECK(d.error.empty() && d.is_drafter());
     CHECK(d.block_size == 8 && d.mask_token == 3 && d.target_layers == std::vector<int64_t>({ 0, 1 }));
     CHECK(d.selector_top_k == 0 && !d.has_embeddings && !d.has_output);
+
+    CHECK(check(files, dflare().encode()).error.empty());
+    CHECK(check(files, dspark().encode()).error.empty());
+    CHECK(check(files, domino().encode()).error.empty());
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });

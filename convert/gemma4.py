@@ -1,0 +1,36 @@
+"""Drafters whose layers are Gemma 4's: their settings in the words of the other drafters.
+
+Source: DeepSpec, deepspec/modeling/dspark/gemma4 (Gemma4DSparkModel); upstream's conversion/gemma.py. The settings are
+those of a target's text model, copied: what belongs to its sliding layers means nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .keys import Keys, wrong
+
+_ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # Gemma4TextConfig's default
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json with the keys that a Qwen3-shaped drafter would have. Raises ConvertError."""
+    keys = Keys(config)
+    for name, what in (
+        ("enable_moe_block", "the GGUF dialect of DFlash has no experts"),
+        ("hidden_size_per_layer_input", "the GGUF dialect of DFlash has no inputs of their own for layers"),
+    ):
+        if keys.find(name)[1]:
+            raise wrong(keys.find(name)[0], what)
+    if not keys.flag("attention_k_eq_v", False):
+        raise wrong("attention_k_eq_v", "it is not true: the engine normalizes V only where it is the projection of K")
+    return {
+        **config,
+        "head_dim": keys.integer("global_head_dim"),
+        "num_key_value_heads": keys.integer("num_global_key_value_heads"),
+        "hidden_act": keys.text("hidden_activation", "gelu_pytorch_tanh"),
+        "input_embedding_scale": math.sqrt(keys.integer("hidden_size")),
+        "rope_parameters": keys.find("rope_parameters")[1] or _ROPE,
+    }

@@ -1,0 +1,75 @@
+"""DSpark: a Markov head, which scores each token by the one before it, and a confidence head."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from gguf import GGMLQuantizationType
+
+from ..gguf_metadata import Value, boolean
+from ..keys import Keys, wrong
+from ..packaging import Packaging
+from ..tensor_spec import Dimensions, Rows, TensorSpec, matrix, vector
+from .kind import Kind
+
+PREV, NEXT = "markov_head.markov_w1", "markov_head.markov_w2"
+_CONFIDENCE = "confidence_head.proj"
+_HEAD_TYPES = ("vanilla", "markov")  # of speculators and DeepSpec, of ModelOpt
+
+
+@dataclass(frozen=True)
+class DSpark(Kind):
+    """Sources: speculators 0.9.0, models/dspark; DeepSpec. `rank` is that of the Markov tables.
+    `confidence_sees_markov`: the confidence head reads the embedding of the token before beside the hidden state."""
+
+    name: ClassVar[str] = "DSpark"
+
+    rank: int
+    samples_from_anchor: bool
+    has_confidence: bool
+    confidence_sees_markov: bool
+
+    @classmethod
+    def read(cls, keys: Keys, packaging: Packaging, found: Collection[str], samples_from_anchor: bool) -> DSpark:
+        """Raises ConvertError."""
+        for name in ("markov_head_type", "dspark_fixup_head_type"):
+            if (kind := keys.text(name, "vanilla")) not in _HEAD_TYPES:
+                raise wrong(keys.find(name)[0], f"{kind!r} is not one of {', '.join(_HEAD_TYPES)}")
+        rank = "markov_rank" if keys.find("dspark_markov_rank")[1] is None else "dspark_markov_rank"
+        return cls(
+            rank=keys.integer(rank, maximum=65536),
+            samples_from_anchor=samples_from_anchor,
+            has_confidence=f"{_CONFIDENCE}.weight" in found,
+            confidence_sees_markov=keys.flag("confidence_head_with_markov", packaging.confidence_sees_markov),
+        )
+
+    def metadata(self) -> dict[str, Value]:
+        # said even where it is the dialect's default: other programs have other defaults
+        return {
+            "sample_from_anchor": boolean(self.samples_from_anchor),
+            "has_confidence_head": boolean(self.has_confidence),
+        }
+
+    def tensors(self, drafter: Dimensions, found: Collection[str]) -> Iterator[TensorSpec]:
+        yield matrix("markov_w1", PREV, drafter.n_vocab, self.rank)
+        yield matrix("markov_w2", NEXT, drafter.n_vocab_draft, self.rank)
+        if not self.has_confidence:
+            return
+        width = drafter.n_embd + self.rank
+        yield TensorSpec(
+            "conf_proj.weight",
+            (1, width),
+            f"{_CONFIDENCE}.weight",
+            (1, width if self.confidence_sees_markov else drafter.n_embd),
+            type=GGMLQuantizationType.F32,
+            transform=None if self.confidence_sees_markov else self._blind,
+        )
+        if f"{_CONFIDENCE}.bias" in found:
+            yield vector("conf_proj.bias", f"{_CONFIDENCE}.bias", 1)
+
+    def _blind(self, rows: Rows) -> Rows:
+        """The dialect's head reads the token before in any case: with weights of zero."""
+        return np.pad(rows, ((0, 0), (0, self.rank)))

@@ -1,0 +1,185 @@
+#include "draft/markov.h"
+
+#include "ggml-backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t N_CANDIDATES = 16;   // per position
+
+// How much the confidence head's log-odds count beside those of the best candidate's own probability. Fitted to what
+// was accepted of the pocket drafters: docs/budget.md.
+constexpr float CONFIDENCE_WEIGHT = 0.3f;
+
+float log_odds(float chance) {
+    const float p = std::clamp(chance, 1e-4f, 1 - 1e-4f);
+    return std::log(p / (1 - p));
+}
+
+// Corrects the probability of the best of k candidates by the confidence head's word; the others share the rest as
+// before, but stay behind it: which candidate is the best is not the head's to say.
+void heed(float confidence, float * probs, int32_t k) {
+    float *     best   = std::max_element(probs, probs + k);
+    const float before = std::min(*best, 1 - 1e-4f);
+    const float after  = 1 / (1 + std::exp(-log_odds(before) - CONFIDENCE_WEIGHT * log_odds(confidence)));
+    for (int32_t r = 0; r < k; ++r) {
+        probs[r] = std::min(probs[r] * (1 - after) / (1 - before), 0.999f * after);
+    }
+    *best = after;
+}
+
+}   // namespace
+
+markov_selector::markov_selector(const drafter_model & model, const std::vector<int64_t> & d2t) :
+    selector(std::min<int32_t>(N_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
+    if (d2t.empty()) {
+        return;
+    }
+    // The head's first table is by the target's tokens, candidates are draft tokens.
+    ctx_.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
+    target_ids_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_I32, 1, (int64_t) d2t.size());
+    buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_.get(), memory_beside(model.markov_prev)));
+    if (!buffer_) {
+        throw std::runtime_error("not enough memory for the drafter's vocabulary");
+    }
+    const std::vector<int32_t> ids(d2t.begin(), d2t.end());
+    ggml_backend_tensor_set(target_ids_, ids.data(), 0, ids.size() * sizeof(int32_t));
+}
+
+// Draft tokens [n] -> [rank, n].
+ggml_tensor * markov_selector::embed(ggml_context * ctx, ggml_tensor * ids) const {
+    if (target_ids_) {
+        ids = ggml_reshape_1d(ctx, ggml_get_rows(ctx, target_ids_, ids), ids->ne[0]);
+    }
+    return ggml_get_rows(ctx, model_.markov_prev, ids);
+}
+
+// All pairs of neighbouring candidates. ids: I32 [k, n_out].
+markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_tensor * logits, ggml_tensor * ids) const {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
+    ggml_context * ctx = graph.ctx.get();
+
+    ggml_tensor * next = ggml_get_rows(ctx, model_.markov_next, ggml_reshape_1d(ctx, ids, k * n_pos * n_slots));
+    next               = ggml_reshape_4d(ctx, next, rank, k, n_pos, n_slots);
+    ggml_tensor * prev = ggml_get_rows(ctx, model_.markov_prev, graph.anchors);
+    prev               = ggml_repeat_4d(ctx, ggml_reshape_4d(ctx, prev, rank, 1, 1, n_slots), rank, k, 1, n_slots);
+    if (n_pos > 1) {
+        ggml_tensor * before = ggml_view_3d(ctx, ids, k, n_pos - 1, n_slots, ids->nb[1], ids->nb[1] * n_pos, 0);
+        before               = embed(ctx, ggml_reshape_1d(ctx, ggml_cont(ctx, before), k * (n_pos - 1) * n_slots));
+        prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
+    }
+    ggml_tensor * unary = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
+    return { ids, ggml_add(ctx, ggml_mul_mat(ctx, next, prev), unary), prev };
+}
+
+// The best path through the candidates, from left to right: embeddings of the tokens before each position [rank,
+// n_out].
+ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) const {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
+    ggml_context * ctx  = graph.ctx.get();
+    ggml_tensor *  path = ggml_reshape_3d(ctx, ggml_get_rows(ctx, model_.markov_prev, graph.anchors), rank, 1, n_slots);
+    ggml_tensor *  chosen = nullptr;   // I32 [1, n_slots]: index of the candidate
+    for (int64_t i = 0; i + 1 < n_pos; ++i) {
+        ggml_tensor * rows = ggml_view_3d(ctx, c.pairs, k, chosen ? k : 1, n_slots, c.pairs->nb[1], c.pairs->nb[3],
+            (size_t) i * c.pairs->nb[2]);   // [next, prev, n_slots]
+        rows               = chosen ? ggml_get_rows(ctx, rows, chosen) : ggml_cont(ctx, rows);
+        chosen             = ggml_reshape_2d(ctx, ggml_argmax(ctx, ggml_reshape_2d(ctx, rows, k, n_slots)), 1, n_slots);
+        ggml_tensor * ids =
+            ggml_view_3d(ctx, c.ids, 1, k, n_slots, c.ids->nb[0], c.ids->nb[1] * n_pos, (size_t) i * c.ids->nb[1]);
+        ggml_tensor * token = ggml_reshape_1d(ctx, ggml_get_rows(ctx, ids, chosen), n_slots);
+        path                = ggml_concat(ctx, path, ggml_reshape_3d(ctx, embed(ctx, token), rank, 1, n_slots), 1);
+    }
+    return ggml_reshape_2d(ctx, path, rank, n_pos * n_slots);
+}
+
+// The confidence head: sigmoid(<weight, [hidden; embedding of the token before]> + bias), [k prev, 1, n_pos, n_slots].
+ggml_tensor * markov_selector::confidence(draft_graph & graph, ggml_tensor * hidden, const candidates & c) const {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, n_embd = model_.n_embd;
+    ggml_context * ctx    = graph.ctx.get();
+    ggml_tensor *  weight = model_.confidence;
+    ggml_tensor *  row    = ggml_mul_mat(ctx, ggml_view_1d(ctx, weight, n_embd, 0), hidden);
+    if (model_.confidence_bias) {
+        row = ggml_add(ctx, row, model_.confidence_bias);
+    }
+    ggml_tensor * pair =
+        ggml_mul_mat(ctx, ggml_view_1d(ctx, weight, model_.markov_rank, ggml_row_size(weight->type, n_embd)), c.prev);
+    pair = ggml_add(ctx, pair, ggml_reshape_4d(ctx, row, 1, 1, n_pos, n_slots));
+    return ggml_reshape_4d(ctx, ggml_sigmoid(ctx, pair), top_k(), 1, n_pos, n_slots);
+}
+
+void markov_selector::build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const {
+    const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k();
+    ggml_context * ctx = graph.ctx.get();
+    hidden             = proposing_rows(graph, hidden);
+    logits             = proposing_rows(graph, logits);
+    graph.anchors      = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
+
+    const candidates first = score(graph, logits, ggml_top_k(ctx, logits, (int) k));
+    ggml_tensor *    table = model_.markov_next;   // of as many tokens as there are logits
+    table                  = ggml_view_2d(ctx, table, table->ne[0], logits->ne[0], table->nb[1], 0);
+    ggml_tensor *    full  = ggml_add(ctx, logits, ggml_mul_mat(ctx, table, guess(graph, first)));
+    const candidates c     = score(graph, logits, ggml_top_k(ctx, full, (int) k));
+
+    const auto    column = [&](ggml_tensor * t) { return ggml_reshape_4d(ctx, t, k, 1, n_pos, n_slots); };
+    ggml_tensor * out    = ggml_concat(ctx, c.pairs, column(pick(ctx, full, c.ids)), 1);
+    out                  = ggml_concat(ctx, out, column(pick(ctx, ggml_soft_max(ctx, full), c.ids)), 1);
+    if (model_.confidence) {
+        out = ggml_concat(ctx, out, confidence(graph, hidden, c), 1);
+    }
+    graph.ids    = graph.output(c.ids);
+    graph.scores = graph.output(out);
+}
+
+// Of each position: k rows of pair scores, then for every candidate its score and its probability given the guessed
+// chain, then for every candidate before it the confidence.
+//
+// A row's probabilities are over the whole vocabulary: what is not among the candidates weighs as much as it does after
+// the guessed chain. For the chain itself that is exact.
+void markov_selector::finish(draft & drafted, draft_probe * probe) const {
+    const int32_t      k = top_k();
+    std::vector<float> probs;
+    probs.reserve((size_t) drafted.positions() * k * k);
+    std::vector<float> pairs;
+    for (int32_t i = 0; i < drafted.positions(); ++i) {
+        const float * rows   = drafted.probs.data() + (size_t) i * n_scores();
+        const float * scores = rows + k * k;
+        const float * given  = scores + k;
+        const float * trust  = model_.confidence ? given + k : nullptr;
+        const int32_t best   = (int32_t) (std::max_element(scores, scores + k) - scores);
+        float         rest   = 1;   // of the chain's row
+        for (int32_t r = 0; r < k; ++r) {
+            rest -= given[r];
+        }
+        // exp(x - log_all) are probabilities after the chain
+        const float log_all = scores[best] - std::log(std::max(given[best], 1e-30f));
+        for (int32_t pred = 0; pred < k; ++pred) {
+            const float * row = rows + pred * k;
+            const float   top = std::max(*std::max_element(row, row + k), log_all);
+            float         sum = std::max(rest, 0.0f) * std::exp(log_all - top);
+            for (int32_t r = 0; r < k; ++r) {
+                sum += std::exp(row[r] - top);
+            }
+            for (int32_t r = 0; r < k; ++r) {
+                probs.push_back(std::exp(row[r] - top) / sum);
+            }
+            if (trust) {
+                heed(trust[pred], probs.data() + probs.size() - k, k);
+            }
+        }
+        if (probe) {
+            pairs.insert(pairs.end(), rows, rows + k * k);
+        }
+    }
+    if (probe) {
+        probe->scores = std::move(pairs);
+    }
+    drafted.probs = std::move(probs);
+}
+
+}   // namespace dflash

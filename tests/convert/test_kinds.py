@@ -1,0 +1,307 @@
+"""Checkpoints of other kinds than the authors': what is written of them, and which are refused by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType
+
+from dflash_local.convert import convert
+from dflash_local.convert.outtypes import find_outtype
+from dflash_local.convert.requantize import ReducedHead, requantize
+from dflash_local.convert.tensor_spec import TensorSpec
+from dflash_local.errors import ConvertError
+
+from . import samples
+
+# ---- DFlare ----
+
+DFLARE = samples.config({"architectures": ["QwenDFlareDraftModel"]})
+SHARES = np.array([[0.0, np.log(3.0)], [2.0, 2.0]], np.float32)  # before the softmax: 1/4 and 3/4, 1/2 and 1/2
+
+
+def dflare_tensors() -> samples.Tensors:
+    contents = samples.tensors(samples.CONFIG)
+    del contents["fc.weight"]
+    for i in range(DFLARE["num_hidden_layers"]):
+        for part in ("k", "v"):
+            contents[f"layers.{i}.self_attn.{part}_proj_target.weight"] = np.roll(
+                contents[f"layers.{i}.self_attn.{part}_proj.weight"], 1, axis=0
+            )
+    return contents | {"layer_fusion_weights": SHARES}
+
+
+def converted(
+    tmp_path: Path, target: Path, settings: samples.Config, contents: samples.Tensors, **options: Any
+) -> Path:
+    directory = samples.write_checkpoint(tmp_path / "drafter", settings, contents, dtype="F32")
+    return convert(directory, target, tmp_path / "out.gguf", **options).path
+
+
+def test_dflare_has_shares_of_taps_and_projections_of_their_own(tmp_path: Path, target: Path) -> None:
+    contents = dflare_tensors()
+    written = samples.read_tensors(converted(tmp_path, target, DFLARE, contents, outtype="f32"))
+    assert "fc.weight" not in written
+    kind, shares = written["layer_fusion.weight"]
+    assert kind == "F32"
+    np.testing.assert_allclose(shares, [[0.25, 0.75], [0.5, 0.5]], rtol=1e-6)
+    for i in range(2):
+        for part in ("k", "v"):
+            source = contents[f"layers.{i}.self_attn.{part}_proj_target.weight"]
+            np.testing.assert_array_equal(written[f"blk.{i}.attn_{part}_ctx.weight"][1], source)
+
+
+def test_shares_of_taps_stay_float32(tmp_path: Path, target: Path) -> None:
+    written = samples.read_tensors(converted(tmp_path, target, DFLARE, dflare_tensors(), outtype="q8_0"))
+    assert written["layer_fusion.weight"][0] == "F32"
+    assert written["blk.0.attn_k_ctx.weight"][0] == "Q8_0"
+
+
+def test_interleaved_rotation_of_context_keys(tmp_path: Path, target: Path) -> None:
+    contents = dflare_tensors()
+    settings = DFLARE | {"rope_is_neox_style": False}
+    written = samples.read_tensors(converted(tmp_path, target, settings, contents, outtype="f32"))
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    heads = contents["layers.0.self_attn.k_proj_target.weight"].reshape(-1, samples.HEAD_DIM, samples.N_EMBD)
+    np.testing.assert_array_equal(written["blk.0.attn_k_ctx.weight"][1], heads[:, order].reshape(-1, samples.N_EMBD))
+    np.testing.assert_array_equal(
+        written["blk.0.attn_v_ctx.weight"][1], contents["layers.0.self_attn.v_proj_target.weight"]
+    )
+
+
+@pytest.mark.parametrize("name", ["layer_fusion_weights", "layers.1.self_attn.v_proj_target.weight"])
+def test_incomplete_dflare(tmp_path: Path, target: Path, name: str) -> None:
+    contents = dflare_tensors()
+    del contents[name]
+    with pytest.raises(ConvertError, match="missing") as error:
+        converted(tmp_path, target, DFLARE, contents)
+    assert error.value.field == name
+
+
+def test_dflare_with_a_plain_fusion_is_unknown(tmp_path: Path, target: Path) -> None:
+    contents = dflare_tensors() | {"fc.weight": np.ones((samples.N_EMBD, 2 * samples.N_EMBD), np.float32)}
+    with pytest.raises(ConvertError, match="no place in a DFlare drafter") as error:
+        converted(tmp_path, target, DFLARE, contents)
+    assert error.value.field == "fc.weight"
+
+
+# ---- Domino ----
+
+STATE_SIZE, WIDTH = 5, 32
+DOMINO_SETTINGS = {"projector_type": "domino", "gru_hidden_dim": STATE_SIZE, "emb_dim": WIDTH}
+DOMINO = samples.config({f"dflash_config.{key}": value for key, value in DOMINO_SETTINGS.items()})
+
+
+def domino_tensors() -> samples.Tensors:
+    shapes = {
+        "prefix_gru.weight_ih_l0": (3 * STATE_SIZE, samples.N_EMBD),
+        "prefix_gru.weight_hh_l0": (3 * STATE_SIZE, STATE_SIZE),
+        "embed_proj.0.weight": (WIDTH, samples.N_EMBD + STATE_SIZE),
+        "embed_proj.2.weight": (samples.N_VOCAB, WIDTH),
+    }
+    rng = np.random.default_rng(7)
+    head = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return samples.tensors(samples.CONFIG) | head
+
+
+def test_domino_s_head(tmp_path: Path, target: Path) -> None:
+    contents = domino_tensors()
+    path = converted(tmp_path, target, DOMINO, contents, outtype="f32")
+    written = {name: data for name, (_, data) in samples.read_tensors(path).items()}
+    np.testing.assert_array_equal(written["domino_gru_ih.weight"], contents["prefix_gru.weight_ih_l0"])
+    np.testing.assert_array_equal(written["domino_gru_hh.weight"], contents["prefix_gru.weight_hh_l0"])
+    joined = np.concatenate([written["domino_hidden.weight"], written["domino_state.weight"]], axis=1)
+    np.testing.assert_array_equal(joined, contents["embed_proj.0.weight"])
+    assert written["domino_state.weight"].shape == (WIDTH, STATE_SIZE)
+    np.testing.assert_array_equal(written["domino_out.weight"], contents["embed_proj.2.weight"])
+    keys = samples.read_keys(path)
+    assert keys["dflash.domino_prefix_length"] == 0
+    assert "dflash.sample_from_anchor" not in keys
+
+
+@pytest.mark.parametrize("outtype", ["f16", "q8_0"])
+def test_domino_s_matrices_take_the_type_that_fits(tmp_path: Path, target: Path, outtype: str) -> None:
+    written = samples.read_tensors(converted(tmp_path, target, DOMINO, domino_tensors(), outtype=outtype))
+    assert written["domino_out.weight"][0] == outtype.upper()
+    assert written["domino_gru_hh.weight"][0] == "F16"  # 5 columns are no block
+
+
+def test_corrections_are_read_by_rows_too() -> None:
+    """On some devices ggml's get_rows knows nothing below 8 bits."""
+    shape = (samples.N_VOCAB, 256)
+    assert find_outtype("q4_k").of(TensorSpec("domino_out.weight", shape)) == GGMLQuantizationType.Q8_0
+    assert find_outtype("q4_k").of(TensorSpec("domino_state.weight", shape)) == GGMLQuantizationType.Q4_K
+
+
+def test_domino_keeps_its_vocabulary(tmp_path: Path, target: Path) -> None:
+    path = converted(tmp_path, target, DOMINO, domino_tensors())
+    with pytest.raises(ConvertError, match="needs all tokens") as error:
+        requantize(path, tmp_path / "reduced.gguf", None, head=ReducedHead.of(range(8), target))
+    assert error.value.field == "domino_out.weight"
+
+
+def test_shifted_labels_begin_at_the_anchor(tmp_path: Path, target: Path) -> None:
+    settings = samples.config({
+        **{f"dflash_config.{key}": value for key, value in DOMINO_SETTINGS.items()},
+        "dflash_config.shift_label": True, "dflash_config.pure_draft_prefix_len": 2,
+    })  # fmt: skip
+    keys = samples.read_keys(converted(tmp_path, target, settings, domino_tensors()))
+    assert keys["dflash.sample_from_anchor"] is True
+    assert keys["dflash.domino_prefix_length"] == 2
+
+
+@pytest.mark.parametrize("architecture", ["DFlashDraftModel", "DominoDraftModel"])
+@pytest.mark.parametrize("wrapper", ["", "logit_head."])
+def test_names_of_domino(tmp_path: Path, target: Path, architecture: str, wrapper: str) -> None:
+    contents = domino_tensors()
+    plain = converted(tmp_path, target, DOMINO, contents).read_bytes()
+    renamed = {
+        wrapper + name if name.startswith(("prefix_gru", "embed_proj")) else name: values
+        for name, values in contents.items()
+    }
+    settings = DOMINO | {"architectures": [architecture]}
+    directory = samples.write_checkpoint(tmp_path / "renamed" / "drafter", settings, renamed, dtype="F32")
+    assert convert(directory, target, tmp_path / "renamed.gguf").path.read_bytes() == plain
+
+
+@pytest.mark.parametrize("name", sorted(domino_tensors().keys() - samples.tensors(samples.CONFIG).keys()))
+def test_incomplete_domino(tmp_path: Path, target: Path, name: str) -> None:
+    contents = domino_tensors()
+    del contents[name]
+    with pytest.raises(ConvertError, match="missing") as error:
+        converted(tmp_path, target, DOMINO, contents)
+    assert error.value.field == name
+
+
+@pytest.mark.parametrize("key", ["gru_hidden_dim", "emb_dim"])
+def test_domino_keys_are_required(tmp_path: Path, target: Path, key: str) -> None:
+    with pytest.raises(ConvertError, match="missing"):
+        converted(tmp_path, target, samples.config({
+            **{f"dflash_config.{k}": v for k, v in DOMINO_SETTINGS.items() if k != key},
+        }), domino_tensors())  # fmt: skip
+
+
+def test_domino_without_a_word_of_it_is_unknown(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(ConvertError, match="no place in a DFlash drafter"):
+        converted(tmp_path, target, samples.CONFIG, domino_tensors())
+
+
+# ---- Gemma 4's layers ----
+
+GEMMA4 = samples.config({
+    "architectures": ["Gemma4DSparkModel"], "attention_k_eq_v": True, "hidden_activation": "gelu_pytorch_tanh",
+    "global_head_dim": samples.HEAD_DIM, "num_global_key_value_heads": samples.N_HEAD_KV, "head_dim": 2,
+    "num_key_value_heads": 1, "hidden_act": None, "final_logit_softcapping": 30.0, "sliding_window": 16,
+    "layer_types": ["full_attention"] * 2,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 5000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1.5},
+    },
+})  # fmt: skip
+
+
+def gemma4_tensors() -> samples.Tensors:
+    contents = samples.tensors(samples.CONFIG)
+    for i in range(2):
+        layer = f"layers.{i}."
+        del contents[layer + "self_attn.v_proj.weight"]
+        for name in ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"):
+            contents[layer + name] = np.full(samples.N_EMBD, 2.0 + i, np.float32)
+        contents[layer + "layer_scalar"] = np.full(1, 0.5 + i, np.float32)
+    return contents
+
+
+def test_layers_of_gemma4(tmp_path: Path, target: Path) -> None:
+    contents = gemma4_tensors()
+    path = converted(tmp_path, target, GEMMA4, contents)
+    written = samples.read_tensors(path)
+    for i in range(2):
+        assert f"blk.{i}.attn_v.weight" not in written
+        for name, source in (
+            ("post_attention_norm.weight", "post_attention_layernorm.weight"),
+            ("ffn_norm.weight", "pre_feedforward_layernorm.weight"),
+            ("post_ffw_norm.weight", "post_feedforward_layernorm.weight"),
+            ("layer_output_scale.weight", "layer_scalar"),
+        ):
+            np.testing.assert_array_equal(written[f"blk.{i}.{name}"][1], contents[f"layers.{i}.{source}"])
+    np.testing.assert_allclose(written["rope_freqs.weight"][1], [1.0, 1.0, 1e30, 1e30])
+    keys = samples.read_keys(path)
+    assert keys["dflash.attention.scale"] == 1.0
+    assert keys["dflash.attention.key_length"] == samples.HEAD_DIM
+    assert keys["dflash.attention.head_count_kv"] == samples.N_HEAD_KV
+    assert keys["dflash.hidden_activation"] == "gelu_pytorch_tanh"
+    assert keys["dflash.embedding_scale"] == pytest.approx(samples.N_EMBD**0.5)
+    assert keys["dflash.final_logit_softcapping"] == 30.0
+    assert keys["dflash.sample_from_anchor"] is True
+    assert "dflash.attention.sliding_window" not in keys
+    assert "dflash.rope.dimension_count" not in keys
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"attention_k_eq_v": False}, "attention_k_eq_v"),
+        ({"enable_moe_block": True}, "enable_moe_block"),
+        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input"),
+        ({"global_head_dim": None}, "global_head_dim"),
+        ({"num_global_key_value_heads": None}, "num_global_key_value_heads"),
+    ],
+)
+def test_other_layers_of_gemma4(tmp_path: Path, target: Path, changes: dict[str, Any], field: str) -> None:
+    settings = {key: value for key, value in (GEMMA4 | changes).items() if value is not None}
+    with pytest.raises(ConvertError) as error:
+        converted(tmp_path, target, settings, gemma4_tensors())
+    assert error.value.field == field
+
+
+# ---- AngelSpec's names ----
+
+ANGELSPEC = {
+    "fc.weight": "context_proj.weight",
+    "hidden_norm.weight": "context_norm.weight",
+    "norm.weight": "final_norm.weight",
+}
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflare"])
+@pytest.mark.parametrize("prefix", ["", "draft_model."])
+def test_names_of_angelspec(tmp_path: Path, target: Path, kind: str, prefix: str) -> None:
+    contents = samples.tensors(samples.CONFIG) if kind == "dflash" else dflare_tensors()
+    plain = converted(tmp_path, target, samples.CONFIG if kind == "dflash" else DFLARE, contents).read_bytes()
+    renamed = {prefix + ANGELSPEC.get(name, name): values for name, values in contents.items()}
+    settings = samples.config({"model_arch": kind, "model_type": "dflash"})
+    directory = samples.write_checkpoint(tmp_path / "renamed" / "drafter", settings, renamed, dtype="F32")
+    assert convert(directory, target, tmp_path / "renamed.gguf").path.read_bytes() == plain
+
+
+# ---- refused ----
+
+FUSED: samples.Tensors = {"layer_fusion_weights": SHARES}
+REFUSED: list[tuple[str, dict[str, Any], samples.Tensors]] = [
+    ("DFly", {"architectures": ["Qwen3DFlyModel"]}, FUSED),
+    ("DFly", {"architectures": ["Qwen3DSparkDFlareV2Model"]}, FUSED),
+    ("DFly", {}, {"hidden_correction.gate_proj.weight": np.ones((4, 8), np.float32)}),
+    ("Laguna", {"architectures": ["DFlashLagunaForCausalLM"]}, {}),
+    ("Laguna", {}, {"aux_hidden_norms.0.weight": np.ones(4, np.float32)}),
+    ("Muse Glimmer", {"architectures": ["MuseGlimmerAssistantModel"]}, {}),
+    ("xpress", {"architectures": ["XPressSpeculator"]}, {}),
+    ("xpress", {"speculators_model_type": "xpress"}, {}),
+    ("xpress", {}, {"refiner_head.down_h.weight": np.ones((4, 8), np.float32)}),
+    ("gated sum", {"model_arch": "dflash", "fusion_type": "gated_sum"}, {}),
+    ("older Domino", {}, {"domino_gru.bias_ih": np.ones(12, np.float32)}),
+    ("older Domino", {}, {"prefix_gru.bias_ih_l0": np.ones(12, np.float32)}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "more"), REFUSED)
+def test_refused_by_name(
+    tmp_path: Path, target: Path, name: str, changes: dict[str, Any], more: samples.Tensors
+) -> None:
+    with pytest.raises(ConvertError, match=rf"^the checkpoint is [^,]*{re.escape(name)}[^:]*: \w") as error:
+        converted(tmp_path, target, samples.config(changes), samples.tensors(samples.CONFIG) | more)
+    assert error.value.field in {*changes, *more}
+    assert not (tmp_path / "out.gguf").exists()
