@@ -19,6 +19,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from gguf import GGUFValueType
+
 from dflash_local.convert.gguf_metadata import Value, array, f32, read_metadata, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
-from gguf import GGUFValueType
 
 BATCH, LENGTH, RATE, DECAY = 6, 512, 1.5e-3, 0.8
 
@@ -47,7 +49,7 @@ def rotated(x: Tensor, positions: Tensor, base: float) -> Tensor:
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 
-class Head(nn.Module):
+class Head(nn.Module):  # type: ignore[misc]  # torch is not typed
     """The layer; its names are those of the file. `target` lends embeddings and head, frozen."""
 
     def __init__(self, target: Qwen3ForCausalLM, taps: list[int]) -> None:
@@ -63,10 +65,10 @@ class Head(nn.Module):
             "blk.0.ffn_gate": (ff, n), "blk.0.ffn_up": (ff, n), "blk.0.ffn_down": (n, ff),
         }  # fmt: skip
         norms = ("blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm", "output_norm")
-        self.w = nn.ParameterDict(
-            {name.replace(".", "/"): nn.Parameter(torch.randn(shape) * shape[1] ** -0.5) for name, shape in shapes.items()}
-            | {name.replace(".", "/"): nn.Parameter(torch.ones(n)) for name in norms}
-        )
+        # A parameter's name has no dots.
+        matrices = {name: torch.randn(shape) * shape[1] ** -0.5 for name, shape in shapes.items()}
+        everything = matrices | {name: torch.ones(n) for name in norms}
+        self.w = nn.ParameterDict({name.replace(".", "/"): nn.Parameter(x) for name, x in everything.items()})
 
     def __getitem__(self, name: str) -> Tensor:
         return self.w[name.replace(".", "/")]
@@ -194,7 +196,7 @@ def save(head: Head, target: Qwen3ForCausalLM, gguf: Path, out: Path) -> None:
         exact = data.ndim == 1 or name == "fc"
         data = data.astype(np.float32 if exact else np.float16)
         kind = GGMLQuantizationType.F32 if exact else GGMLQuantizationType.F16
-        tensors.append(OutputTensor(f"{name.replace('/', '.')}.weight", data.shape, kind, lambda data=data: [data]))
+        tensors.append(OutputTensor(f"{name.replace('/', '.')}.weight", data.shape, kind, partial(list, [data])))
     write_gguf(out, metadata(head, target, gguf), tensors, lambda name, n: None)
 
 

@@ -102,7 +102,7 @@ class UpstreamServer:
         where = ["--host", HOST, "--port", str(self.port)]
         self.name = baseline.name
         self.argv = [str(program), *flags, *QUIET, *baseline.flags(), *where]
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by _stop()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> UpstreamServer:

@@ -129,7 +129,8 @@ def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    baselines = [one for text in args.baseline for one in parse(text, args.drafter, args.baseline_lengths)]
+    drafter = Path(args.drafter) if args.drafter else None
+    baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
     program = _upstream_program() if baselines else Path()
     prompts = read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in PROMPTS]
     sampling = sampling_options(args)

@@ -44,7 +44,6 @@ def values(name: str, n: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return noise.astype(np.float32)
 
 
-@llama.llama_model_set_tensor_data_t
 def fill(tensor: int, file: int) -> None:
     """Called for every tensor; the head may be the embeddings a second time."""
     name = ggml.ggml_get_name(tensor)
@@ -59,7 +58,8 @@ def make(keys: Path, path: Path) -> None:
     params = llama.llama_model_default_params()
     params.use_extra_bufts = False
     file = ctypes.c_void_p(ggml.gguf_init_from_file(str(keys).encode(), InitParams(True, None)))
-    model = llama.llama_model_init_from_user(file, fill, file, params)
+    callback = llama.llama_model_set_tensor_data_t(fill)
+    model = llama.llama_model_init_from_user(file, callback, file, params)
     if not model or not ggml.gguf_write_to_file(file, str(path).encode(), False):
         raise SystemExit(f"llama.cpp refuses {keys.stem}")
     llama.llama_model_free(model)

@@ -26,8 +26,8 @@ ELSEWHERE = {
 }  # fmt: skip
 # What most people run, or has drafters: tested more often than the rest.
 COMMON_ONES = (
-    "deepseek2", "ernie4_5", "exaone-moe", "gemma2", "gemma3", "glm4moe", "granite", "hy_v3", "llama4", "mistral3", "mistral4",
-    "phi3", "qwen2", "qwen2vl", "qwen3vl", "qwen3vlmoe", "seed_oss", "step35",
+    "deepseek2", "ernie4_5", "exaone-moe", "gemma2", "gemma3", "glm4moe", "granite", "hy_v3", "llama4", "mistral3",
+    "mistral4", "phi3", "qwen2", "qwen2vl", "qwen3vl", "qwen3vlmoe", "seed_oss", "step35",
 )  # fmt: skip
 # Those whose memory holds no siblings.
 CHAINS = ("deepseek32", "glm-dsa", "glm5-next", "minimax-m3")
@@ -43,8 +43,9 @@ COMMON: Keys = {
     "attention.scale": HEAD**-0.5, "final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0,
     "expert_count": EXPERTS, "expert_used_count": EXPERTS, "expert_feed_forward_length": EXPERT_FF,
     "expert_shared_feed_forward_length": EXPERT_FF, "expert_shared_count": 1, "expert_weights_scale": 1.0,
-    "expert_weights_norm": True, "expert_gating_func": 2, "leading_dense_block_count": 1, "interleave_moe_layer_step": 1,
-    "rope.dimension_sections": [4, 2, 2, 0], "expert_group_scale": 1.0, "experts_per_group": 1,
+    "expert_weights_norm": True, "expert_gating_func": 2, "leading_dense_block_count": 1,
+    "interleave_moe_layer_step": 1, "rope.dimension_sections": [4, 2, 2, 0], "expert_group_scale": 1.0,
+    "experts_per_group": 1,
 }  # fmt: skip
 # Multi-head latent attention: rows of the cache hold `latent` numbers and HEAD that carry the position.
 LATENT = 32

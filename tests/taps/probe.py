@@ -10,10 +10,12 @@ behind llama.cpp's log.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import sys
 from pathlib import Path
 
+import llama_cpp.llama_cpp as llama  # no public name has the low-level API and its library
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +23,7 @@ from tests.fuzz import gguf_image
 from tests.fuzz.architectures import EMBD
 from tests.trees.models import find
 
-from .make import ggml, llama, make
+from .make import ggml, make
 from .models import header
 
 Array = npt.NDArray[np.float32]
@@ -39,7 +41,6 @@ ggml.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctype
 seen: dict[str, Array] = {}
 
 
-@llama.ggml_backend_sched_eval_callback
 def see(tensor: int, ask: bool, _: object) -> bool:
     """step35 names what layer i gave out a second time."""
     name, _, layer = ggml.ggml_get_name(tensor).decode().partition("-")
@@ -56,7 +57,8 @@ def run(path: Path) -> list[Array]:
     """The taps of all layers; fills `seen`. Only the last row asks for logits, as in a prompt."""
     model = llama.llama_model_load_from_file(str(path).encode(), llama.llama_model_default_params())
     params = llama.llama_context_default_params()
-    params.n_ctx, params.n_threads, params.n_threads_batch, params.cb_eval = 256, 1, 1, see
+    callback = llama.ggml_backend_sched_eval_callback(see)
+    params.n_ctx, params.n_threads, params.n_threads_batch, params.cb_eval = 256, 1, 1, callback
     context = llama.llama_init_from_model(model, params)
     layers = int(llama.llama_model_n_layer(model))
     for layer in range(layers):
@@ -88,7 +90,7 @@ def probe(path: Path) -> dict[str, list[float]]:
     return {
         "error": [apart(taps[0], scale * words)]
         + [apart(tap, seen[f"l_out-{layer}"]) for layer, tap in enumerate(taps[1:])],
-        "moved": [apart(tap, before) for before, tap in zip(taps, taps[1:], strict=False)],
+        "moved": [apart(tap, before) for before, tap in itertools.pairwise(taps)],
     }
 
 
