@@ -20,8 +20,8 @@ from dflash_local.errors import ModelError, PairError
 from dflash_local.native import MAX_NODES
 
 # Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
-# src/models/*.cpp. This list and the two below repeat what the library knows, because pairing must not load it;
-# tests/test_taps.py compares them with the library and with the pinned source.
+# src/models/*.cpp, or by patches/0014. This list and the two below repeat what the library knows, because pairing must
+# not load it; tests/test_taps.py compares them with the library and with the pinned source.
 TAPPED_ARCHS = frozenset({
     "afmoe", "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bailingmoe3", "bitnet", "chatglm",
     "codeshell", "cohere2", "cohere2moe", "command-r", "dbrx", "deci", "deepseek", "deepseek2", "deepseek32",
@@ -132,7 +132,7 @@ def _architecture(target: Target) -> Iterator[Finding]:
         yield fail(
             "architecture",
             f"llama.cpp gives out no hidden states of {target.arch!r} models, which a drafter reads",
-            "run it without -md; architectures with drafting: " + ", ".join(sorted(TAPPED_ARCHS)),
+            "run it without -md; docs/limits.md lists the architectures with drafting",
             "general.architecture",
         )
     elif target.arch in NO_ROLLBACK:

@@ -183,7 +183,11 @@ bool access_has_tap(const llama_model * model, int32_t layer) {
     const auto    in      = [&](const auto & archs) {
         return std::find(archs.begin(), archs.end(), model->arch) != archs.end();
     };
-    return layer >= 0 && (layer < n_layer ? in(TAPPED) : layer == n_layer && in(TAPPED_TO_THE_END));
+    if (layer < 0 || layer >= n_layer) {
+        return layer == n_layer && in(TAPPED_TO_THE_END);
+    }
+    const bool begins_without_norm = model->arch == LLM_ARCH_DECI && !model->layers[layer].attn_norm;
+    return in(TAPPED) && !begins_without_norm;
 }
 
 tapped_archs access_tapped_archs() {

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dflash_local.errors import PairError
 from tests.engine.test_tiny_pairs import BLOCK, MASK, drafter, prefer
 from tests.fuzz import gguf_image
+from tests.fuzz.architectures import HEADS, HEADS_KV, pair
 from tests.parity.f32 import engine_f32
 from tests.trees.models import tokenizer
 from tests.trees.test_target_rows import check_steps
@@ -34,6 +36,24 @@ def test_nodes_equal_their_paths(target: Target, arch: str, cache: str) -> None:
 @pytest.mark.parametrize("arch", RARE)
 def test_nodes_of_rare_ones_equal_their_paths(target: Target, arch: str, kv_unified: bool) -> None:
     check_steps(target(arch), "exact", kv_unified, f"{arch} {kv_unified}", 3)
+
+
+def test_a_layer_that_has_no_tap_is_refused(target: Target, tmp_path: Path) -> None:
+    """deci may leave attention out of a layer, and the norm before it, too."""
+    made = gguf_image.read(target("deci"))
+    for key in ("attention.head_count", "attention.head_count_kv"):
+        value = HEADS if key == "attention.head_count" else HEADS_KV
+        at = next(i for i, known in enumerate(made.pairs) if known.key == f"deci.{key}".encode())
+        made.pairs[at] = pair(f"deci.{key}", [value, 0, value])
+    made.tensors = [tensor for tensor in made.tensors if not tensor.name.startswith(b"blk.1.attn_")]
+    (tmp_path / "target.gguf").write_bytes(made.encode()[0])
+    for taps in ([0, 2], [0, 1]):
+        (tmp_path / "drafter.gguf").write_bytes(drafter(tokenizer(), taps, [False]).encode()[0])
+        if taps == [0, 2]:
+            engine_f32(tmp_path / "target.gguf", tmp_path / "drafter.gguf", n_ctx=256).close()
+        else:
+            with pytest.raises(PairError, match="target_layers has 1, which the target"):
+                engine_f32(tmp_path / "target.gguf", tmp_path / "drafter.gguf", n_ctx=256)
 
 
 @pytest.mark.parametrize("arch", [*CHAINS, "deepseek2", "qwen3vlmoe", "gemma3", "llama4"])
