@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from gguf import GGUFReader
 
-from dflash_local.convert.gguf_metadata import Value
+from dflash_local.convert.gguf_metadata import Value, read_metadata
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.inflate import _places
@@ -17,6 +18,15 @@ from dflash_local.demo.inflate.model import PUSH, InflatedModel
 from dflash_local.demo.inflate.source import SmallModel
 from dflash_local.demo.inflate.tensors import Block, Heads, padded_matrix
 from dflash_local.demo.shapes import Shape
+
+
+class SmallHead(SmallModel):
+    """The small head. Our strict check of files knows no heads: what train_eagle3.py wrote is taken at its word."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.arch, self.metadata = path, "eagle3", read_metadata(path)
+        self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+        self._used = set()
 
 
 class InflatedHead(InflatedModel):
@@ -76,7 +86,7 @@ class InflatedHead(InflatedModel):
 
 def inflate_head(head: Path, n_layer: int, shape: Shape, ftype: str, out: Path) -> Path:
     """Write `head`, trained for a target of `n_layer` layers, for that target in `shape`; returns `out`."""
-    model = InflatedHead(SmallModel(head, "eagle3"), shape, _places(n_layer, shape.n_layer))
+    model = InflatedHead(SmallHead(head), shape, _places(n_layer, shape.n_layer))
     tensors = [quantizer.quantized(tensor, ftype, n_layer=1) for tensor in model.tensors()]
     model.source.check_all_used()
     write_gguf(out, model.metadata(ftype), tensors, lambda name, n: None)
