@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader
 
-from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local.convert.gguf_metadata import Value, read_metadata, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.inflate import _places
 from dflash_local.demo.inflate.model import PUSH, InflatedModel
 from dflash_local.demo.inflate.source import SmallModel
-from dflash_local.demo.inflate.tensors import Block, Heads, padded_matrix
+from dflash_local.demo.inflate.tensors import Block, Heads, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import Shape
 
 
@@ -90,4 +90,17 @@ def inflate_head(head: Path, n_layer: int, shape: Shape, ftype: str, out: Path) 
     tensors = [quantizer.quantized(tensor, ftype, n_layer=1) for tensor in model.tensors()]
     model.source.check_all_used()
     write_gguf(out, model.metadata(ftype), tensors, lambda name, n: None)
+    return out
+
+
+def quantize_head(head: Path, ftype: str, out: Path) -> Path:
+    """Write `head` with its matrices as `ftype`; returns `out`."""
+    small = SmallHead(head)
+    tensors = []
+    for tensor in GGUFReader(head).tensors:
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        whole = exact_tensor(tensor.name, shape, small.tensor(tensor.name))
+        tensors.append(quantizer.quantized(whole, ftype, n_layer=1))
+    metadata = small.metadata | {"general.file_type": u32(quantizer.FILE_TYPES[ftype])}
+    write_gguf(out, metadata, tensors, lambda name, n: None)
     return out

@@ -15,9 +15,10 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks import train_eagle3
 from benchmarks.compare_upstream import Run
-from benchmarks.eagle3 import CHAINS, DRAFTS, PLAIN, TREES, best, commands, markdown, row, system
-from benchmarks.eagle3_head import inflate_head
-from benchmarks.systems import Setting
+from benchmarks.eagle3 import CHAINS, DRAFTS, TREES, best, commands, markdown, row, system
+from benchmarks.eagle3_head import SmallHead, inflate_head, quantize_head
+from benchmarks.systems import PLAIN, Setting
+from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
 
@@ -126,6 +127,16 @@ def test_a_larger_head_gives_the_same(file: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(wide_h[:, :256], h, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(wide_out[:, :256], out, rtol=1e-4, atol=1e-4)
     assert (wide_h[:, 256] == 1e-3).all() and (wide_out[:, 256] > 1).all() and (wide_h[:, 257:] == 0).all()
+
+
+def test_a_quantized_head_is_the_same_but_for_rounding(file: Path, tmp_path: Path) -> None:
+    path = quantize_head(file, "q8_0", tmp_path / "small.gguf")
+    assert path.stat().st_size < 0.6 * file.stat().st_size
+    assert read_metadata(path).keys() == read_metadata(file).keys() | {"general.file_type"}
+    exact, rounded = SmallHead(file), SmallHead(path)
+    for name in ("fc.weight", "blk.0.attn_q.weight", "blk.0.attn_norm_2.weight"):
+        want = exact.tensor(name)()
+        np.testing.assert_allclose(rounded.tensor(name)(), want, atol=np.abs(want).max() / 100)
 
 
 def test_systems_differ_in_what_drafts(file: Path) -> None:
