@@ -4,9 +4,9 @@
 Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4_0 ...] [--temperatures 0 1] [--resume]
 
 The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and
-time that of a larger model. Upstream is built from the unpatched pinned source (benchmarks/peer.py). docs/benchmarks.md
-says what is held equal and why. Writes the table (Markdown) and every single answer's figures (JSON) after each cell;
-`--resume` goes on where a run stopped.
+time that of a larger model. Upstream is built from the unpatched pinned source (dflash_local/build/peer.py).
+docs/benchmarks.md says what is held equal and why. Writes the table (Markdown) and every single answer's figures (JSON)
+after each cell; `--resume` goes on where a run stopped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import pairs, peer, record
+from benchmarks import pairs, record
 from benchmarks.http_load import Answer, LoadError
 from benchmarks.record import geometric_mean, requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
 from dflash_local.demo.shapes import TYPES
 

@@ -21,10 +21,11 @@ from typing import Any
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import pairs, peer, record
+from benchmarks import pairs, record
 from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
+from dflash_local.build import peer
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import TYPES
 

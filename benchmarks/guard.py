@@ -23,10 +23,11 @@ from typing import Any
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import pairs, peer, record
+from benchmarks import pairs, record
 from benchmarks.http_load import LoadError
 from benchmarks.record import say
 from benchmarks.systems import BUDGET_1, OURS, PLAIN, Setting, Systems, order
+from dflash_local.build import peer
 from dflash_local.demo.pocket import PAIRS
 from dflash_local.demo.shapes import TYPES
 

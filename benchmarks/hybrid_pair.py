@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import peer, record
+from benchmarks import record
+from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import cache_dir
 from dflash_local.convert import convert

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peer
 from benchmarks.http_load import LoadError
+from dflash_local.build import peer
 from dflash_local.demo.shapes import SHAPES
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import DFlashError

@@ -1,7 +1,7 @@
 """The same prompts plain and drafted, in one process: what drafting gained, and what the controller chose.
 
-Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Against
-upstream's own server, benchmarks/compare_upstream.py measures.
+Plain is this engine's own budget-1 path: the question answered here is "what does the drafter bring me?". Other ways of
+drafting are baselines: upstream's own server answers the same prompts, in turns with us (baseline.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from dflash_local import __version__
+from dflash_local.baseline import Baseline, Reply, UpstreamServer
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import RequestError
 from dflash_local.stats import PHASES, EngineStats
@@ -39,7 +40,10 @@ DEFAULT_PROMPTS = (
 
 @dataclass(frozen=True)
 class Run:
-    """One answer. Times in seconds; `n_steps` tokens came after the first, `lengths` of them with each target pass."""
+    """One answer. Times in seconds; `n_steps` tokens came after the first, `lengths` of them with each target pass.
+
+    Upstream's server does not tell of its passes one by one, only of all: then `lengths` is empty.
+    """
 
     text: str
     n_steps: int
@@ -48,6 +52,14 @@ class Run:
     n_drafted: int
     lengths: tuple[int, ...]
     steps: tuple[Step, ...] = ()  # if they were traced
+    passes: int = 0  # of the target, after the prompt's; 0: as many as `lengths`
+
+    @classmethod
+    def of(cls, reply: Reply) -> Run:
+        """What upstream's server said. Each of its passes gives one token besides the accepted ones."""
+        n_steps = max(reply.n_tokens - 1, 0)
+        passes = max(n_steps - reply.n_accepted, 1)
+        return cls(reply.text, n_steps, reply.generate, reply.prompt, reply.n_drafted, (), passes=passes)
 
 
 @dataclass(frozen=True)
@@ -72,10 +84,11 @@ class Summary:
         runs = [run for repeat in repeats for run in repeat]
         lengths = [length for run in runs for length in run.lengths]
         deepest = max(lengths, default=0)
+        passes = sum(run.passes or len(run.lengths) for run in runs)
         return cls(
             tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
             ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
-            al=sum(run.n_steps for run in runs) / len(lengths) if lengths else 0.0,
+            al=sum(run.n_steps for run in runs) / passes if passes else 0.0,
             # A pass gives one token of the target's own besides the accepted ones.
             acceptance=tuple(sum(length > d for length in lengths) / len(lengths) for d in range(1, deepest)),
             tokens=sum(run.n_steps + 1 for run in runs),
@@ -100,16 +113,27 @@ class Report:
     n_prompts: int
     same: int
     stats: dict[str, EngineStats] = field(default_factory=dict)
+    baselines: Sequence[Baseline] = ()
 
     @property
     def speedup(self) -> float:
         """Drafted over plain, without the prompts' passes; 0 if only one was measured."""
-        plain, drafted = (self.summaries.get(name) for name in (PLAIN, DRAFTED))
-        return (
-            drafted.tokens_per_second / plain.tokens_per_second
-            if plain and drafted and plain.tokens_per_second
-            else 0.0
-        )
+        return self.ratio(DRAFTED, PLAIN)
+
+    def ratio(self, name: str, base: str) -> float:
+        """One decoding's tokens per second over another's; 0 if only one was measured."""
+        a, b = self.summaries.get(name), self.summaries.get(base)
+        return a.tokens_per_second / b.tokens_per_second if a and b and b.tokens_per_second else 0.0
+
+    def over_baselines(self) -> dict[str, tuple[str, float]]:
+        """For each kind of baseline the fastest of its draft lengths, and drafted (without a drafter: plain) over
+        that."""
+        ours = DRAFTED if DRAFTED in self.summaries else PLAIN
+        best: dict[str, str] = {}
+        for baseline in self.baselines:
+            if baseline.kind not in best or self.ratio(baseline.name, best[baseline.kind]) > 1:
+                best[baseline.kind] = baseline.name
+        return {kind: (name, self.ratio(ours, name)) for kind, name in best.items()}
 
     def to_json(self) -> str:
         summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
@@ -118,6 +142,7 @@ class Report:
             "prompts": self.n_prompts,
             "same_answers": self.same,
             "speedup": self.speedup,
+            "over_baselines": {kind: {"best": name, "ratio": r} for kind, (name, r) in self.over_baselines().items()},
             **summaries,
             "engine": {
                 name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()
@@ -132,7 +157,7 @@ class Report:
             ["decoding", "tokens_per_second", "speedup", "acceptance_length", "ttft_ms", "tokens", "drafted"]
         )
         for name, s in self.summaries.items():
-            speedup = self.speedup if name == DRAFTED else 1.0
+            speedup = self.ratio(name, PLAIN)
             writer.writerow(
                 [
                     name,
@@ -149,8 +174,10 @@ class Report:
     def to_md(self) -> str:
         rows = ["| decoding | tok/s | speed-up | AL | TTFT, ms |", "|---|---|---|---|---|"]
         for name, s in self.summaries.items():
-            speedup, al = (f"{self.speedup:.2f}", f"{s.al:.2f}") if name == DRAFTED else ("1.00", "-")
+            speedup, al = f"{self.ratio(name, PLAIN):.2f}", f"{s.al:.2f}" if s.drafted or name == DRAFTED else "-"
             rows.append(f"| {name} | {s.tokens_per_second:.1f} | {speedup} | {al} | {s.ttft_ms:.0f} |")
+        for name, ratio in self.over_baselines().values():
+            rows += ["", f"{DRAFTED if DRAFTED in self.summaries else PLAIN} over {name}: **{ratio:.2f}**."]
         if drafted := self.summaries.get(DRAFTED):
             rows += ["", f"The same answer for {self.same} of {self.n_prompts} prompts."]
             positions = " ".join(f"{share:.2f}" for share in drafted.acceptance)
@@ -255,26 +282,34 @@ def measure(
     *,
     threads: int | None = None,
     trace: TextIO | None = None,
+    baselines: Sequence[Baseline] = (),
+    upstream: Callable[[Baseline], UpstreamServer] | None = None,
 ) -> Report:
     """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times, in alternation, after one answer
     each as a warm-up.
 
     Each prompt has a seed of its own, the same in every repeat. `trace` gets the steps of the drafted answers as JSON
-    lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step.
+    lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
+    `baselines`, `upstream` gives a server that runs during its turn.
     """
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
         decodings[DRAFTED] = budget
     seed = 1 if sampling.seed is None else sampling.seed
     seeded = [replace(sampling, seed=seed + i) for i in range(len(prompts))]
-    repeats: dict[str, list[list[Run]]] = {name: [] for name in decodings}
+    others = {baseline.name: baseline for baseline in baselines}
+    repeats: dict[str, list[list[Run]]] = {name: [] for name in (*decodings, *others)}
     stats: dict[str, EngineStats] = {}
     for name in decodings:
         answer(engine, prompts[0], seeded[0], n_predict, decodings[name])
     stats_before = EngineStats.of(engine.stats())
     for number in range(repeat):
-        for name in list(decodings)[:: -1 if number % 2 else 1]:
+        for name in list(repeats)[:: -1 if number % 2 else 1]:
             runs = []
+            if name in others:
+                assert upstream is not None
+                repeats[name].append(_turn(upstream(others[name]), prompts, seeded, n_predict))
+                continue
             for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
                 traced = trace is not None and name == DRAFTED
                 runs.append(answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
@@ -285,14 +320,25 @@ def measure(
             difference = stats_after - stats_before
             stats[name] = stats[name] + difference if name in stats else difference
             stats_before = stats_after
-    first_texts = [[run.text for run in answers[0]] for answers in repeats.values()]
+    first_texts = [[run.text for run in repeats[name][0]] for name in decodings]
     return Report(
         environment=_environment(engine, sampling, repeat, threads),
         summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
         same=sum(len(set(texts)) == 1 for texts in zip(*first_texts, strict=True)),
         stats=stats,
+        baselines=baselines,
     )
+
+
+def _turn(
+    server: UpstreamServer, prompts: Sequence[dict[str, Any]], seeded: Sequence[SamplingParams], n_predict: int
+) -> list[Run]:
+    """All prompts through upstream's server, after one answer as a warm-up."""
+    requests = [(prompt, json.loads(params.to_json())) for prompt, params in zip(prompts, seeded, strict=True)]
+    with server:
+        server.answer(*requests[0], n_predict)
+        return [Run.of(server.answer(*request, n_predict)) for request in requests]
 
 
 def answer(

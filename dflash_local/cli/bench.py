@@ -7,10 +7,22 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dflash_local.baseline import UpstreamServer, parse
 from dflash_local.bench import DEFAULT_PROMPTS, FORMATS, measure, read_prompts, user_message
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.errors import RequestError
+from dflash_local.options import DEFAULTS, OPTIONS
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+# Options of ours that upstream's server is told, too, where they are not the default.
+_SHARED = (
+    "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "cache_type_k", "cache_type_v",
+    "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template",
+)  # fmt: skip
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,13 +62,67 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE",
         help="write every step of the drafted answers there, one JSON object a line",
     )
+    _add_baseline_flags(parser)
     add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
 
 
+def _add_baseline_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "baselines",
+        "Upstream's own llama-server answers the same prompts with the same target and flags, in turns with us. It is "
+        "built once from the pinned source without our patches, as our own build is (cmake and a compiler are needed; "
+        "DFLASH_PEER_BIN names a folder with a llama-server to use instead). The target is then in memory twice.",
+    )
+    group.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="KIND[=HEAD]",
+        help="none, dflash, dspark, eagle3 or mtp, with the head that it drafts with (default: the drafter for dflash "
+        "and dspark, the target's own for mtp); may be given several times",
+    )
+    group.add_argument(
+        "--baseline-draft",
+        dest="baseline_lengths",
+        type=count(1),
+        nargs="+",
+        default=[3, 7, 15],
+        metavar="N",
+        help="its draft lengths (--spec-draft-n-max), each measured; the fastest counts (default: 3 7 15)",
+    )
+
+
+def _upstream_program() -> Path:
+    from dflash_local.build import peer
+
+    return peer.build() / peer.PROGRAM
+
+
+def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
+    """What upstream's server is told as well: the same names."""
+    from dflash_local.diagnose.machine import this_machine
+
+    threads = args.n_threads or this_machine().cores
+    flags = ["-m", str(args.model), "-c", str(engine.n_ctx_slot), "-t", str(threads)]
+    flags += ["-tb", str(args.n_threads_batch or threads), "-fa", args.flash_attn]
+    for name in _SHARED:
+        value, flag = getattr(args, name), OPTIONS[name].flag
+        if flag is not None and value != DEFAULTS.get(name):
+            flags += [flag.names[0]] if value is True else [flag.names[0], str(value)]
+    if args.load_mode != "auto":
+        flags += ["--load-mode", args.load_mode]
+    if args.chat_template_file:
+        flags += ["--chat-template-file", str(args.chat_template_file)]
+    return flags
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    drafter = Path(args.drafter) if args.drafter else None
+    baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
+    program = _upstream_program() if baselines else Path()
     prompts = (
         read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]
     )
@@ -68,8 +134,18 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise RequestError(f"cannot write {args.trace}: {error.strerror}", param="--trace") from None
     with trace or nullcontext(), load_engine(args) as engine:
+        flags = _upstream_flags(args, engine)
         report = measure(
-            engine, prompts, sampling, args.n_predict, args.repeat, args.budget, threads=args.n_threads, trace=trace
+            engine,
+            prompts,
+            sampling,
+            args.n_predict,
+            args.repeat,
+            args.budget,
+            threads=args.n_threads,
+            trace=trace,
+            baselines=baselines,
+            upstream=lambda baseline: UpstreamServer(program, baseline, flags),
         )
     text = FORMATS[args.format](report)
     if args.output:

@@ -23,12 +23,20 @@ from dflash_local.errors import ModelError, PairError
 from dflash_local.native import MAX_NODES
 
 # Architectures (general.architecture) whose graphs give out the inputs of their layers: `t_layer_inp` in
-# src/models/*.cpp. This list and the two below repeat what the library knows, because pairing must not load it;
-# tests/test_taps.py compares them with the library and with the pinned source.
+# src/models/*.cpp, or by patches/0015. This list and the two below repeat what the library knows, because pairing must
+# not load it; tests/test_taps.py compares them with the library and with the pinned source.
 TAPPED_ARCHS = frozenset({
-    "bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan-dense", "hunyuan_vl", "lfm2", "lfm2moe", "llama", "mimo2",
-    "minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe", "qwen3", "qwen35",
-    "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp",
+    "afmoe", "apertus", "arcee", "arctic", "baichuan", "bailingmoe", "bailingmoe2", "bailingmoe3", "bitnet", "chatglm",
+    "codeshell", "cohere2", "cohere2moe", "command-r", "dbrx", "deci", "deepseek", "deepseek2", "deepseek32",
+    "deepseek4", "dots1", "ernie4_5", "ernie4_5-moe", "exaone", "exaone-moe", "falcon", "gemma", "gemma2", "gemma3",
+    "gemma4", "glm-dsa", "glm4", "glm4moe", "glm5-next", "gpt-oss", "gptneox", "granite", "granite_swa", "granitemoe",
+    "grok", "grovemoe", "hunyuan-dense", "hunyuan-moe", "hunyuan_vl", "hy_v3", "internlm2", "jais", "jais2", "laguna",
+    "lfm2", "lfm2moe", "llama", "llama4", "maincoder", "maple", "mellum", "mimo2", "minicpm", "minimax-01",
+    "minimax-m2", "minimax-m3", "mistral3", "mistral4", "muse-glimmer", "nanbeige", "nemotron", "nemotron_h",
+    "nemotron_h_moe", "olmoe", "openelm", "orion", "paddleocr", "pangu-embedded", "phi2", "phi3", "phimoe", "plamo",
+    "plamo3", "qwen", "qwen2", "qwen2moe", "qwen2vl", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next",
+    "qwen3vl", "qwen3vlmoe", "qwen4exp", "refact", "seed_oss", "smallthinker", "smollm3", "spark2_5", "stablelm",
+    "starcoder2", "step35", "xverse",
 })  # fmt: skip
 # Of those, the ones that also give out the output of the last layer.
 TAPPED_TO_THE_END = frozenset({"deepseek4", "mimo2", "nemotron_h", "nemotron_h_moe"})
@@ -165,7 +173,7 @@ def _architecture(target: Target) -> Iterator[Finding]:
         yield fail(
             "architecture",
             f"llama.cpp gives out no hidden states of {target.arch!r} models, which a drafter reads",
-            "run it without -md; architectures with drafting: " + ", ".join(sorted(TAPPED_ARCHS)),
+            "run it without -md; docs/limits.md lists the architectures with drafting",
             "general.architecture",
         )
     elif target.arch in NO_ROLLBACK:

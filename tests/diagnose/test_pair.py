@@ -141,15 +141,15 @@ def test_swapped_files_say_so() -> None:
 
 
 def test_architectures_without_taps_are_refused(tmp_path: Path) -> None:
-    def become_qwen2(keys: dict[str, Value]) -> None:
+    def become_exaone4(keys: dict[str, Value]) -> None:
         for key in [key for key in keys if key.startswith("qwen3.")]:
-            keys["qwen2." + key.removeprefix("qwen3.")] = keys.pop(key)
-        keys["general.architecture"] = replace(keys["general.architecture"], data=b"qwen2")
+            keys["exaone4." + key.removeprefix("qwen3.")] = keys.pop(key)
+        keys["general.architecture"] = replace(keys["general.architecture"], data=b"exaone4")
 
     target, drafter = bundled_pair()
-    assert "qwen2" not in TAPPED_ARCHS
-    with pytest.raises(PairError, match="'qwen2'") as caught:
-        check(edited(target, tmp_path / "target.gguf", become_qwen2), drafter)
+    assert "exaone4" not in TAPPED_ARCHS
+    with pytest.raises(PairError, match="'exaone4'") as caught:
+        check(edited(target, tmp_path / "target.gguf", become_exaone4), drafter)
     assert caught.value.field == "general.architecture"
 
 

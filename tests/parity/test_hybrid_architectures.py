@@ -22,7 +22,7 @@ from transformers import Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3NextCon
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5_moe.configuration_qwen3_5_moe import Qwen3_5MoeTextConfig
 
-from benchmarks import peer
+from dflash_local.build import peer
 from dflash_local.build.log import BuildLog
 from dflash_local.native import NativeEngine, TreeRows
 from tests.trees.forest import Tree, bush, chain, grow, line, spine, vine, words

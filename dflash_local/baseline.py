@@ -1,0 +1,192 @@
+"""Upstream's own server as a baseline of `bench`: the same target, prompts and flags, drafted for by another head, or
+by none.
+
+The server runs as a child process while it is measured, and answers one request at a time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dflash_local.errors import DFlashError, RequestError
+
+HOST = "127.0.0.1"
+START, ANSWER = 600.0, 3600.0  # seconds at most
+# What llama-server calls a way of drafting; "none" drafts nothing.
+KINDS = {
+    "none": None,
+    "dflash": "draft-dflash",
+    "dspark": "draft-dspark",
+    "eagle3": "draft-eagle3",
+    "mtp": "draft-mtp",
+}
+# One K/V buffer, no copies of finished prompts to a host cache: what makes it fastest here. Nothing is fitted to free
+# memory, which our engine shares.
+QUIET = ("-np", "1", "--kv-unified", "-cram", "0", "--fit", "off", "--no-webui", "-lv", "2", "--offline")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One way of drafting, `n_max` tokens at a time, with the head that it takes (mtp: None if the target has one)."""
+
+    kind: str
+    head: Path | None = None
+    n_max: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"upstream {self.kind}, {self.n_max} tokens" if self.n_max else "upstream"
+
+    def flags(self) -> list[str]:
+        """What llama-server is told of it."""
+        spec = KINDS[self.kind]
+        if spec is None:
+            return []
+        head = [] if self.head is None else ["-md", str(self.head)]
+        return [*head, "--spec-type", spec, "--spec-draft-n-max", str(self.n_max)]
+
+
+def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Baseline]:
+    """Baselines of `KIND` or `KIND=HEAD.gguf`, one for each draft length. Of dflash and dspark the head is the drafter
+    unless named.
+
+    Raises:
+        RequestError: there is no such kind, or it lacks a head.
+    """
+    kind, _, file = text.partition("=")
+    if kind not in KINDS:
+        raise RequestError(f"--baseline {kind}: there is {', '.join(KINDS)}", param="--baseline")
+    if kind == "none":
+        return [Baseline(kind)]
+    head = Path(file) if file else drafter if kind in ("dflash", "dspark") else None
+    if head is None and kind != "mtp":
+        raise RequestError(f"--baseline {kind} needs its head: --baseline {kind}=HEAD.gguf", param="--baseline")
+    if head is not None and not head.is_file():
+        raise RequestError(f"--baseline {kind}: there is no file {head}", param="--baseline")
+    return [Baseline(kind, head, n_max) for n_max in lengths]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer, by the server's own clock. Times in seconds; `n_tokens` counts the one that ends the answer."""
+
+    text: str
+    n_tokens: int
+    generate: float  # from the first token to the last
+    prompt: float
+    n_drafted: int
+    n_accepted: int
+
+
+class UpstreamServer:
+    """A context manager: entering starts `program` for a baseline and waits until it is ready, leaving ends it.
+
+    Raises:
+        DFlashError: it ended, or was not ready in time; its last lines are in the message.
+    """
+
+    def __init__(self, program: Path, baseline: Baseline, flags: Sequence[str]) -> None:
+        with socket.socket() as s:
+            s.bind((HOST, 0))
+            self.port = int(s.getsockname()[1])
+        where = ["--host", HOST, "--port", str(self.port)]
+        self.name = baseline.name
+        self.argv = [str(program), *flags, *QUIET, *baseline.flags(), *where]
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by _stop()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> UpstreamServer:
+        try:
+            self._process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
+            )
+            self._wait(self._process)
+        except OSError as error:
+            raise DFlashError(f"{self.name}: cannot start {self.argv[0]}: {error.strerror}") from None
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise DFlashError(f"{self.name} ended with status {process.returncode}:\n{self._last_lines()}")
+            try:
+                if self._request("GET", "/health", None, 5.0)[0] == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.1)
+        raise DFlashError(f"{self.name} was not ready after {START:.0f} s:\n{self._last_lines()}")
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(timeout=10.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        self._log.close()
+
+    def _last_lines(self) -> str:
+        self._log.seek(0)
+        return "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
+
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=timeout)
+        try:
+            data = None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def answer(self, prompt: Mapping[str, Any], sampling: Mapping[str, Any], n_predict: int) -> Reply:
+        """Answer one prompt as `bench` takes it: with `messages`, or with `prompt`. Nothing is reused from the last.
+
+        Raises:
+            DFlashError: the server refuses it, or is gone.
+        """
+        path = "/v1/chat/completions" if "messages" in prompt else "/v1/completions"
+        body = {**prompt, **sampling, "max_tokens": n_predict, "cache_prompt": False, "stream": False}
+        try:
+            status, data = self._request("POST", path, body, ANSWER)
+        except (OSError, http.client.HTTPException) as error:
+            raise DFlashError(f"{self.name} did not answer: {error}\n{self._last_lines()}") from None
+        if status != 200:
+            raise DFlashError(f"{self.name} refused a prompt: HTTP {status}: {data[:500].decode(errors='replace')}")
+        return _reply(json.loads(data))
+
+
+def _reply(data: Mapping[str, Any]) -> Reply:
+    choice, timings = data["choices"][0], data["timings"]
+    message = choice.get("message", {})
+    text = message.get("content") if message else choice.get("text")
+    return Reply(
+        text=(message.get("reasoning_content") or "") + (text or ""),
+        n_tokens=timings["predicted_n"],
+        generate=timings["predicted_ms"] / 1e3,
+        prompt=timings["prompt_ms"] / 1e3,
+        n_drafted=timings.get("draft_n", 0),
+        n_accepted=timings.get("draft_n_accepted", 0),
+    )

@@ -1,0 +1,134 @@
+"""`dflash-local bench --baseline`: what upstream's server is told and asked, what is made of its timings, and what a
+user reads if it does not work. (slow) An EAGLE-3 head and the bundled drafter in the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local import native
+from dflash_local.baseline import Baseline, UpstreamServer, parse
+from dflash_local.bench import DRAFTED, PLAIN, measure
+from dflash_local.cli import main
+from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.sampling import SamplingParams
+from tests.cli.test_bench import DraftingNative
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder's `llama-server` that stands in for upstream's."""
+    path = tmp_path / "bin" / "llama-server"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "fake_upstream.py"}" "$@"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("FAKE_UPSTREAM_SEEN", str(tmp_path / "seen"))
+    monkeypatch.setenv("DFLASH_PEER_BIN", str(path.parent))
+    return path
+
+
+def seen(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+
+
+def test_kinds(tmp_path: Path) -> None:
+    head, drafter = tmp_path / "head.gguf", tmp_path / "drafter.gguf"
+    head.touch()
+    drafter.touch()
+    assert parse("none", drafter, [3, 7]) == [Baseline("none")]
+    assert parse("dflash", drafter, [3, 7]) == [Baseline("dflash", drafter, 3), Baseline("dflash", drafter, 7)]
+    assert parse(f"dspark={head}", drafter, [7]) == [Baseline("dspark", head, 7)]
+    assert parse("mtp", drafter, [2]) == [Baseline("mtp", None, 2)]
+    (eagle,) = parse(f"eagle3={head}", drafter, [5])
+    assert eagle.flags() == ["-md", str(head), "--spec-type", "draft-eagle3", "--spec-draft-n-max", "5"]
+    assert Baseline("none").flags() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("medusa", "there is none, dflash"), ("eagle3", "needs its head"), ("eagle3=gone", "no file gone")],
+)
+def test_what_cannot_be_a_baseline(text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        parse(text, None, [3])
+    with pytest.raises(RequestError, match="needs its head"):
+        parse("dflash", None, [3])
+
+
+def test_measured_in_turns(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library_info", lambda: {"llama": "0.0", "backends": ["CPU"]})
+    prompts: list[dict[str, Any]] = [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}]
+    baselines = [Baseline("none"), Baseline("eagle3", tmp_path / "head", 3), Baseline("eagle3", tmp_path / "head", 7)]
+    with Engine.over(DraftingNative()) as engine:
+        report = measure(
+            engine, prompts, SamplingParams(temperature=0.0, top_k=7), 50, repeat=2, baselines=baselines,
+            upstream=lambda baseline: UpstreamServer(program, baseline, ["-m", "target.gguf"]),
+        )  # fmt: skip
+    lines = seen(tmp_path)
+    # Three baselines, twice, each after a warm-up; the second time the other way round.
+    lengths = [line["flags"][-5] if "--spec-type" in line["flags"] else "0" for line in lines]
+    assert lengths == [n for n in ("0", "3", "7", "7", "3", "0") for _ in range(3)]
+    assert [line["path"] for line in lines[:3]] == ["/v1/completions", "/v1/completions", "/v1/chat/completions"]
+    body = lines[2]["body"]
+    assert body["messages"] == prompts[1]["messages"] and body["max_tokens"] == 50 and body["cache_prompt"] is False
+    assert (body["temperature"], body["top_k"], body["seed"]) == (0.0, 7, 2)
+
+    slow, fast = report.summaries["upstream"], report.summaries["upstream eagle3, 7 tokens"]
+    assert (slow.tokens_per_second, slow.al, slow.ttft_ms) == (20.0, 1.0, 50.0)
+    assert (fast.tokens_per_second, fast.al, fast.drafted) == (80.0, 4.0, 120)
+    ours = report.summaries[DRAFTED].tokens_per_second
+    kinds = report.over_baselines()
+    assert [kinds["none"][0], kinds["eagle3"][0][:15]] == ["upstream", "upstream eagle3"]
+    assert [ratio for _, ratio in kinds.values()] == pytest.approx([ours / 20, ours / 80])
+    assert f"drafted over upstream: **{ours / 20:.2f}**" in report.to_md()
+    assert json.loads(report.to_json())["over_baselines"]["eagle3"]["ratio"] == pytest.approx(ours / 80)
+    assert report.ratio(PLAIN, PLAIN) == 1.0 and report.same == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("ends", "ended with status 1:\nno such model"), ("refuses", "HTTP 400: .*no such field")]
+)
+def test_a_server_that_does_not_work(program: Path, monkeypatch: pytest.MonkeyPatch, how: str, said: str) -> None:
+    monkeypatch.setenv("FAKE_UPSTREAM", how)
+    with pytest.raises(DFlashError, match=said), UpstreamServer(program, Baseline("none"), []) as server:
+        server.answer({"prompt": "a"}, {}, 5)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DFlashError, match="cannot start"), UpstreamServer(tmp_path / "gone", Baseline("none"), []):
+        pass
+
+
+@pytest.mark.usefixtures("program")
+def test_the_command(pocket: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "-m", str(pocket["target"]), "-md", str(pocket["dflash"]), "-c", "512", "-t", "1", "-ctk", "q8_0"]
+    words += ["-n", "8", "--repeat", "1", "--baseline", "none", "--baseline", "dflash", "--baseline-draft", "7"]
+    assert main([*words, "--no-warmup"]) == 0
+    flags = seen(tmp_path)[-1]["flags"]
+    told = {flag: flags[flags.index(flag) + 1] for flag in ("-m", "-md", "-c", "-t", "-ctk", "--spec-draft-n-max")}
+    assert told == {
+        "-m": str(pocket["target"]), "-md": str(pocket["dflash"]), "-c": "512", "-t": "1", "-ctk": "q8_0",
+        "--spec-draft-n-max": "7",
+    }  # fmt: skip
+    out = capsys.readouterr().out
+    assert "| upstream dflash, 7 tokens | 80.0 |" in out and "drafted over upstream: **" in out
+
+
+@pytest.mark.slow
+def test_upstreams_own_server(pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """With upstream's real server: it accepts drafts of the bundled drafter."""
+    os.environ.pop("DFLASH_PEER_BIN", None)
+    words = ["bench", "-m", str(pocket["target"]), "-md", str(pocket["dflash"]), "-c", "1024", "-t", "2", "-n", "40"]
+    words += ["--repeat", "1", "--baseline", "none", "--baseline", "dflash", "--baseline-draft", "7"]
+    assert main([*words, "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["upstream dflash, 7 tokens"]["al"] > 2 > report["upstream"]["al"] == 1.0
+    assert set(report["over_baselines"]) == {"none", "dflash"}
