@@ -73,7 +73,7 @@ class Outtype:
 
 _TABLES = {
     "token_embd.weight", "selector_predecessor.weight", "selector_successor.weight", "markov_w1.weight",
-    "domino_out.weight",
+    "markov_w2.weight", "domino_out.weight",
 }  # fmt: skip
 
 OUTTYPES = {

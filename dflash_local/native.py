@@ -283,6 +283,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
+}
+# Of ggml, which libdflash brings along.
+GGML_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "ggml_row_size": (c_size_t, [c_int, c_int64]),
     "ggml_quantize_chunk": (c_size_t, [c_int, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p]),
 }
@@ -329,7 +332,7 @@ def load() -> ctypes.CDLL:
         raise NativeLibraryError(f"cannot load {path}: {error}", hint=BUILD_HINT) from error
     if abi != ABI_VERSION:
         raise NativeLibraryError(f"{path} has ABI {abi}, this dflash-local needs {ABI_VERSION}", hint=BUILD_HINT)
-    for name, (result, arguments) in SIGNATURES.items():
+    for name, (result, arguments) in (SIGNATURES | GGML_SIGNATURES).items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     _bind_log(lib)
