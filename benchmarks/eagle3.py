@@ -1,12 +1,12 @@
 """DFlash against EAGLE-3 on one target: upstream's server plain, with an EAGLE-3 head and with the DFlash drafter, and
 ours with the same drafter, chains and trees.
 
-Usage: python benchmarks/eagle3.py HEAD.gguf [--shapes small 0.6b] [--types q4_0]
+Usage: python benchmarks/eagle3.py [--shapes small 0.6b] [--types q4_0] [--head HEAD.gguf]
 
-HEAD.gguf is what train_eagle3.py writes for the pocket target. "small" is the bundled pair as it is (f16); every other
-shape is the inflated pair, with the head inflated the same way: they accept as the small ones do and cost what models
-of that size cost. All systems answer each prompt in turns, temperature 0. A speed is that of all answers of a repeat;
-tables have the median of the repeats.
+The head is what train_eagle3.py writes for the pocket target; pocket-eagle3.gguf is one, as Q4_0. "small" is the
+bundled pair as it is (f16); every other shape is the inflated pair, with the head inflated the same way: they accept as
+the small ones do and cost what models of that size cost. All systems answer each prompt in turns, temperature 0. A
+speed is that of all answers of a repeat; tables have the median of the repeats.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dflash_local.convert.target import Target
 from dflash_local.demo.pocket import bundled_pair, shape_of
 from dflash_local.demo.shapes import SHAPES, TYPES, Pair
 
+HEAD = Path(__file__).with_name("pocket-eagle3.gguf")
 SMALL = "small"
 DRAFTS = {"eagle3": (2, 3, 5, 7), "dflash": (3, 7, 15)}
 CHAINS, TREES = "dflash-local, chains", "dflash-local, trees"
@@ -113,8 +114,8 @@ def markdown(cells: Sequence[dict[str, Any]], footer: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "eagle3", n_predict=100, repeats=3)
-    ap.add_argument("head", type=Path, help="the EAGLE-3 head of the pocket target")
-    ap.add_argument("--shapes", nargs="+", choices=(SMALL, *SHAPES), default=[SMALL, "0.6b"])
+    ap.add_argument("--head", type=Path, default=HEAD, metavar="GGUF", help="an EAGLE-3 head of the pocket target")
+    ap.add_argument("--shapes", nargs="+", choices=(SMALL, *SHAPES), default=["0.6b"], help="what the pair is made to")
     ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0"], help="of inflated pairs and heads")
     ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
     args = ap.parse_args(argv)

@@ -15,7 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks import train_eagle3
 from benchmarks.compare_upstream import Run
-from benchmarks.eagle3 import CHAINS, DRAFTS, TREES, best, commands, markdown, row, system
+from benchmarks.eagle3 import CHAINS, DRAFTS, HEAD, TREES, best, commands, markdown, row, system
 from benchmarks.eagle3_head import SmallHead, inflate_head, quantize_head
 from benchmarks.systems import PLAIN, Setting
 from dflash_local.convert.gguf_metadata import read_metadata
@@ -137,6 +137,13 @@ def test_a_quantized_head_is_the_same_but_for_rounding(file: Path, tmp_path: Pat
     for name in ("fc.weight", "blk.0.attn_q.weight", "blk.0.attn_norm_2.weight"):
         want = exact.tensor(name)()
         np.testing.assert_allclose(rounded.tensor(name)(), want, atol=np.abs(want).max() / 100)
+
+
+def test_the_head_in_the_repository_is_of_the_pocket_target() -> None:
+    head, target = read_metadata(HEAD), read_metadata(bundled_pair().target)
+    assert head["tokenizer.ggml.tokens"].data == target["tokenizer.ggml.tokens"].data
+    assert head["eagle3.target_hidden_size"].data == target["qwen3.embedding_length"].data
+    assert HEAD.stat().st_size < 1e6
 
 
 def test_systems_differ_in_what_drafts(file: Path) -> None:
