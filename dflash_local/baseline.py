@@ -76,6 +76,26 @@ def parse(text: str, drafter: Path | None, lengths: Sequence[int]) -> list[Basel
     return [Baseline(kind, head, n_max) for n_max in lengths]
 
 
+def check(baseline: Baseline, target: Path) -> None:
+    """What upstream's server would say only when its turn comes.
+
+    Raises:
+        RequestError: it is to draft with prediction layers, and neither head nor target has any.
+        ModelError: the file that should have them is no GGUF file.
+    """
+    from dflash_local.convert.gguf_metadata import read_metadata
+
+    if baseline.kind != "mtp":
+        return
+    model = baseline.head or target
+    if not any(key.endswith(".nextn_predict_layers") and value.data for key, value in read_metadata(model).items()):
+        raise RequestError(
+            f"--baseline mtp: {model.name} has no prediction (MTP) layers",
+            param="--baseline",
+            hint="give a head, mtp=HEAD.gguf, or a target that was converted without --no-nextn",
+        )
+
+
 @dataclass(frozen=True)
 class Reply:
     """One answer, by the server's own clock. Times in seconds; `n_tokens` counts the one that ends the answer."""

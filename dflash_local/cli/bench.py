@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.baseline import UpstreamServer, parse
+from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import DEFAULT_PROMPTS, FORMATS, measure, read_prompts, user_message
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.models import take_models
 from dflash_local.errors import RequestError
 from dflash_local.options import DEFAULTS, OPTIONS
 
@@ -120,8 +121,11 @@ def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    take_models(args)
     drafter = Path(args.drafter) if args.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
+    for baseline in baselines:
+        check(baseline, Path(args.model))
     program = _upstream_program() if baselines else Path()
     prompts = (
         read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]

@@ -1,23 +1,23 @@
 """`dflash-local bench --baseline`: what upstream's server is told and asked, what is made of its timings, and what a
-user reads if it does not work. (slow) An EAGLE-3 head and the bundled drafter in the real one."""
+user reads if it does not work. (slow) The bundled drafters and a target's prediction layer in the real one."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dflash_local import native
-from dflash_local.baseline import Baseline, UpstreamServer, parse
-from dflash_local.bench import DRAFTED, PLAIN, measure
+from dflash_local import bench, native
+from dflash_local.baseline import Baseline, Reply, UpstreamServer, parse
+from dflash_local.bench import DRAFTED, PLAIN, Run, measure
 from dflash_local.cli import main
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.sampling import SamplingParams
+from tests.cli import mtp_target as mtp
 from tests.cli.test_bench import DraftingNative
 
 HERE = Path(__file__).parent
@@ -122,13 +122,63 @@ def test_the_command(pocket: dict[str, Path], tmp_path: Path, capsys: pytest.Cap
     assert "| upstream dflash, 7 tokens | 80.0 |" in out and "drafted over upstream: **" in out
 
 
+@pytest.mark.usefixtures("program")
+def test_a_target_without_prediction_layers(pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything is measured; what is looked at is the head, if there is one."""
+    words = ["bench", "-m", str(pocket["hybrid-target"]), "-c", "512", "-t", "1", "--baseline-draft", "3", "--baseline"]
+    for text, name in (("mtp", "pocket-hybrid-target.gguf"), (f"mtp={pocket['dflash']}", "pocket-dflash.gguf")):
+        assert main([*words, text]) == 1
+        out = capsys.readouterr()
+        assert not out.out and f"--baseline mtp: {name} has no prediction (MTP) layers" in out.err
+
+
+@pytest.fixture(scope="module")
+def mtp_target(pocket: dict[str, Path], repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with Engine(pocket["hybrid-target"], n_ctx=256, n_threads=1) as engine:
+        tokens = engine.tokenize((repo / "benchmarks" / "perplexity.txt").read_text())
+    return mtp.write(pocket["hybrid-target"], tmp_path_factory.mktemp("mtp") / "target.gguf", tokens)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What was answered, by us and by every server."""
+    texts: dict[str, list[str]] = {"ours": []}
+    ours, theirs = bench.answer, UpstreamServer.answer
+
+    def our_answer(*args: Any, **options: Any) -> Run:
+        run = ours(*args, **options)
+        texts["ours"].append(run.text)
+        return run
+
+    def their_answer(server: UpstreamServer, *args: Any) -> Reply:
+        reply = theirs(server, *args)
+        texts.setdefault(server.name, []).append(reply.text)
+        return reply
+
+    monkeypatch.setattr(bench, "answer", our_answer)
+    monkeypatch.setattr(UpstreamServer, "answer", their_answer)
+    return texts
+
+
 @pytest.mark.slow
-def test_upstreams_own_server(pocket: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """With upstream's real server: it accepts drafts of the bundled drafter."""
-    os.environ.pop("DFLASH_PEER_BIN", None)
-    words = ["bench", "-m", str(pocket["target"]), "-md", str(pocket["dflash"]), "-c", "1024", "-t", "2", "-n", "40"]
-    words += ["--repeat", "1", "--baseline", "none", "--baseline", "dflash", "--baseline-draft", "7"]
+@pytest.mark.parametrize(
+    ("kind", "drafter"),
+    [("dflash", "dflash"), ("dspark", "dspark"), ("dspark", "dspark-first"), ("mtp", "hybrid-dflash")],
+)
+def test_upstreams_own_server(
+    pocket: dict[str, Path], mtp_target: Path, said: dict[str, list[str]], capsys: pytest.CaptureFixture[str],
+    kind: str, drafter: str,
+) -> None:  # fmt: skip
+    """With upstream's real server: it drafts with the bundled drafter or with the target's own layer, which our engine
+    ignores; its drafts are accepted, and all say the same."""
+    target = mtp_target if kind == "mtp" else pocket["target"]
+    words = ["bench", "-m", str(target), "-md", str(pocket[drafter]), "-c", "1024", "-t", "1", "-n", "40"]
+    words += ["--repeat", "1", "--baseline", "none", "--baseline", kind, "--baseline-draft", "7"]
     assert main([*words, "--format", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["upstream dflash, 7 tokens"]["al"] > 2 > report["upstream"]["al"] == 1.0
-    assert set(report["over_baselines"]) == {"none", "dflash"}
+    name = f"upstream {kind}, 7 tokens"
+    assert report[name]["al"] > 1.5 > report["upstream"]["al"] == 1.0
+    assert set(report["over_baselines"]) == {"none", kind}
+    assert report["over_baselines"][kind]["ratio"] > 0
+    assert set(said["ours"]) == set(said["upstream"]) == set(said[name])
+    assert len(set(said["ours"])) == report["prompts"] == report["same_answers"]
