@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags import add_flag, count
 from dflash_local.cli.models import add_access_flags, local_header, note
 from dflash_local.cli.progress import Progress
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.convert.conversion import Conversion
+    from dflash_local.convert.requantize import ReducedHead
 
 _DESCRIPTION = """\
 Turn a DFlash or DFlash 2 drafter from Hugging Face into a GGUF that dflash-local and llama.cpp load.
@@ -100,9 +106,10 @@ def run(args: argparse.Namespace) -> int:
     progress = None if args.quiet else Progress()
     try:
         with local_header(args.target, args) as target:
+            head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
             conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
-            if args.draft_vocab:
-                _reduce_head(output, target, args.corpus, args.draft_vocab)
+            if head:
+                conversion = _reduced(conversion, head)
     finally:
         if progress:
             progress.close()
@@ -116,13 +123,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _reduce_head(drafter: Path, target: Path, corpus: Path, n_tokens: int) -> None:
-    """Replace `drafter` by the same with a reduced vocabulary."""
-    from dflash_local.convert.requantize import ReducedHead, requantize
+def _head(target: Path, corpus: Path, n_tokens: int) -> ReducedHead:
+    from dflash_local.convert.requantize import ReducedHead
     from dflash_local.vocabulary import frequent_tokens
 
-    head = ReducedHead.of(frequent_tokens(target, corpus, n_tokens), target)
-    requantize(drafter, drafter, None, head=head)
+    return ReducedHead.of(frequent_tokens(target, corpus, n_tokens), target)
+
+
+def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
+    """The same with a reduced vocabulary, in its place; if that cannot be, no file is left, as of any other failure."""
+    from dflash_local.convert.gguf_metadata import read_header
+    from dflash_local.convert.requantize import requantize
+
+    try:
+        n_bytes = requantize(conversion.path, conversion.path, None, head=head)
+    except BaseException:
+        conversion.path.unlink(missing_ok=True)
+        raise
+    return replace(conversion, n_tensors=len(read_header(conversion.path)[1]), n_bytes=n_bytes)
 
 
 def _relabel(args: argparse.Namespace) -> int:

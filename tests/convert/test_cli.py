@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dflash_local import vocabulary
 from dflash_local.cli import main
 from dflash_local.cli.progress import Progress
 
 from . import samples
 from .dialect_samples import write_dialect
+from .test_kinds import DOMINO, domino_tensors
 
 C = "qwen35-dflash-draft"
 
@@ -39,6 +42,26 @@ def test_warnings(target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_quiet(target: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(checkpoint), "--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_reduced_vocabulary(
+    target: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said of the file is true of it; no file is left of a drafter that must keep its vocabulary."""
+    monkeypatch.setattr(vocabulary, "frequent_tokens", lambda target, corpus, n_tokens: list(range(n_tokens)))
+    contents = samples.tensors(samples.CONFIG)
+    contents["lm_head.weight"] = np.ones((samples.N_VOCAB, samples.N_EMBD), np.float32)
+    plain = samples.write_checkpoint(tmp_path / "plain", samples.config(), contents)
+    domino = samples.write_checkpoint(tmp_path / "domino", DOMINO, domino_tensors(), dtype="F32")
+    flags = ["--target", str(target), "-o", str(tmp_path / "x.gguf"), "-q", "--draft-vocab", "8", "--corpus", "text"]
+    assert main(["convert", str(plain), *flags]) == 0
+    tensors = samples.read_tensors(tmp_path / "x.gguf")
+    assert tensors["d2t"][1].tolist() == list(range(8))
+    size = sum(data.nbytes for _, data in tensors.values()) / 1e6
+    assert f"{len(tensors)} tensors, {size:.1f} MB as f16" in capsys.readouterr().out
+    assert main(["convert", str(domino), *flags]) == 1
+    assert "Domino drafter, whose recurrent cell needs all tokens" in capsys.readouterr().err
+    assert not (tmp_path / "x.gguf").exists()
 
 
 def test_a_gguf_of_another_dialect(

@@ -16,7 +16,7 @@ from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
 from dflash_local.convert.tensor_spec import TensorSpec
 from dflash_local.demo.pocket import bundled_pair
-from dflash_local.engine import Engine
+from dflash_local.engine import DraftProbe, Engine
 from dflash_local.errors import ConvertError
 from dflash_local.generation import Completion
 from dflash_local.native import quantize_rows
@@ -27,6 +27,7 @@ from . import samples
 
 PAIR = bundled_pair("dflash")
 TARGET, DRAFTER = Path(PAIR.target), Path(PAIR.drafter)
+Contents = dict[str, tuple[str, np.ndarray]]  # type and data of each tensor
 
 
 def test_names_are_listed_once() -> None:
@@ -91,20 +92,81 @@ def test_every_type_drafts(tmp_path: Path, plain: list[str], outtype: str) -> No
     assert sum(answer.timings.draft_n_accepted for answer in drafted) > 20
 
 
-def test_a_reduced_head_proposes_its_tokens_and_changes_no_answer(tmp_path: Path, repo: Path, plain: list[str]) -> None:
+def written(path: Path, contents: Contents) -> Path:
+    """The bundled DFlash drafter with other tensors."""
+    writer = gguf.GGUFWriter(path, "dflash")
+    for key, field in gguf.GGUFReader(DRAFTER).fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            item = field.types[1] if len(field.types) > 1 else None
+            writer.add_key_value(key, field.contents(), field.types[0], item)
+    for name, (kind, data) in contents.items():
+        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def dflare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DFlare drafter, untrained: the bundled DFlash drafter's layers, over equal shares of its taps."""
+    contents = samples.read_tensors(DRAFTER)
+    n_taps = contents.pop("fc.weight")[1].shape[1] // contents["output_norm.weight"][1].shape[0]
+    n_layer = sum(name.endswith(".attn_k.weight") for name in contents)
+    for i in range(n_layer):
+        for part in ("k", "v"):
+            contents[f"blk.{i}.attn_{part}_ctx.weight"] = contents[f"blk.{i}.attn_{part}.weight"]
+    contents["layer_fusion.weight"] = "F32", np.full((n_layer, n_taps), 1 / n_taps, np.float32)
+    return written(tmp_path_factory.mktemp("dflare") / "drafter.gguf", contents)
+
+
+# Drafters by kind, and draft tokens that must be accepted at least.
+REDUCED = {"dflash": 20, "dspark": 20, "dspark-first": 20, "dflare": 0}
+
+
+@pytest.mark.parametrize("kind", REDUCED)
+def test_a_reduced_head_proposes_its_tokens_and_changes_no_answer(
+    tmp_path: Path, repo: Path, plain: list[str], dflare: Path, kind: str
+) -> None:
+    source = dflare if kind == "dflare" else Path(bundled_pair(kind).drafter)
     tokens = frequent_tokens(TARGET, repo / "benchmarks" / "perplexity.txt", 400)
     path = tmp_path / "drafter.gguf"
-    requantize(DRAFTER, path, None, head=ReducedHead.of(tokens, TARGET))
+    requantize(source, path, None, head=ReducedHead.of(tokens, TARGET))
     drafted = answers(path)
     assert [answer.text for answer in drafted] == plain
-    assert sum(answer.timings.draft_n_accepted for answer in drafted) > 20
-    stored = samples.read_tensors(path)
+    assert sum(answer.timings.draft_n for answer in drafted) > 20
+    assert sum(answer.timings.draft_n_accepted for answer in drafted) >= REDUCED[kind]
+    stored, others = samples.read_tensors(path), samples.read_tensors(source)
     assert stored["d2t"][1].tolist() == tokens
     expected = next(t for t in gguf.GGUFReader(TARGET).tensors if t.name == "output.weight")
     np.testing.assert_array_equal(stored["output.weight"][1], expected.data[tokens])
-    others = samples.read_tensors(DRAFTER)
     assert stored.keys() - others.keys() == {"d2t", "output.weight"}
-    assert all((stored[name][1] == data).all() for name, (_, data) in others.items())
+    for name, (_, data) in others.items():
+        np.testing.assert_array_equal(stored[name][1], data[tokens] if name == "markov_w2.weight" else data)
+
+
+def probe(drafter: Path) -> DraftProbe:
+    with Engine(TARGET, drafter, n_ctx=256, n_threads=1) as engine:
+        n_block = engine.info["drafter"]["block_size"]
+        return engine.draft_probe(engine.tokenize("Count from 10 to 40 in steps of 3. 10, 13,"), n_block)
+
+
+@pytest.mark.parametrize("kind", REDUCED)
+def test_a_reduced_head_scores_its_tokens_as_before(tmp_path: Path, dflare: Path, kind: str) -> None:
+    source = dflare if kind == "dflare" else Path(bundled_pair(kind).drafter)
+    tokens = range(1, 1699, 3)
+    requantize(source, tmp_path / "drafter.gguf", None, head=ReducedHead.of(tokens, TARGET))
+    whole, reduced = probe(source), probe(tmp_path / "drafter.gguf")
+    first = 0 if kind == "dspark-first" else 1  # the anchor's row proposes nothing
+    np.testing.assert_allclose(reduced.logits[first:, tokens], whole.logits[first:, tokens], atol=1e-3)
+    ids, scores = reduced.ids[first:], reduced.scores[first:]
+    assert np.isin(ids, tokens).all() and not np.isin(whole.ids[first:], tokens).all()
+    if kind.startswith("dspark"):
+        before, after = (samples.read_tensors(source)[f"markov_w{i}.weight"][1].astype(np.float32) for i in (1, 2))
+        for row in range(1, len(ids)):
+            pairs = whole.logits[first + row, ids[row]] + before[ids[row - 1]] @ after[ids[row]].T
+            np.testing.assert_allclose(np.diff(scores[row]), np.diff(pairs), atol=1e-3)
 
 
 def test_frequent_tokens_are_control_tokens_then_the_corpus_then_low_ids(tmp_path: Path) -> None:
