@@ -128,7 +128,7 @@ class DrafterConfig(Dimensions):
             mask_token=_mask_token(keys, target),
             samples_from_anchor=first_row_proposes,
             taps=_taps(keys, target),
-            rope=Rope.read(keys, head_dim, n_ctx, layer_types, partial=packaging.partial_rotary),
+            rope=Rope.read(keys, head_dim, n_ctx, _rotated_as(keys, layer_types), partial=packaging.partial_rotary),
             context_theta=_context_theta(keys, target),
             rope_interleaved=not keys.flag("rope_is_neox_style", True),
             sliding_window=sliding_window,
@@ -175,8 +175,10 @@ def _gemma4_scales(
     keys: Keys, target: Target, found: Collection[str], warnings: list[str]
 ) -> tuple[float | None, float | None]:
     """Scale of embeddings and soft cap of logits. Older drafters of Gemma 4 borrow the target's embeddings and head and
-    say nothing of what Gemma does to both."""
+    say nothing of what Gemma does to both. Those of the speculators library were trained without either."""
     scale, softcap = keys.maybe_number("input_embedding_scale"), keys.maybe_number("final_logit_softcapping")
+    if _is_speculators(keys):
+        return scale, softcap
     if target.arch == "gemma4" and scale is None and "embed_tokens.weight" not in found:
         scale = math.sqrt(target.n_embd)
         warnings.append(f"input_embedding_scale is missing; taken as Gemma's, sqrt({target.n_embd})")
@@ -184,6 +186,20 @@ def _gemma4_scales(
         softcap = 30.0
         warnings.append("final_logit_softcapping is missing; taken as Gemma's, 30")
     return scale, softcap
+
+
+def _is_speculators(keys: Keys) -> bool:
+    """Whether the speculators library trained the drafter."""
+    return keys.find("speculators_model_type")[1] is not None
+
+
+def _rotated_as(keys: Keys, layer_types: list[str]) -> list[str]:
+    """The kinds of layers whose rotation counts. Where a rotation is given for each kind, the speculators library
+    rotates all layers as sliding ones, if there are any or not (its flatten_rope_parameters)."""
+    given = keys.find("rope_parameters")[1]
+    if _is_speculators(keys) and isinstance(given, dict) and _SLIDING in given:
+        return [_SLIDING]
+    return layer_types
 
 
 def _context_theta(keys: Keys, target: Target) -> float | None:

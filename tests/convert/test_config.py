@@ -131,6 +131,8 @@ def test_gemma4_embeds_and_caps_as_gemma_does(fitting: Target) -> None:
     assert (saying.embedding_scale, saying.logit_softcap, saying.warnings) == (2.0, None, ())
     own = DrafterConfig.read(samples.config(), gemma, {"embed_tokens.weight", "lm_head.weight"})
     assert (own.embedding_scale, own.logit_softcap, own.warnings) == (None, None, ())
+    plain = DrafterConfig.read(speculators(), gemma)  # trained on embeddings and logits as they are
+    assert (plain.embedding_scale, plain.logit_softcap, plain.warnings) == (None, None, ())
 
 
 def test_base_of_the_injected_keys(fitting: Target) -> None:
@@ -204,6 +206,16 @@ def test_windows_and_causality(
 )  # fmt: skip
 def test_rope(fitting: Target, changes: dict[str, Any], rope: Rope) -> None:
     assert DrafterConfig.read(samples.config(changes), fitting).rope == rope
+
+
+@pytest.mark.parametrize("layer_types", [["full_attention"] * 2, ["full_attention", "sliding_attention"]])
+def test_speculators_rotates_all_layers_as_sliding_ones(fitting: Target, layer_types: list[str]) -> None:
+    settings = speculators()
+    settings["transformer_layer_config"] |= {
+        "layer_types": layer_types, "sliding_window": 16,
+        "rope_parameters": {"full_attention": {"rope_theta": 7000.0}, "sliding_attention": {"rope_theta": 500.0}},
+    }  # fmt: skip
+    assert DrafterConfig.read(settings, fitting).rope == Rope("default", 500.0, 8)
 
 
 def yarn(**changes: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One drafter pass: hidden states, logits, candidates and pair scores within 1e-3 of the authors' model."""
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,7 +9,7 @@ import pytest
 
 from dflash_local import Engine
 
-from .reference import BLOCK_SIZE, Reference
+from .reference import BLOCK_SIZE, Lattice, Reference
 
 pytestmark = pytest.mark.parity
 TOLERANCE = 1e-3
@@ -20,6 +21,15 @@ def assert_close(ours: npt.NDArray[np.floating], theirs: npt.NDArray[np.floating
     difference = ours - theirs
     assert (np.linalg.norm(difference, axis=-1) <= TOLERANCE * np.linalg.norm(theirs, axis=-1)).all()
     assert np.abs(difference).max() <= TOLERANCE * np.abs(theirs).max()
+
+
+def check_lattice(ids: npt.NDArray[Any], scores: npt.NDArray[np.floating], lattice: Lattice) -> None:
+    """Candidates ids [n, k], in any order, with pair scores [n, k, k], position 0 the one after the anchor."""
+    ours, theirs = np.argsort(ids), np.argsort(lattice.ids)
+    np.testing.assert_array_equal(np.take_along_axis(ids, ours, -1), np.take_along_axis(lattice.ids, theirs, -1))
+    assert_close(scores[0][:, ours[0]], lattice.scores[0][:, theirs[0]])  # all predecessors are the anchor
+    for i in range(1, len(ids)):
+        assert_close(scores[i][np.ix_(ours[i - 1], ours[i])], lattice.scores[i][np.ix_(theirs[i - 1], theirs[i])])
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +61,7 @@ def test_candidates_and_scores(engine: Engine, reference: Reference, texts: list
             np.testing.assert_array_equal(np.sort(ids), np.sort(best))
             assert_close(scores, np.take_along_axis(logits[1:].log_softmax(-1).numpy(), ids, -1))
             continue
-        lattice = reference.lattice(tokens[-1], hidden, logits)
-        ours, theirs = np.argsort(ids), np.argsort(lattice.ids)
-        np.testing.assert_array_equal(np.take_along_axis(ids, ours, -1), np.take_along_axis(lattice.ids, theirs, -1))
-        assert_close(scores[0][:, ours[0]], lattice.scores[0][:, theirs[0]])  # all predecessors are the anchor
-        for i in range(1, BLOCK_SIZE - 1):
-            assert_close(scores[i][np.ix_(ours[i - 1], ours[i])], lattice.scores[i][np.ix_(theirs[i - 1], theirs[i])])
+        check_lattice(ids, scores, reference.lattice(tokens[-1], hidden, logits))
 
 
 def test_target_logits(engine: Engine, reference: Reference, texts: list[list[int]]) -> None:
