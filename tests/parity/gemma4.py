@@ -66,7 +66,9 @@ class Gemma4Backbone(nn.Module):  # type: ignore[misc]
             layer.mlp.act_fn = TableGelu()
         self.rotary_emb = Gemma4TextRotaryEmbedding(config)
 
-    def attention(self, layer: Any, rows: Tensor, context: Tensor, positions: tuple[Tensor, Tensor]) -> Tensor:
+    def attention(
+        self, layer: Any, rows: Tensor, context: Tensor, positions: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
         part, n_block = layer.self_attn, rows.shape[1]
         query = part.q_norm(part.q_proj(rows).unflatten(-1, (-1, part.head_dim)))
         key = part.k_proj(torch.cat([context, rows], 1)).unflatten(-1, (-1, part.head_dim))
@@ -75,17 +77,23 @@ class Gemma4Backbone(nn.Module):  # type: ignore[misc]
         query = apply_rotary_pos_emb(query, cos[:, -n_block:], sin[:, -n_block:], unsqueeze_dim=2)
         key = apply_rotary_pos_emb(part.k_norm(key), cos, sin, unsqueeze_dim=2)
         mixed = nn.functional.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), scale=1.0, enable_gqa=True
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, scale=1.0, enable_gqa=True
         )
         output: Tensor = part.o_proj(mixed.transpose(1, 2).flatten(2))
         return output
 
-    def forward(self, target_hidden: Tensor, noise_embedding: Tensor, position_ids: Tensor) -> Tensor:
+    def forward(
+        self,
+        target_hidden: Tensor,
+        noise_embedding: Tensor,
+        position_ids: Tensor,
+        attention_mask: Tensor | None = None,
+    ) -> Tensor:
         context = self.hidden_norm(self.fc(target_hidden))
         rows = noise_embedding * math.sqrt(self.config.hidden_size)
         positions = self.rotary_emb(rows, position_ids, "full_attention")
         for layer in self.layers:
-            mixed = self.attention(layer, layer.input_layernorm(rows), context, positions)
+            mixed = self.attention(layer, layer.input_layernorm(rows), context, positions, attention_mask)
             rows = rows + layer.post_attention_layernorm(mixed)
             rows = rows + layer.post_feedforward_layernorm(layer.mlp(layer.pre_feedforward_layernorm(rows)))
             rows = rows * layer.layer_scalar

@@ -1,21 +1,25 @@
-"""Drafters with Gemma 4's layers: hidden states, logits, pair scores and greedy chains as in PyTorch."""
+"""Drafters with Gemma 4's layers: hidden states, logits, pair scores and greedy chains as in PyTorch, acceptance of a
+trained one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from dflash_local.convert import convert
 
 from .dspark import CONFIDENCE, W1, W2
 from .f32 import engine_f32
-from .gemma4 import Gemma4Backbone, Gemma4DSpark, gemma4_config
+from .gemma4 import SOFTCAP, Gemma4Backbone, Gemma4DSpark, gemma4_config
 from .reference import SHAPE, load_target
 from .test_drafter import assert_close
 from .test_dspark import best_path, check_lattice
+from .training import answers, fine_tune, weighted_loss
 
 pytestmark = pytest.mark.parity
 V, H, RANK, BLOCK_SIZE, LAYERS, TAPS = SHAPE["vocab_size"], SHAPE["hidden_size"], 24, 7, 2, (1, 4)
@@ -80,3 +84,46 @@ def test_published_checkpoint(rank: int, target: Qwen3ForCausalLM, target_f32: P
                 assert best_path(probe.ids, probe.scores) == theirs
             else:
                 assert probe.ids[:, 0].tolist() == theirs
+
+
+def trained_drafter(target: Qwen3ForCausalLM, texts: list[Tensor]) -> Gemma4DSpark:
+    """A drafter with a Markov head that has learned `texts`."""
+    torch.manual_seed(0)
+    model = Gemma4Backbone(gemma4_config(1, (2, 4), markov_rank=RANK, markov_head_type="vanilla"))
+    model.block_size = BLOCK_SIZE
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    for norm in (model.layers[0].self_attn.q_norm, model.layers[0].self_attn.k_norm):
+        norm.weight.fill_(64**-0.25)  # attention has no scale
+    # trained along, as a part of it
+    model.markov = torch.nn.ParameterDict({"w1": 0.1 * torch.randn(V, RANK), "w2": torch.zeros(V, RANK)})
+
+    def loss(hidden: Tensor, tokens: Tensor) -> Tensor:
+        logits = torch.tanh(target.lm_head(hidden) / SOFTCAP) * SOFTCAP
+        return weighted_loss(logits + model.markov["w1"][tokens[:, :-1]] @ model.markov["w2"].T, tokens[:, 1:])
+
+    fine_tune(model, target, texts, loss, steps=150, learning_rate=3e-3)
+    heads = {W1: model.markov["w1"].data, W2: model.markov["w2"].data}
+    del model.markov
+    return Gemma4DSpark(target, model, heads, BLOCK_SIZE, True)
+
+
+def test_trained_drafter(target: Qwen3ForCausalLM, target_f32: Path, prompts: list[list[int]], tmp_path: Path) -> None:
+    """The same acceptance lengths over answers that it has seen and over others, with a Markov head that matters. The
+    last pass may differ: the end-of-turn token is not among our tokens."""
+    seen, others = prompts[::8], prompts[4::16]
+    drafter = trained_drafter(target, answers(target_f32, seen))
+    convert(save(drafter, tmp_path / "checkpoint"), target_f32, tmp_path / "drafter.gguf", outtype="f32")
+    plain = replace(drafter, heads={})
+    lengths, without = [], []
+    with engine_f32(target_f32, tmp_path / "drafter.gguf", n_ctx=1024) as engine:
+        for prompt in seen + others:
+            ours = engine.generate(prompt, temperature=0, max_tokens=96, budget=BLOCK_SIZE + 1, draft="chain")
+            theirs = drafter.acceptance_lengths(prompt, ours.tokens)[:-1]
+            assert ours.acceptance_lengths[: len(theirs)] == theirs
+            lengths.append(theirs)
+            without.append(plain.acceptance_lengths(prompt, ours.tokens)[:-1])
+    learned = lengths[: len(seen)]
+    assert sum(map(sum, learned)) / sum(map(len, learned)) > 3
+    assert lengths != without
