@@ -147,7 +147,7 @@ class FakeNative(NativeEngine):
             raise RequestError("grammar does not parse", param="grammar")
         if drafting.accept == AcceptRule.BLOCK:
             raise RequestError(
-                "field 'accept': block needs a DFlash 2 or DSpark drafter, and there is none", param="accept"
+                "field 'accept': block needs a DFlash 2, DSpark or Domino drafter, and there is none", param="accept"
             )
         if self.on_prepare:
             self.on_prepare()

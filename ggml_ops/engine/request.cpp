@@ -17,7 +17,7 @@ constexpr int32_t SAVE_TAIL = 16;   // tokens at a prompt's end that a saved sta
 
 void require_lattice(const drafter * drafter) {
     if (!drafter || !drafter->lattice()) {
-        throw field_error("accept", std::string("block needs a DFlash 2 or DSpark drafter, and ") +
+        throw field_error("accept", std::string("block needs a DFlash 2, DSpark or Domino drafter, and ") +
                                         (drafter ? "this one is a DFlash drafter" : "there is none") +
                                         ": leave accept at match");
     }
