@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.flags import add_flag, count
-from dflash_local.cli.models import add_access_flags, local_header, note
+from dflash_local.cli.models import add_access_flags, local_header, local_target, note
 from dflash_local.cli.progress import Progress
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError
@@ -105,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or Path(f"{args.drafter.resolve().name}-{args.outtype}.gguf")
     progress = None if args.quiet else Progress()
     try:
-        with local_header(args.target, args) as target:
+        with _target(args) as target:
             head = _head(target, args.corpus, args.draft_vocab) if args.draft_vocab else None
             conversion = convert(args.drafter, target, output, outtype=args.outtype, ggml=ggml, progress=progress)
             if head:
@@ -121,6 +122,11 @@ def run(args: argparse.Namespace) -> int:
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 0
+
+
+def _target(args: argparse.Namespace) -> AbstractContextManager[Path]:
+    """The target's file; of one on the Hub the header is enough, unless rows of its head are wanted."""
+    return nullcontext(local_target(args.target, args)) if args.draft_vocab else local_header(args.target, args)
 
 
 def _head(target: Path, corpus: Path, n_tokens: int) -> ReducedHead:

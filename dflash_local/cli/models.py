@@ -15,6 +15,7 @@ from dflash_local.errors import DFlashError, HubError, RequestError
 
 if TYPE_CHECKING:
     from dflash_local.hub.client import Hub
+    from dflash_local.hub.selection import Name
 
 HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
@@ -131,18 +132,35 @@ def local_header(text: str, args: argparse.Namespace) -> Iterator[Path]:
     """The path `text`, or, if it is no file here and names a repository (USER/NAME[:QUANT]), a file with the header of
     the model that is meant. Raises HubError."""
     from dflash_local.hub.pairing import Pairing
-    from dflash_local.hub.selection import Name
 
-    try:
-        name = None if Path(text).exists() else Name.parse(text)
-    except HubError:
-        name = None
-    if name is None:
+    if (name := _name(text)) is None:
         yield Path(text)
         return
     with hub_of(args) as hub, Pairing(hub) as pairing:
         pairing.hub_target(name)
         yield pairing.header().path
+
+
+def local_target(text: str, args: argparse.Namespace) -> Path:
+    """The path `text`, or, if it is no file here and names a repository, the model that is meant, downloaded. Raises
+    HubError."""
+    from dflash_local.hub.pairing import Pairing
+
+    if (name := _name(text)) is None:
+        return Path(text)
+    with hub_of(args) as hub, Pairing(hub) as pairing:
+        pairing.hub_target(name)
+        return pairing.fetch()[0]
+
+
+def _name(text: str) -> Name | None:
+    """The repository that `text` names; None if it is a file here, or no name."""
+    from dflash_local.hub.selection import Name
+
+    try:
+        return None if Path(text).exists() else Name.parse(text)
+    except HubError:
+        return None
 
 
 @contextmanager

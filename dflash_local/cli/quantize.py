@@ -7,10 +7,19 @@ import shutil
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.flags import (
+    add_engine_flags,
+    add_flag,
+    add_sampling_flags,
+    count,
+    load_engine,
+    sampling_options,
+)
+from dflash_local.cli.models import add_access_flags, local_target
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 
@@ -38,7 +47,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         allow_abbrev=False,
     )
     parser.add_argument("drafter", type=Path, metavar="DRAFTER", help="GGUF or checkpoint directory of the drafter")
-    parser.add_argument("--target", dest="model", required=True, metavar="TARGET.gguf", help="GGUF of the target")
+    parser.add_argument(
+        "--target",
+        dest="model",
+        required=True,
+        metavar="TARGET",
+        help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
+    )
+    add_access_flags(partial(add_flag, parser))
     parser.add_argument(
         "-p",
         "--prompts",
@@ -78,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.draft_vocab and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
+    args.model = str(local_target(args.model, args))
     prompts = read_prompts(args.prompts) if args.prompts else [{"messages": user_message(t)} for t in DEFAULT_PROMPTS]
     sampling = sampling_options(args)
     if args.sampling_temperature is None:

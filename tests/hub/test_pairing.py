@@ -20,7 +20,8 @@ import pytest
 from dflash_local.cli import main, parser
 from dflash_local.cli.flags import engine_options
 from dflash_local.cli.models import take_models
-from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.gguf_metadata import read_header, read_metadata
+from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import DFlashError, HubError, ModelError, PairError, RequestError
 from dflash_local.hub.pairing import Pairing
 from dflash_local.hub.selection import Name
@@ -453,7 +454,21 @@ def test_convert_takes_a_target_by_name(
     corpus.write_text("one two three " * 100)
     more = ["--draft-vocab", "512", "--corpus", str(corpus), "-q", "-o", str(tmp_path / "r.gguf")]
     assert main(["convert", str(folder), "--target", TARGET, *more]) == 0
-    assert list(cache_folder.glob("**/*.gguf")) == []
+    # rows of the target's own head are in there, so the whole target came
+    (model,) = cache_folder.glob("**/*.gguf")
+    rows, head = (read_header(path)[1]["output.weight"] for path in (tmp_path / "r.gguf", model))
+    kept = read_header(tmp_path / "r.gguf")[1]["d2t"].rows(0, 1).view(np.int64)[0]
+    assert (rows.rows(0, 1) == head.rows(kept[0], kept[0] + 1)).all() and rows.rows(0, 512).any()
+
+
+def test_quantize_takes_a_target_by_name(endpoint: StandIn, target: bytes, tmp_path: Path, capsys: Any) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Count from 10 to 40 in steps of 3.\n")
+    drafter = str(bundled_pair().drafter)
+    small = ["--types", "f16", "-p", str(prompts), "-n", "8", "--repeat", "1", "-t", "1", "-c", "512"]
+    assert main(["quantize", drafter, "--target", TARGET, *small]) == 0
+    assert "recommended: f16" in capsys.readouterr().out
+    assert main(["quantize", drafter, "--target", "none/none", *small]) == 1
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
