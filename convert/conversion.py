@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +23,9 @@ from .packaging import recognise
 from .safetensors_file import StoredTensor
 from .target import Target
 from .tensor_spec import TensorSpec
-from .writer import Chunks, OutputTensor, write_gguf
+from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
 _CHUNK_ELEMENTS = 1 << 20  # quantizing takes about ten times a chunk's 4 MiB of float32
-# tensor name, bytes written so far, bytes in all
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def convert(
             f"outtype {outtype!r} is quantized by ggml", field="outtype", hint="give ggml=native.quantize_rows"
         )
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
-    _check_output(path, model, checkpoint)
+    check_output(path, [model.path, *(tensor.path for tensor in checkpoint.tensors.values())])
     checkpoint, config, specs = _understand(checkpoint, model)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 
@@ -72,21 +70,7 @@ def convert(
     keys |= _origin_keys(origin)
     keys["general.file_type"] = u32(chosen.file_type)
     keys["general.quantization_version"] = u32(GGML_QUANT_VERSION)
-    total = sum(tensor.n_bytes for tensor in outputs)
-    done = 0
-
-    def report(name: str, n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        if progress:
-            progress(name, done, total)
-
-    try:
-        write_gguf(path, keys, outputs, report)
-    except OSError as error:
-        raise ConvertError(
-            f"cannot write {path}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
-        ) from error
+    total = write_drafter(path, keys, outputs, progress)
     return Conversion(path, config, len(outputs), total)
 
 
@@ -118,14 +102,6 @@ def _origin_keys(origin: tuple[str, str] | None) -> dict[str, Value]:
         "general.source.huggingface.repository": string(repository),
         "general.source.url": string(f"https://huggingface.co/{repository}/tree/{commit}"),
     }
-
-
-def _check_output(output: Path, target: Target, checkpoint: Checkpoint) -> None:
-    if output.is_dir() or not output.parent.is_dir():
-        raise ConvertError(f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o")
-    sources = {target.path, *(tensor.path for tensor in checkpoint.tensors.values())}
-    if output.resolve() in {path.resolve() for path in sources}:
-        raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
 
 
 def _match(checkpoint: Checkpoint, config: DrafterConfig) -> list[TensorSpec]:

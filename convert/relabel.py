@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from .gguf_metadata import StoredGgufTensor, Value, array, boolean, f32, read_he
 from .names import ARCH
 from .published_taps import published_taps
 from .target import MASK_TOKEN, Target
-from .writer import Chunks, OutputTensor, write_gguf
+from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
 # What a rewritten file depends on beside its inputs: counted up when the rewriting changes.
 VERSION = 1
@@ -72,28 +72,10 @@ class Relabelling:
     def n_bytes(self) -> int:
         return sum(tensor.n_bytes for tensor in self.tensors)
 
-    def write(self, output: Path, progress: Callable[[str, int, int], None] | None = None) -> None:
+    def write(self, output: Path, progress: Progress | None = None) -> None:
         """Write the file, in full or not at all. Peak memory does not depend on its size. Raises ConvertError."""
-        if output.is_dir() or not output.parent.is_dir():
-            raise ConvertError(
-                f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o"
-            )
-        if output.resolve() in (self.source.resolve(), self.target.resolve()):
-            raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
-        done, total = 0, self.n_bytes
-
-        def report(name: str, n_bytes: int) -> None:
-            nonlocal done
-            done += n_bytes
-            if progress:
-                progress(name, done, total)
-
-        try:
-            write_gguf(output, self.metadata, self.tensors, report)
-        except OSError as error:
-            raise ConvertError(
-                f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
-            ) from error
+        check_output(output, (self.source, self.target))
+        write_drafter(output, self.metadata, self.tensors, progress)
 
 
 def relabel(source: Path, target: Path, target_layer_ids: tuple[int, ...] | None = None) -> Relabelling:

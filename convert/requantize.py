@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from .gguf_metadata import StoredGgufTensor, Value, read_header, u32
 from .names import ARCH
 from .outtypes import Outtype, RowQuantizer, quantized
 from .tensor_spec import TensorSpec
-from .writer import OutputTensor, write_gguf
+from .writer import OutputTensor, Progress, write_drafter
 
 OUTPUT, EMBEDDINGS, D2T = "output.weight", "token_embd.weight", "d2t"
 # Matrices whose type is part of what they are: `fc` multiplies raw hidden states, the others are tiny.
@@ -27,7 +27,6 @@ _KEPT = {"fc.weight", "layer_fusion.weight", "conf_proj.weight"}
 _DRAFT_TABLES = {OUTPUT, "markov_w2.weight"}
 _FLOATS = {Type.F32, Type.F16, Type.BF16}
 _CHUNK_ELEMENTS = 1 << 20
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -67,21 +66,7 @@ def requantize(
     if outtype:
         metadata["general.file_type"] = u32(outtype.file_type)
         metadata["general.quantization_version"] = u32(GGML_QUANT_VERSION)
-    total, done = sum(tensor.n_bytes for tensor in outputs), 0
-
-    def report(name: str, n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        if progress:
-            progress(name, done, total)
-
-    try:
-        write_gguf(output, metadata, outputs, report)
-    except OSError as error:
-        raise ConvertError(
-            f"cannot write {output}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
-        ) from error
-    return total
+    return write_drafter(output, metadata, outputs, progress)
 
 
 @dataclass(frozen=True)
@@ -126,12 +111,10 @@ def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) 
     projection = stored.get(OUTPUT) or stored.get(EMBEDDINGS) or _target_projection(head.target)
     if not head.tokens or not 0 <= head.tokens[0] <= head.tokens[-1] < projection.n_rows:
         raise ConvertError(f"the tokens must be of 0 to {projection.n_rows - 1}", field=D2T)
-    tensors = {**stored, OUTPUT: projection}
-    for tensor_name, tensor in tensors.items():
+    for tensor_name, rows in _all_rows({**stored, OUTPUT: projection}):
         if tensor_name in _DRAFT_TABLES:
-            yield tensor_name, _Rows((len(head.tokens), tensor.shape[-1]), tensor.type, tensor, head.tokens)
-        else:
-            yield tensor_name, _Rows(tensor.shape, tensor.type, tensor)
+            rows = replace(rows, shape=(len(head.tokens), rows.shape[-1]), picked=head.tokens)
+        yield tensor_name, rows
     numbers = np.array(head.tokens, np.int64)
     yield D2T, _Rows(numbers.shape, Type.I64, numbers=numbers)
 

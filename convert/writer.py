@@ -15,10 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_VERSION, GGMLQuantizationType
 
+from dflash_local.errors import ConvertError
+
 from .gguf_metadata import Value, pack_metadata, pack_string
 
 _ALIGNMENT = GGUF_DEFAULT_ALIGNMENT
 Chunks = Iterable[npt.NDArray[Any]]
+# tensor name, bytes written so far, bytes in all
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,36 @@ class OutputTensor:
     def n_bytes(self) -> int:
         block, block_bytes = GGML_QUANT_SIZES[self.type]
         return math.prod(self.shape) // block * block_bytes
+
+
+def check_output(output: Path, inputs: Iterable[Path]) -> None:
+    """Raise ConvertError if `output` cannot be a file, or is one of the files that are read meanwhile."""
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConvertError(f"cannot write {output}: not a file in an existing directory", hint="give a file name to -o")
+    if output.resolve() in {path.resolve() for path in inputs}:
+        raise ConvertError(f"{output} is an input of this conversion", hint="give another file name to -o")
+
+
+def write_drafter(
+    path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Progress | None
+) -> int:
+    """`write_gguf` for commands: it tells how much of the whole is done, and returns the tensor data in bytes. Raises
+    ConvertError if the file cannot be written."""
+    total, done = sum(tensor.n_bytes for tensor in tensors), 0
+
+    def report(name: str, n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        if progress:
+            progress(name, done, total)
+
+    try:
+        write_gguf(path, metadata, tensors, report)
+    except OSError as error:
+        raise ConvertError(
+            f"cannot write {path}: {error.strerror}", hint="check the disk's space and rights, or give another -o"
+        ) from error
+    return total
 
 
 def write_gguf(
