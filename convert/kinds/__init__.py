@@ -19,11 +19,11 @@ def read_kind(
     keys: Keys, packaging: Packaging, found: Collection[str], n_embd: int, n_vocab: int, samples_from_anchor: bool
 ) -> Kind:
     """The kind of the checkpoint with these settings and tensor names. Raises ConvertError."""
-    if packaging.is_dflash2:
+    if packaging.kind == "DFlash 2":
         return DFlash2.read(keys, n_embd, n_vocab)
-    if packaging.is_dflare or FUSION in found:
+    if packaging.kind == "DFlare" or FUSION in found:
         return DFlare()
-    if packaging.is_domino:
+    if packaging.kind == "Domino":
         return Domino.read(keys, keys.integer("draft_vocab_size", n_vocab) < n_vocab)
     if f"{PREV}.weight" in found:
         return DSpark.read(keys, packaging, found, samples_from_anchor)
