@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dflash_local.convert.gguf_metadata import read_metadata
@@ -14,26 +14,34 @@ _CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL: ends of turns and of texts are among t
 
 
 def frequent_tokens(target: Path, corpus: Path, n_tokens: int) -> list[int]:
-    """`n_tokens` tokens of the target's vocabulary, rising: its control tokens, then the corpus' most frequent ones,
-    then those of the lowest ids, which a tokenizer that was trained by merging found first.
+    """The first `n_tokens` of `token_order`, rising. Raises what that and `first_tokens` raise."""
+    return first_tokens(token_order(target, corpus), n_tokens)
+
+
+def token_order(target: Path, corpus: Path) -> list[int]:
+    """The target's tokens: its control tokens, then the corpus' most frequent ones, then those of the lowest ids, which
+    a tokenizer that was trained by merging found first.
 
     Raises:
-        RequestError: the corpus cannot be read, or there are not so many tokens.
+        RequestError: the corpus cannot be read.
         ModelError: the target has no tokenizer.
     """
     metadata = read_metadata(target)
     tokens, types = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
     if tokens is None:
         raise ModelError(f"{target.name} has no tokenizer", field="tokenizer.ggml.tokens")
-    n_vocab = len(tokens.data)
-    if n_tokens > n_vocab:
-        raise RequestError(
-            f"--draft-vocab {n_tokens} exceeds the {n_vocab} tokens of the target", param="--draft-vocab"
-        )
     control = [token for token, kind in enumerate(types.data) if kind == _CONTROL] if types else []
     frequent = [token for token, _ in _counts(target, corpus).most_common()]
-    order = dict.fromkeys([*control, *frequent, *range(n_vocab)])
-    return sorted(list(order)[:n_tokens])
+    return list(dict.fromkeys([*control, *frequent, *range(len(tokens.data))]))
+
+
+def first_tokens(order: Sequence[int], n_tokens: int) -> list[int]:
+    """The first `n_tokens`, rising. Raises RequestError if there are not so many."""
+    if n_tokens > len(order):
+        raise RequestError(
+            f"--draft-vocab {n_tokens} exceeds the {len(order)} tokens of the target", param="--draft-vocab"
+        )
+    return sorted(order[:n_tokens])
 
 
 def _counts(target: Path, corpus: Path) -> Counter[int]:

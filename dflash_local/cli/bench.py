@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
-from dflash_local.bench import DEFAULT_PROMPTS, FORMATS, measure, read_prompts, user_message
-from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.bench import FORMATS, measure
+from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine
 from dflash_local.cli.models import take_models
+from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.errors import RequestError
 from dflash_local.options import DEFAULTS, OPTIONS
 
@@ -36,22 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "
         "time per phase.",
     )
-    parser.add_argument(
-        "-p",
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
-    )
-    parser.add_argument(
-        "-n",
-        "--predict",
-        dest="n_predict",
-        type=count(1),
-        default=100,
-        metavar="N",
-        help="most new tokens (default: 100)",
-    )
+    add_prompt_flags(parser)
     parser.add_argument(
         "--repeat", type=count(1), default=3, metavar="N", help="repeats, plain and drafted in turns (default: 3)"
     )
@@ -127,12 +112,7 @@ def run(args: argparse.Namespace) -> int:
     for baseline in baselines:
         check(baseline, Path(args.model))
     program = _upstream_program() if baselines else Path()
-    prompts = (
-        read_prompts(args.prompts) if args.prompts else [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]
-    )
-    sampling = sampling_options(args)
-    if args.sampling_temperature is None:
-        sampling = replace(sampling, temperature=0.0)  # without chance in it, a speed-up needs fewer repeats
+    prompts, sampling = prompts_of(args), steady_sampling(args)
     try:
         trace = args.trace.open("w", encoding="utf-8") if args.trace else None
     except OSError as error:

@@ -227,8 +227,7 @@ def load_engine(
     first, if nobody did it before."""
     from dflash_local.engine import Engine
 
-    if hasattr(args, "hf_repo"):
-        take_models(args)
+    take_models(args)
     return Engine(**{**engine_options(args), "progress": progress, **overrides})
 
 

@@ -6,20 +6,13 @@ import argparse
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags import (
-    add_engine_flags,
-    add_flag,
-    add_sampling_flags,
-    count,
-    load_engine,
-    sampling_options,
-)
+from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine
 from dflash_local.cli.models import add_access_flags, local_target
+from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import RequestError
 
@@ -55,13 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="GGUF of the target, or USER/NAME[:QUANT] on the Hugging Face Hub",
     )
     add_access_flags(partial(add_flag, parser))
-    parser.add_argument(
-        "-p",
-        "--prompts",
-        type=Path,
-        metavar="FILE",
-        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
-    )
+    add_prompt_flags(parser)
     parser.add_argument(
         "--types",
         nargs="+",
@@ -76,10 +63,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--corpus", type=Path, metavar="FILE", help="text whose most frequent tokens --draft-vocab keeps"
     )
-    parser.add_argument(
-        "-n", "--predict", dest="n_predict", type=count(1), default=100, metavar="N",
-        help="most new tokens of an answer (default: 100)",
-    )  # fmt: skip
     parser.add_argument("--repeat", type=count(1), default=3, metavar="N", help="rounds (default: 3)")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.gguf", help="write the recommended drafter there")
     add_engine_flags(parser, without=("model", "drafter"))
@@ -89,16 +72,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from dflash_local.bench import DEFAULT_PROMPTS, read_prompts, user_message
     from dflash_local.trials import recommended, run_trials, table
 
     if args.draft_vocab and not args.corpus:
         raise RequestError("--draft-vocab needs a text to count tokens in", param="--corpus", hint="give --corpus FILE")
-    args.model = str(local_target(args.model, args))
-    prompts = read_prompts(args.prompts) if args.prompts else [{"messages": user_message(t)} for t in DEFAULT_PROMPTS]
-    sampling = sampling_options(args)
-    if args.sampling_temperature is None:
-        sampling = replace(sampling, temperature=0.0)
+    args.model, args.models_taken = str(local_target(args.model, args)), True
+    prompts, sampling = prompts_of(args), steady_sampling(args)
 
     def load(drafter: Path | None) -> Engine:
         return load_engine(args, drafter=None if drafter is None else str(drafter))
@@ -126,15 +105,16 @@ def _write_candidates(args: argparse.Namespace, folder: Path) -> dict[str, Path]
     from dflash_local.convert.outtypes import find_outtype
     from dflash_local.convert.requantize import ReducedHead, requantize
     from dflash_local.native import quantize_rows
-    from dflash_local.vocabulary import frequent_tokens
+    from dflash_local.vocabulary import first_tokens, token_order
 
     source, target = args.drafter, Path(args.model)
     if source.is_dir():
         source = folder / "source.gguf"
         convert(args.drafter, target, source, outtype="bf16")
     drafters: dict[str, Path] = {}
+    order = token_order(target, args.corpus) if args.draft_vocab else []
     for n_tokens in [0, *args.draft_vocab]:
-        head = ReducedHead.of(frequent_tokens(target, args.corpus, n_tokens), target) if n_tokens else None
+        head = ReducedHead.of(first_tokens(order, n_tokens), target) if n_tokens else None
         for outtype in args.types:
             path = folder / f"{outtype}-{n_tokens}.gguf"
             requantize(source, path, find_outtype(outtype), ggml=quantize_rows, head=head)

@@ -1,0 +1,49 @@
+"""Flags of commands that answer prompts to measure, and what they come to."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.flags import count, sampling_options
+
+if TYPE_CHECKING:
+    from dflash_local.sampling import SamplingParams
+
+
+def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for what is asked, and how long the answers may be."""
+    parser.add_argument(
+        "-p",
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help="one prompt a line: text, or JSON with 'messages' or 'prompt'",
+    )
+    parser.add_argument(
+        "-n",
+        "--predict",
+        dest="n_predict",
+        type=count(1),
+        default=100,
+        metavar="N",
+        help="most new tokens (default: 100)",
+    )
+
+
+def prompts_of(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The file's prompts, or a few of our own. Raises RequestError."""
+    from dflash_local.bench import DEFAULT_PROMPTS, read_prompts, user_message
+
+    if args.prompts:
+        return read_prompts(args.prompts)
+    return [{"messages": user_message(text)} for text in DEFAULT_PROMPTS]
+
+
+def steady_sampling(args: argparse.Namespace) -> SamplingParams:
+    """The flags' sampling, at temperature 0 if they name none: without chance in it, a speed-up needs fewer repeats.
+    Raises RequestError."""
+    sampling = sampling_options(args)
+    return replace(sampling, temperature=0.0) if args.sampling_temperature is None else sampling
