@@ -123,19 +123,24 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return engine_f32(target, draft, n_ctx=256)
 
 
+def check_drafted_text(engine: Engine, n_prompts: int) -> None:
+    """Drafted text is plain text, and some of the drafts are accepted."""
+    accepted = 0
+    for seed in range(n_prompts):
+        prompt = [int(word) for word in np.random.default_rng(seed).integers(0, MASK, 9)]
+        answers = [
+            engine.generate(prompt, max_tokens=60, temperature=0.7, seed=seed, ignore_eos=True, budget=budget)
+            for budget in (1, BLOCK)
+        ]
+        assert answers[0].tokens == answers[1].tokens
+        assert answers[0].timings.draft_n == 0 < answers[1].timings.draft_n
+        accepted += answers[1].timings.draft_n_accepted
+    assert accepted > 0
+
+
 def test_drafted_text_is_plain_text(engine: Engine) -> None:
     with engine:
-        accepted = 0
-        for seed in range(6):
-            prompt = [int(word) for word in np.random.default_rng(seed).integers(0, MASK, 9)]
-            answers = [
-                engine.generate(prompt, max_tokens=60, temperature=0.7, seed=seed, ignore_eos=True, budget=budget)
-                for budget in (1, BLOCK)
-            ]
-            assert answers[0].tokens == answers[1].tokens
-            assert answers[0].timings.draft_n == 0 < answers[1].timings.draft_n
-            accepted += answers[1].timings.draft_n_accepted
-        assert accepted > 0
+        check_drafted_text(engine, 6)
 
 
 def test_taps_say_what_was_read(engine: Engine) -> None:

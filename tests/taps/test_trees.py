@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dflash_local.errors import PairError
-from tests.engine.test_tiny_pairs import BLOCK, MASK, drafter, prefer
+from tests.engine.test_tiny_pairs import check_drafted_text, drafter, prefer
 from tests.fuzz import gguf_image
 from tests.fuzz.architectures import HEADS, HEADS_KV, pair
 from tests.parity.f32 import engine_f32
@@ -63,14 +62,4 @@ def test_drafted_text_is_plain_text(target: Target, tmp_path: Path, arch: str) -
     drafter_file.write_bytes(drafter(tokenizer(), [0, 2], [False]).encode()[0])
     with engine_f32(target_file, drafter_file, n_ctx=256) as engine:
         assert (engine.info["no_tree"] != "") == (arch in CHAINS)
-        accepted = 0
-        for seed in range(4):
-            prompt = [int(word) for word in np.random.default_rng(seed).integers(0, MASK, 9)]
-            answers = [
-                engine.generate(prompt, max_tokens=60, temperature=0.7, seed=seed, ignore_eos=True, budget=budget)
-                for budget in (1, BLOCK)
-            ]
-            assert answers[0].tokens == answers[1].tokens
-            assert answers[0].timings.draft_n == 0 < answers[1].timings.draft_n
-            accepted += answers[1].timings.draft_n_accepted
-        assert accepted > 0
+        check_drafted_text(engine, 4)
