@@ -12,8 +12,8 @@ from typing import Any
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError
 from dflash_local.server.errors import LOADING
+from dflash_local.server.fields.request import Defaults
 from dflash_local.server.metrics import Metrics
-from dflash_local.server.request_fields import Defaults
 from dflash_local.stats import EngineStats
 
 log = logging.getLogger(__name__)

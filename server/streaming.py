@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -12,8 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.generation import Chunk, Completion, Generation
-from dflash_local.server.errors import describe
-from dflash_local.server.replies import Body, Reply, timings
+from dflash_local.server.formats.reply import Body, Reply
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ async def merged(generations: Sequence[Generation]) -> AsyncGenerator[tuple[int,
 async def events(
     reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool
 ) -> AsyncGenerator[list[Body], None]:
-    """The stream's events, those of one pass together; the last one carries `timings`."""
+    """The stream's events, those of one pass together."""
     begun: set[int] = set()
     completions: dict[int, Completion] = {}
     async with aclosing(merged(generations)) as items:
@@ -90,7 +88,7 @@ async def events(
                     answers = [completions[choice] for choice in range(len(generations))]
                     if include_usage:
                         bodies.append(reply.usage_event(answers, n_prompts))
-                    bodies[-1]["timings"] = timings(answers)
+                    reply.close(bodies, answers)
             if bodies:
                 yield bodies
 
@@ -103,24 +101,23 @@ class EventStream(Response):
     def __init__(self, reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._generations = generations
+        self._reply, self._generations = reply, generations
         self._events = events(reply, generations, n_prompts, include_usage=include_usage)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancelled_on_disconnect(receive, self._generations), aclosing(self._events) as stream:
             first_event = await anext(stream)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await _send_events(send, first_event)
+            await self._send(send, first_event)
             try:
                 async for bodies in stream:
-                    await _send_events(send, bodies)
+                    await self._send(send, bodies)
             except Exception as error:
                 log.error("a stream failed: %s", error)
-                await _send_events(send, [describe(error)[1]])
-            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+                await self._send(send, self._reply.failure(error))
+            await send({"type": "http.response.body", "body": self._reply.TAIL.encode()})
 
-
-async def _send_events(send: Send, bodies: list[Body]) -> None:
-    lines = [f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n" for body in bodies]
-    await send({"type": "http.response.body", "body": "".join(lines).encode(), "more_body": True})
-    await asyncio.sleep(0)  # a backlog must not keep the loop from hearing that the client has gone
+    async def _send(self, send: Send, bodies: list[Body]) -> None:
+        frames = "".join(self._reply.frame(body) for body in bodies)
+        await send({"type": "http.response.body", "body": frames.encode(), "more_body": True})
+        await asyncio.sleep(0)  # a backlog must not keep the loop from hearing that the client has gone

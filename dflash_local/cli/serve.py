@@ -163,7 +163,7 @@ def make_settings(args: argparse.Namespace) -> Settings:
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
     """
-    from dflash_local.server.request_fields import Defaults
+    from dflash_local.server.fields.request import Defaults
     from dflash_local.server.service import Settings
 
     keys = (args.api_key or "").split(",")

@@ -3,18 +3,14 @@ parameter."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from starlette.requests import ClientDisconnect, Request
 
 from dflash_local.conversation import CHAT_FIELDS
 from dflash_local.drafting import draft_tokens
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
-from dflash_local.server.errors import HTTPError
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
@@ -32,35 +28,6 @@ UNSUPPORTED = {
     "function_call": "functions are deprecated: use tool_choice",
     "lora": "LoRA adapters are not supported",
 }
-
-
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """The request's body, a JSON object of at most `limit` bytes.
-
-    Raises:
-        HTTPError: 413 if it is longer, 400 if it is no JSON object.
-    """
-    raw = bytearray()
-    try:
-        async for chunk in request.stream():
-            raw += chunk
-            if len(raw) > limit:
-                raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
-    except ClientDisconnect:
-        raise HTTPError(400, "the client left in the middle of its request") from None
-    try:
-        body = json.loads(raw, parse_constant=_no_constant)
-        if b"\\ud" in raw.lower():
-            json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
-    except (ValueError, RecursionError) as error:
-        raise HTTPError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise HTTPError(400, "the body must be a JSON object", code="invalid_json")
-    return body
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,39 @@
+"""The request body: bytes to a JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from dflash_local.server.errors import HTTPError
+
+
+async def read_json(request: Request, limit: int) -> dict[str, Any]:
+    """The request's body, a JSON object of at most `limit` bytes.
+
+    Raises:
+        HTTPError: 413 if it is longer, 400 if it is no JSON object.
+    """
+    raw = bytearray()
+    try:
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > limit:
+                raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
+    except ClientDisconnect:
+        raise HTTPError(400, "the client left in the middle of its request") from None
+    try:
+        body = json.loads(raw, parse_constant=_no_constant)
+        if b"\\ud" in raw.lower():
+            json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
+    except (ValueError, RecursionError) as error:
+        raise HTTPError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise HTTPError(400, "the body must be a JSON object", code="invalid_json")
+    return body
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")

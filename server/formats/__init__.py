@@ -1,0 +1,1 @@
+"""What goes out: the shapes of answers, a module for each owner of a format."""

@@ -1,0 +1,41 @@
+"""llama-server's own completion."""
+
+from __future__ import annotations
+
+from dflash_local.generation import Chunk, Completion
+from dflash_local.server.formats.reply import Body, Reply, timings, usage
+
+
+class NativeReply(Reply):
+    """llama-server's `/completion`."""
+
+    PREFIX, OBJECT, CHUNK = "", "", ""
+
+    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+        return [{"index": index, "content": chunk.text, "tokens": chunk.tokens, "stop": False}] if chunk.text else []
+
+    def end(self, index: int, completion: Completion) -> list[Body]:
+        return [{**self._whole(index, completion), "content": "", "tokens": []}]
+
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+        bodies = [self._whole(index, completion) for index, completion in enumerate(completions)]
+        return bodies[0] if len(bodies) == 1 else {"results": bodies, "timings": timings(completions)}
+
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
+        return {"stop": True, "usage": usage(completions, n_prompts)}
+
+    def _whole(self, index: int, done: Completion) -> Body:
+        stop_type = "word" if done.stopped_by is not None else "eos" if done.finish_reason == "stop" else "limit"
+        return {
+            "index": index,
+            "content": done.text,
+            "tokens": done.tokens,
+            "stop": True,
+            "model": self._head["model"],
+            "tokens_predicted": len(done.tokens),
+            "tokens_evaluated": done.prompt_tokens,
+            "tokens_cached": done.cached_tokens,
+            "stop_type": stop_type,
+            "stopping_word": done.stopped_by or "",
+            "timings": done.timings.to_dict(),
+        }

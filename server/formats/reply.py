@@ -1,0 +1,88 @@
+"""Reply: what every shape of an answer has, and the parts that several share."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+from dflash_local import __version__
+from dflash_local.generation import Chunk, Completion, Timings
+from dflash_local.server.errors import describe
+
+Body = dict[str, Any]
+
+
+class Reply(ABC):
+    """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice."""
+
+    PREFIX: str
+    OBJECT: str
+    CHUNK: str
+    TAIL = "data: [DONE]\n\n"  # what ends a stream
+
+    def __init__(self, model: str) -> None:
+        self._head = {
+            "id": self.PREFIX + secrets.token_hex(12),
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": f"dflash-local-{__version__}",
+        }
+
+    def frame(self, body: Body) -> str:
+        """One server-sent event."""
+        return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+    def failure(self, error: Exception) -> list[Body]:
+        """Events that tell of an error in the middle of a stream."""
+        return [describe(error)[1]]
+
+    def begin(self, index: int) -> list[Body]:
+        """Events before a choice's first text."""
+        return []
+
+    @abstractmethod
+    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+        """Events of one chunk; none while its text is held back."""
+
+    @abstractmethod
+    def end(self, index: int, completion: Completion) -> list[Body]:
+        """Events that close a choice."""
+
+    @abstractmethod
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+        """The body of a response that is not streamed."""
+
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
+        """The stream's last event, if the client asked for it."""
+        return self._event(self.CHUNK, [], usage=usage(completions, n_prompts))
+
+    def close(self, events: list[Body], completions: list[Completion]) -> None:
+        """What the last of a stream's events carries besides."""
+        events[-1]["timings"] = timings(completions)
+
+    def _event(self, kind: str, choices: list[Body], **more: Any) -> Body:
+        return {**self._head, "object": kind, "choices": choices, **more}
+
+    def _answer(self, choices: list[Body], completions: list[Completion], n_prompts: int) -> Body:
+        return self._event(self.OBJECT, choices, usage=usage(completions, n_prompts), timings=timings(completions))
+
+
+def usage(completions: list[Completion], n_prompts: int) -> Body:
+    """OpenAI's `usage`: each prompt counts once, however many choices it has."""
+    step = len(completions) // n_prompts
+    prompt = sum(done.prompt_tokens for done in completions[::step])
+    completion = sum(len(done.tokens) for done in completions)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(done.cached_tokens for done in completions[::step])},
+    }
+
+
+def timings(completions: list[Completion]) -> Body:
+    """llama-server's `timings`, summed over the choices."""
+    return Timings.total(done.timings for done in completions).to_dict()

@@ -1,0 +1,75 @@
+"""From checked fields to generations, and from those to a response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from dflash_local.conversation import ChatAnswer
+from dflash_local.engine import Generation
+from dflash_local.errors import RequestError
+from dflash_local.sampling import SamplingParams
+from dflash_local.server.errors import JSON
+from dflash_local.server.fields.request import MAX_CHOICES, RequestFields, parse_chat, parse_fields
+from dflash_local.server.formats.reply import Reply
+from dflash_local.server.service import Service
+from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
+
+
+async def respond(
+    request: Request, fields: RequestFields, reply: Reply, generations: list[Generation], n_prompts: int
+) -> Response:
+    """The generations' answer, as a stream or whole. They are cancelled if the client goes away."""
+    if fields.stream:
+        return EventStream(reply, generations, n_prompts, include_usage=fields.include_usage)
+    async with cancelled_on_disconnect(request.receive, generations):
+        completions = [await generation.completed() for generation in generations]
+    return JSON(reply.whole(completions, n_prompts))
+
+
+async def start_chat(
+    service: Service, body: Mapping[str, Any]
+) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
+    """Queue all choices of a chat completion's body, which other formats are turned into too; a parser for each.
+
+    Templates, grammars and long prompts take their time: that is done in a thread, not on the loop's.
+    """
+    engine, defaults = service.engine, service.settings.defaults
+    fields, chat = parse_fields(body, defaults, chat=True), parse_chat(body, defaults)
+
+    def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
+        prompt = engine.apply_chat(chat)
+        generations = submit_all(fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **fields.options))
+        return fields, generations, [engine.answer(prompt) for _ in generations]
+
+    return await asyncio.to_thread(start)
+
+
+def submit_all(
+    fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
+) -> list[Generation]:
+    """All choices of all prompts, or none. Each choice has a seed of its own."""
+    if fields.n * n_prompts > MAX_CHOICES:
+        raise RequestError(
+            f"n times the number of prompts must be at most {MAX_CHOICES}, got {fields.n * n_prompts}", param="n"
+        )
+    seed = fields.sampling.seed
+    samplings = [
+        fields.sampling if seed in (None, -1) else replace(fields.sampling, seed=seed + choice)
+        for choice in range(fields.n)
+    ]
+    generations: list[Generation] = []
+    try:
+        for prompt in range(n_prompts):
+            for sampling in samplings:
+                generations.append(submit(prompt, sampling))
+    except BaseException:
+        for generation in generations:
+            generation.cancel()
+        raise
+    return generations

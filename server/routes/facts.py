@@ -1,0 +1,87 @@
+"""Facts: health, models, properties, slots, metrics, and the page."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from dflash_local import __version__
+from dflash_local.engine import Engine
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.service import Service, Settings
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """What is served, and how it goes."""
+    settings = service.settings
+    created = int(time.time())
+
+    async def health() -> Response:
+        status, body = service.health()
+        return JSON(body, status)
+
+    async def models() -> Response:
+        target = service.engine.info["target"]
+        meta = {name: target.get(name) for name in ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")}
+        meta["n_ctx"] = service.engine.n_ctx_slot
+        entry = {"id": settings.alias, "object": "model", "created": created, "owned_by": "dflash-local", "meta": meta}
+        return JSON({"object": "list", "data": [entry]})
+
+    async def props() -> Response:
+        engine = service.engine
+        return JSON({
+            "default_generation_settings": {"params": _sampling_dict(settings), "n_ctx": engine.n_ctx_slot},
+            "total_slots": engine.n_slots,
+            "model_alias": settings.alias,
+            "model_path": settings.model_path,
+            "modalities": {"vision": False, "audio": False, "video": False},
+            "endpoint_slots": settings.slots_endpoint,
+            "endpoint_props": False,
+            "endpoint_metrics": True,
+            "chat_template": engine.info.get("chat_template", ""),
+            "bos_token": _token_text(engine, "bos_token"),
+            "eos_token": _token_text(engine, "eos_token"),
+            "build_info": f"dflash-local {__version__}",
+            "dflash": {name: value for name, value in engine.info.items() if name != "chat_template"},
+        })  # fmt: skip
+
+    async def slots() -> Response:
+        if not settings.slots_endpoint:
+            raise HTTPError(501, "started with --no-slots", type="not_supported_error")
+        return JSON(service.engine.slots())
+
+    async def metrics() -> Response:
+        return PlainTextResponse(service.metrics.render(await service.stats()), media_type="text/plain; version=0.0.4")
+
+    async def page() -> Response:
+        if not settings.webui:
+            raise HTTPException(404, "started with --no-webui")
+        return HTMLResponse(files("dflash_local.server").joinpath("page.html").read_text(encoding="utf-8"))
+
+    for paths, handler in (
+        (("/health", "/v1/health"), health),
+        (("/models", "/v1/models"), models),
+        (("/props",), props),
+        (("/slots",), slots),
+        (("/metrics",), metrics),
+        (("/",), page),
+    ):
+        for path in paths:
+            app.add_api_route(path, handler, methods=["GET"])
+
+
+def _sampling_dict(settings: Settings) -> dict[str, Any]:
+    sampling = settings.defaults.sampling
+    return {name: getattr(sampling, name) for name in sampling.__dataclass_fields__} | {
+        "max_tokens": settings.defaults.max_tokens
+    }
+
+
+def _token_text(engine: Engine, name: str) -> str:
+    token = engine.info.get(name, -1)
+    return engine.detokenize([token], special=True) if token >= 0 else ""
