@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 _PROGRESS = re.compile(r"^\s*\[\s*(\d+)/(\d+)\]")
 _ERROR = re.compile(
@@ -21,13 +22,14 @@ _NOISE = re.compile(
 
 
 class BuildLog:
-    """A log file plus short progress lines on stdout. Use as a context manager."""
+    """A log file plus short progress lines on `out` (default: stdout). Use as a context manager."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, out: TextIO | None = None) -> None:
         self.path = path
+        self._out = out or sys.stdout
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8")
-        self._live = sys.stdout.isatty()
+        self._live = self._out.isatty()
         self._started = time.monotonic()
 
     def __enter__(self) -> BuildLog:
@@ -42,7 +44,7 @@ class BuildLog:
 
     def say(self, text: str) -> None:
         """Print a line and log it."""
-        print(text, flush=True)
+        print(text, file=self._out, flush=True)
         self._file.write(f"== {text}\n")
         self._file.flush()
 
@@ -69,16 +71,16 @@ class BuildLog:
                 if match := _PROGRESS.match(line):
                     last_percent = self._progress(int(match[1]), int(match[2]), last_percent)
         if last_percent and self._live:
-            print(flush=True)
+            print(file=self._out, flush=True)
         return process.returncode, lines
 
     def _progress(self, done: int, total: int, last_percent: int) -> int:
         percent = 100 * done // max(total, 1)
         if self._live:
-            print(f"\r  [{done}/{total}] {percent:3d} %  {self.seconds:4.0f} s", end="", flush=True)
+            print(f"\r  [{done}/{total}] {percent:3d} %  {self.seconds:4.0f} s", end="", file=self._out, flush=True)
             return percent or 1
         if percent // 20 > last_percent // 20:
-            print(f"  {percent} % of {total} files, {self.seconds:.0f} s", flush=True)
+            print(f"  {percent} % of {total} files, {self.seconds:.0f} s", file=self._out, flush=True)
         return max(last_percent, percent)
 
     @staticmethod

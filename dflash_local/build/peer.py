@@ -68,7 +68,7 @@ def pin() -> Upstream:
 
 def build() -> Path:
     """The folder that holds `PROGRAM`, built for the backend of the installed build (without one: cpu) unless the cache
-    has it.
+    has it. Progress goes to stderr: stdout belongs to the figures of whoever measures.
 
     DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
     """
@@ -82,7 +82,7 @@ def build() -> Path:
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with (
-            BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log") as log,
+            BuildLog(cache_dir() / "logs" / f"peer-{home.name}.log", sys.stderr) as log,
             tempfile.TemporaryDirectory(dir=home.parent) as scratch,
         ):
             _compile(Path(scratch), flags, log).rename(home)

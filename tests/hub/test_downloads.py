@@ -8,8 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -403,26 +404,37 @@ def test_a_cache_that_cannot_be_written(make_hub: Make, monkeypatch: pytest.Monk
 
 
 TWO_PROCESSES = """
-import sys, time
 from dflash_local.hub.client import Hub
 hub = Hub(note=print)
 files = [file for file in hub.files("user/Model-GGUF") if file.path.endswith("gguf")]
-while time.time() < float(sys.argv[1]): time.sleep(0.005)
 print(hub.download(files)[0].read_bytes() == bytes(range(256)) * 9000)
 """
 
 
 def test_two_processes_download_once(endpoint: StandIn, cache_folder: Path) -> None:
-    def slow(handler: Any, request: Any) -> bool:
+    """The file comes only when the second process has said that it waits, however long that takes."""
+    waits = threading.Event()
+
+    def late(handler: Any, request: Any) -> bool:
         if request.host == "cdn":
-            time.sleep(1.5)
+            waits.wait(60)
         return False
 
-    endpoint.faults.append(slow)
-    start = str(time.time() + 2.5)
-    command = [sys.executable, "-c", TWO_PROCESSES, start]
+    def listen(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "waiting for it" in line:
+                waits.set()
+        return said
+
+    endpoint.faults.append(late)
+    command = [sys.executable, "-u", "-c", TWO_PROCESSES]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    out = sorted(process.communicate(timeout=60)[0] for process in both)
+    with ThreadPoolExecutor(2) as pool:
+        out = sorted(pool.map(listen, both))
+    assert [process.wait(60) for process in both] == [0, 0]
     assert out == ["True\n", "another process downloads model-Q8_0.gguf: waiting for it\nTrue\n"]
     assert endpoint.fetched() == 1
     assert blobs(cache_folder) == [sha256(MODEL)]

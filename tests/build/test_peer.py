@@ -1,0 +1,30 @@
+"""dflash_local.build.peer: upstream's own server, for measuring against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dflash_local.build import peer
+from dflash_local.build.log import BuildLog
+
+
+def test_progress_leaves_stdout_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`bench --format json` prints its figures there, also when the server had to be built first."""
+
+    def compiled(scratch: Path, _flags: list[str], log: BuildLog) -> Path:
+        log.say("upstream's own server, once")
+        folder = scratch / "bin"
+        folder.mkdir()
+        (folder / peer.PROGRAM).touch()
+        return folder
+
+    monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
+    monkeypatch.delenv("DFLASH_PEER_BIN", raising=False)
+    monkeypatch.setattr(peer, "_compile", compiled)
+    assert (peer.build() / peer.PROGRAM).is_file()
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "upstream's own server, once\n")
