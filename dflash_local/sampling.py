@@ -14,14 +14,26 @@ _LARGE = 1e6  # keeps every product of parameters finite
 _MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at once
 
 
-def _number(default: float, low: float = -_LARGE, high: float = _LARGE, least_positive: float = 0.0) -> Any:
+def _number(
+    default: float, low: float = -_LARGE, high: float = _LARGE, *, help: str, least_positive: float = 0.0
+) -> Any:
     """A float field within [low, high]; what is above 0 must be at least `least_positive`."""
-    return field(default=default, metadata={"type": float, "low": low, "high": high, "least_positive": least_positive})
+    range_of = {"type": float, "low": low, "high": high, "least_positive": least_positive}
+    return field(default=default, metadata={"help": help, "range": range_of})
 
 
-def _integer(default: int, low: int, high: int = _INT32_MAX) -> Any:
+def _integer(default: int | None, low: int, high: int = _INT32_MAX, *, help: str) -> Any:
     """An int field within [low, high]."""
-    return field(default=default, metadata={"type": int, "low": low, "high": high})
+    return field(default=default, metadata={"help": help, "range": {"type": int, "low": low, "high": high}})
+
+
+def _other(default: Any, schema: Any, *, help: str) -> Any:
+    """A field that libdflash checks; `schema` is the JSON schema of what it takes, roughly."""
+    return field(default=default, metadata={"help": help, "schema": schema})
+
+
+_TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
+_TEXTS = {"type": "array", "items": _TEXT}
 
 
 @dataclass(frozen=True)
@@ -37,52 +49,64 @@ class SamplingParams:
         RequestError: a number is out of range; `param` names the field.
     """
 
-    seed: int | None = None  # None or -1: random
-    temperature: float = _number(0.8, 0.0, least_positive=1e-30)  # logits divided by less overflow
-    dynatemp_range: float = _number(0.0, 0.0)
-    dynatemp_exponent: float = _number(1.0, 0.0)
-    top_k: int = _integer(40, -1)  # <= 0: the whole vocabulary
-    top_p: float = _number(0.95, 0.0, 1.0)
-    min_p: float = _number(0.05, 0.0, 1.0)
-    typical_p: float = _number(1.0, 0.0, 1.0)
-    top_n_sigma: float = _number(-1.0)
-    xtc_probability: float = _number(0.0, 0.0, 1.0)
-    xtc_threshold: float = _number(0.1, 0.0, 1.0)
-    repeat_last_n: int = _integer(64, 0, _MAX_HISTORY)
-    repeat_penalty: float = _number(1.0, 1 / _LARGE)
-    frequency_penalty: float = _number(0.0)
-    presence_penalty: float = _number(0.0)
-    dry_multiplier: float = _number(0.0, 0.0)
-    dry_base: float = _number(1.75, 1.0)  # below 1 DRY does nothing
-    dry_allowed_length: int = _integer(2, 0)
-    dry_penalty_last_n: int = _integer(64, 0, _MAX_HISTORY)
-    dry_sequence_breakers: Sequence[str] | None = None
-    mirostat: int = _integer(0, 0, 2)
-    mirostat_tau: float = _number(5.0, 0.0)
-    mirostat_eta: float = _number(0.1, 0.0)
-    adaptive_target: float = _number(-1.0, -1.0, 1.0)
-    adaptive_decay: float = _number(0.9, 0.0, 0.99)
-    min_keep: int = _integer(0, 0)
-    samplers: Sequence[str] | str | None = None  # names in order, or llama-server's string of their initials
-    logit_bias: Mapping[str, float | bool] | Sequence[Sequence[Any]] | None = None  # {"token": bias}; false bans it
-    ignore_eos: bool = False
-    grammar: str | None = None
-    json_schema: Mapping[str, Any] | bool | None = None
-    grammar_type: str | None = None
-    grammar_lazy: bool = False
-    grammar_triggers: Sequence[Any] | None = None
-    preserved_tokens: Sequence[Any] | None = None
-    generation_prompt: str | None = None
-    reasoning_budget_tokens: int = _integer(-1, -1)
-    thinking_start_tag: str | None = None
-    thinking_end_tags: Sequence[str] | None = None
+    seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="of the random numbers; -1 or absent: a random one")
+    # Logits that are divided by less than the least positive one overflow.
+    temperature: float = _number(0.8, 0.0, least_positive=1e-30, help="how random the text is; 0 is greedy")
+    dynatemp_range: float = _number(0.0, 0.0, help="the temperature varies by this much around itself; 0: off")
+    dynatemp_exponent: float = _number(1.0, 0.0, help="how the entropy decides where in that range it is")
+    top_k: int = _integer(40, -1, help="only the k likeliest tokens; 0 or less: the whole vocabulary")
+    top_p: float = _number(0.95, 0.0, 1.0, help="only the likeliest tokens that have this probability together; 1: off")
+    min_p: float = _number(0.05, 0.0, 1.0, help="least probability of a token relative to the likeliest one; 0: off")
+    typical_p: float = _number(1.0, 0.0, 1.0, help="locally typical sampling; 1: off")
+    top_n_sigma: float = _number(-1.0, help="only logits within n standard deviations of the best; negative: off")
+    xtc_probability: float = _number(0.0, 0.0, 1.0, help="chance that the likeliest tokens are left out (XTC); 0: off")
+    xtc_threshold: float = _number(0.1, 0.0, 1.0, help="least probability of a token that XTC may leave out")
+    repeat_last_n: int = _integer(64, 0, _MAX_HISTORY, help="tokens that the penalties look back; 0: off")
+    repeat_penalty: float = _number(1.0, 1 / _LARGE, help="divides the logits of repeated tokens; 1: off")
+    frequency_penalty: float = _number(0.0, help="taken from a logit for each repetition of its token; 0: off")
+    presence_penalty: float = _number(0.0, help="taken from the logit of a token that was there already; 0: off")
+    dry_multiplier: float = _number(0.0, 0.0, help="strength of the DRY penalty on repeated sequences; 0: off")
+    dry_base: float = _number(1.75, 1.0, help="base of the DRY penalty, which grows with a repetition's length")
+    dry_allowed_length: int = _integer(2, 0, help="tokens that may be repeated without a DRY penalty")
+    dry_penalty_last_n: int = _integer(64, 0, _MAX_HISTORY, help="tokens that DRY looks back; 0: off")
+    dry_sequence_breakers: Sequence[str] | None = _other(None, _TEXTS, help="strings over which DRY sees no repetition")
+    mirostat: int = _integer(0, 0, 2, help="Mirostat's version, in place of the other samplers; 0: off")
+    mirostat_tau: float = _number(5.0, 0.0, help="Mirostat's target entropy")
+    mirostat_eta: float = _number(0.1, 0.0, help="Mirostat's learning rate")
+    adaptive_target: float = _number(-1.0, -1.0, 1.0, help="probability that adaptive sampling aims at; negative: off")
+    adaptive_decay: float = _number(0.9, 0.0, 0.99, help="how slowly adaptive sampling forgets")
+    min_keep: int = _integer(0, 0, help="candidates that every sampler must leave")
+    samplers: Sequence[str] | str | None = _other(
+        None,
+        {"anyOf": [_TEXTS, _TEXT]},
+        help="the samplers in order: names, or llama-server's string of their initials",
+    )
+    logit_bias: Mapping[str, float | bool] | Sequence[Sequence[Any]] | None = _other(
+        None,
+        {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "array"}}]},
+        help='added to logits: {"token id or text": bias} or [[token, bias], ...]; false bans the token',
+    )
+    ignore_eos: bool = _other(False, _FLAG, help="never end the answer by an end-of-generation token")
+    grammar: str | None = _other(None, _TEXT, help="GBNF grammar that the answer must follow")
+    json_schema: Mapping[str, Any] | bool | None = _other(
+        None, {"anyOf": [{"type": "object"}, _FLAG]}, help="JSON schema that the answer must follow"
+    )
+    grammar_type: str | None = _other(None, _TEXT, help="where the grammar comes from")
+    grammar_lazy: bool = _other(False, _FLAG, help="the grammar holds from the first trigger on")
+    grammar_triggers: Sequence[Any] | None = _other(None, {"type": "array"}, help="what a lazy grammar waits for")
+    preserved_tokens: Sequence[Any] | None = _other(
+        None, {"type": "array"}, help="control tokens that stay visible in the text"
+    )
+    generation_prompt: str | None = _other(None, _TEXT, help="what the template has written of the answer already")
+    reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the thoughts; -1: as many as it takes")
+    thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the thoughts")
+    thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the thoughts")
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            if spec.metadata:
-                _check_number(spec.name, getattr(self, spec.name), **spec.metadata)
-        if self.seed is not None:
-            _check_number("seed", self.seed, int, -(2**63), 2**64 - 1)
+            value = getattr(self, spec.name)
+            if "range" in spec.metadata and not (spec.name == "seed" and value is None):
+                _check_number(spec.name, value, **spec.metadata["range"])
 
     def to_json(self) -> str:
         """The `sampling` string of dflash_request: only what differs from the defaults; no seed means random."""

@@ -12,7 +12,9 @@ from starlette.responses import Response
 
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
+from dflash_local.server.docs import add_docs
 from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.openapi import add_openapi
 from dflash_local.server.routes import chat, completions, facts, text
 from dflash_local.server.security import KeyCheck
 from dflash_local.server.service import Loader, Service, Settings
@@ -32,9 +34,7 @@ def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:
         yield
         await service.close()
 
-    app = FastAPI(
-        title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
-    )
+    app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     if settings.api_keys:
         app.add_middleware(KeyCheck, keys=settings.api_keys)
@@ -44,6 +44,8 @@ def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:
     _add_error_handlers(app)
     for group in (chat, completions, facts, text):
         group.add_routes(app, service)
+    add_openapi(app)
+    add_docs(app)
     return app
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -15,7 +14,9 @@ from dflash_local.engine import Generation
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.errors import JSON
-from dflash_local.server.fields.request import MAX_CHOICES, RequestFields, parse_chat, parse_fields
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.generation import MAX_CHOICES
+from dflash_local.server.fields.request import RequestFields, parse_chat, parse_fields
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.service import Service
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
@@ -32,15 +33,14 @@ async def respond(
     return JSON(reply.whole(completions, n_prompts))
 
 
-async def start_chat(
-    service: Service, body: Mapping[str, Any]
-) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-    """Queue all choices of a chat completion's body, which other formats are turned into too; a parser for each.
+async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
+    """Queue all choices of a chat completion, which other formats are turned into too (`ChatRequest.of`); a parser for
+    each.
 
     Templates, grammars and long prompts take their time: that is done in a thread, not on the loop's.
     """
     engine, defaults = service.engine, service.settings.defaults
-    fields, chat = parse_fields(body, defaults, chat=True), parse_chat(body, defaults)
+    fields, chat = parse_fields(body, defaults), parse_chat(body, defaults)
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
         prompt = engine.apply_chat(chat)

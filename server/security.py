@@ -9,7 +9,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.server.errors import UNAUTHORIZED, error_response
 
-PUBLIC = frozenset({"/", "/health", "/v1/health"})
+# What is the same for every server of this version is no secret, and browsers send no key for a page.
+PUBLIC = frozenset({"/", "/health", "/v1/health", "/docs", "/openapi.json"})
 
 
 class KeyCheck:
@@ -19,7 +20,7 @@ class KeyCheck:
         self._app, self._keys = app, [key.encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in PUBLIC and not self._allows(dict(scope["headers"])):
+        if scope["type"] == "http" and not _public(scope["path"]) and not self._allows(dict(scope["headers"])):
             await error_response(UNAUTHORIZED)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -27,3 +28,7 @@ class KeyCheck:
     def _allows(self, headers: dict[bytes, bytes]) -> bool:
         credential = headers.get(b"authorization", headers.get(b"x-api-key", b"")).removeprefix(b"Bearer ")
         return True in [hmac.compare_digest(credential, key) for key in self._keys]  # all of them: time tells nothing
+
+
+def _public(path: str) -> bool:
+    return path in PUBLIC or path.startswith("/docs/")

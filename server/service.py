@@ -38,6 +38,7 @@ class Settings:
     max_body: int = 64 * 2**20
     webui: bool = True
     slots_endpoint: bool = True
+    strict_fields: bool = False
 
 
 class Service:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Collection
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -234,10 +234,17 @@ def load_engine(
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     """One flag for every numeric field of SamplingParams."""
     group = parser.add_argument_group("sampling", "defaults for requests that do not say; 0 temperature is greedy")
-    for name, (kind, default) in _sampling_numbers().items():
-        names = [*_SAMPLING_ALIASES.get(name, ()), "--" + name.replace("_", "-")]
-        text = "seed (default: random)" if name == "seed" else f"default: {default:g}"
-        add_flag(group, *names, env=_SAMPLING_ENV.get(name), dest=f"sampling_{name}", type=kind, metavar="N", help=text)
+    for name, spec in _sampling_numbers().items():
+        add_flag(
+            group,
+            *_SAMPLING_ALIASES.get(name, ()),
+            "--" + name.replace("_", "-"),
+            env=_SAMPLING_ENV.get(name),
+            dest=f"sampling_{name}",
+            type=spec.metadata["range"]["type"],
+            metavar="N",
+            help=f"{spec.metadata['help']} (default: {'random' if spec.default is None else f'{spec.default:g}'})",
+        )
 
 
 def sampling_options(args: argparse.Namespace) -> SamplingParams:
@@ -250,9 +257,6 @@ def sampling_options(args: argparse.Namespace) -> SamplingParams:
     return SamplingParams(**{name: value for name, value in values.items() if value is not None})
 
 
-def _sampling_numbers() -> dict[str, tuple[type, Any]]:
-    """Type and default of each numeric field."""
-    numbers: dict[str, tuple[type, Any]] = {"seed": (int, None)}
-    return numbers | {
-        spec.name: (spec.metadata["type"], spec.default) for spec in fields(SamplingParams) if spec.metadata
-    }
+def _sampling_numbers() -> dict[str, Field[Any]]:
+    """The numeric fields."""
+    return {spec.name: spec for spec in fields(SamplingParams) if "range" in spec.metadata}

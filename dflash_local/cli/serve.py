@@ -104,6 +104,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     http.add_argument("--no-webui", "--no-ui", dest="webui", action="store_false", help="no chat page at /")
     http.add_argument("--no-slots", dest="slots", action="store_false", help="no /slots endpoint")
+    http.add_argument(
+        "--strict-fields", action="store_true",
+        help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
+    )  # fmt: skip
 
     requests = parser.add_argument_group("requests", "defaults for requests that do not say")
     add_flag(
@@ -184,6 +188,7 @@ def make_settings(args: argparse.Namespace) -> Settings:
         max_body=args.max_body * 2**20,
         webui=args.webui,
         slots_endpoint=args.slots,
+        strict_fields=args.strict_fields,
     )
 
 

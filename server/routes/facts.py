@@ -6,13 +6,15 @@ import time
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from dflash_local import __version__
 from dflash_local.engine import Engine
+from dflash_local.server.answers.facts import Health, Models, Props, Slot
 from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service, Settings
 
 
@@ -21,18 +23,21 @@ def add_routes(app: FastAPI, service: Service) -> None:
     settings = service.settings
     created = int(time.time())
 
-    async def health() -> Response:
+    async def health(request: Request) -> Response:
+        """Whether requests are answered."""
         status, body = service.health()
         return JSON(body, status)
 
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
+        """The model that is served."""
         target = service.engine.info["target"]
         meta = {name: target.get(name) for name in ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")}
         meta["n_ctx"] = service.engine.n_ctx_slot
         entry = {"id": settings.alias, "object": "model", "created": created, "owned_by": "dflash-local", "meta": meta}
         return JSON({"object": "list", "data": [entry]})
 
-    async def props() -> Response:
+    async def props(request: Request) -> Response:
+        """llama-server's properties."""
         engine = service.engine
         return JSON({
             "default_generation_settings": {"params": _sampling_dict(settings), "n_ctx": engine.n_ctx_slot},
@@ -50,29 +55,31 @@ def add_routes(app: FastAPI, service: Service) -> None:
             "dflash": {name: value for name, value in engine.info.items() if name != "chat_template"},
         })  # fmt: skip
 
-    async def slots() -> Response:
+    async def slots(request: Request) -> Response:
+        """The slots and what they do."""
         if not settings.slots_endpoint:
             raise HTTPError(501, "started with --no-slots", type="not_supported_error")
         return JSON(service.engine.slots())
 
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        """Counters for Prometheus."""
         return PlainTextResponse(service.metrics.render(await service.stats()), media_type="text/plain; version=0.0.4")
 
-    async def page() -> Response:
+    async def page(request: Request) -> Response:
+        """A page to chat with the model."""
         if not settings.webui:
             raise HTTPException(404, "started with --no-webui")
         return HTMLResponse(files("dflash_local.server").joinpath("page.html").read_text(encoding="utf-8"))
 
-    for paths, handler in (
-        (("/health", "/v1/health"), health),
-        (("/models", "/v1/models"), models),
-        (("/props",), props),
-        (("/slots",), slots),
-        (("/metrics",), metrics),
-        (("/",), page),
+    for paths, handler, answer in (
+        (("/health", "/v1/health"), health, Health),
+        (("/models", "/v1/models"), models, Models),
+        (("/props",), props, Props),
+        (("/slots",), slots, list[Slot]),
+        (("/metrics",), metrics, None),
     ):
-        for path in paths:
-            app.add_api_route(path, handler, methods=["GET"])
+        add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
+    add_endpoint(app, ("/",), page, answer=None, methods=["GET"], include_in_schema=False)
 
 
 def _sampling_dict(settings: Settings) -> dict[str, Any]:

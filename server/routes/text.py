@@ -7,42 +7,42 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.errors import RequestError
+from dflash_local.server.answers.tokens import Prompt, Text, Tokens
 from dflash_local.server.errors import JSON
-from dflash_local.server.fields.body import read_json
+from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import parse_chat
+from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Text to tokens and back, and the chat template."""
-    limit = service.settings.max_body
 
-    async def tokenize(request: Request) -> Response:
-        body = await read_json(request, limit)
-        text = body.get("content", "")
-        if not isinstance(text, str):
-            raise RequestError("content must be a string", param="content")
-        special, parse = bool(body.get("add_special", False)), bool(body.get("parse_special", True))
+    async def tokenize(request: Request, body: TokenizeRequest) -> Response:
+        """The tokens of a text."""
         engine = service.engine
-        tokens = await asyncio.to_thread(engine.tokenize, text, add_special=special, parse_special=parse)
-        if body.get("with_pieces"):
+        tokens = await asyncio.to_thread(
+            engine.tokenize,
+            body.content or "",
+            add_special=bool(body.add_special),
+            parse_special=body.parse_special is not False,
+        )
+        if body.with_pieces:
             return JSON(
                 {"tokens": [{"id": token, "piece": engine.detokenize([token], special=True)} for token in tokens]}
             )
         return JSON({"tokens": tokens})
 
-    async def detokenize(request: Request) -> Response:
-        body = await read_json(request, limit)
-        tokens = body.get("tokens", [])
-        if not isinstance(tokens, list):
-            raise RequestError("tokens must be a list of token ids", param="tokens")
-        return JSON({"content": service.engine.detokenize(tokens, special=True)})
+    async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
+        """The text of tokens."""
+        return JSON({"content": service.engine.detokenize(body.tokens or [], special=True)})
 
-    async def apply_template(request: Request) -> Response:
-        body = await read_json(request, limit)
+    async def apply_template(request: Request, body: ChatRequest) -> Response:
+        """The prompt that a conversation becomes."""
         chat = parse_chat(body, service.settings.defaults)
         return JSON({"prompt": (await asyncio.to_thread(service.engine.apply_chat, chat)).prompt})
 
-    for path, handler in (("/tokenize", tokenize), ("/detokenize", detokenize), ("/apply-template", apply_template)):
-        app.add_api_route(path, handler, methods=["POST"])
+    add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens)
+    add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
+    add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)

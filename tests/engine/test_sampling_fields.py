@@ -219,7 +219,8 @@ def test_endless_grammars_are_refused_at_once(engine: NativeEngine, grammar: str
 # ---- one list of fields ----
 
 FIELDS = {field.name: field for field in dataclasses.fields(SamplingParams)}
-NUMBERS = [name for name, field in FIELDS.items() if field.metadata]
+# But for the seed, which Python folds into 32 bits before the library sees it.
+NUMBERS = [name for name, field in FIELDS.items() if "range" in field.metadata and name != "seed"]
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +247,7 @@ def test_the_library_has_the_same_type_and_default(table: dict[str, Fields], nam
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_library_has_the_same_bounds(table: dict[str, Fields], name: str) -> None:
-    ours = {key: FIELDS[name].metadata.get(key, 0) for key in ("low", "high", "least_positive")}
+    ours = {key: FIELDS[name].metadata["range"].get(key, 0) for key in ("low", "high", "least_positive")}
     assert {key: table[name].get(key, 0) for key in ours} == ours
 
 

@@ -1,0 +1,150 @@
+"""What HTTP costs: requests per second, and the server's own CPU time per request, over a scripted engine.
+
+Usage: python benchmarks/http_requests.py [--requests 2000] [--clients 4] [--tree DIR ...]
+
+The engine answers at once from a script (tests/fake_native.py), so what is measured is everything else: reading and
+checking bodies, the event loop, queues between threads, JSON. With `--tree`, checkouts are compared in turns, as one
+round each in alternating order. CPU time is the steadier number on a machine that does other things too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say something. " * 40}]
+SAMPLING = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "seed": 1, "max_tokens": 16, "stop": ["\n\n"]}
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES, **SAMPLING}),
+    "chat stream": ("/v1/chat/completions", {"messages": MESSAGES, **SAMPLING, "stream": True}),
+    "completion": ("/v1/completions", {"prompt": "x" * 400, **SAMPLING}),
+    "tokenize": ("/tokenize", {"content": "x" * 400}),
+    "health": ("/health", {}),
+}
+SERVER = """
+import asyncio, sys
+from dflash_local.engine import Engine
+from dflash_local.server.app import create_app
+from dflash_local.server.process import listen, make_server
+from tests.fake_native import FakeNative
+
+sock = listen("127.0.0.1", 0)
+print(sock.getsockname()[1], flush=True)
+app = create_app(lambda _progress: Engine.over(FakeNative(b"hello world, said", n_slots=8)))
+sys.setswitchinterval(0.0005)
+asyncio.run(make_server(app, drain_timeout=5).serve(sockets=[sock]))
+"""
+
+
+class Server:
+    """A checkout's server in a process of its own."""
+
+    def __init__(self, tree: Path) -> None:
+        # The package is installed in place of one checkout; its two rooms are found through links in another.
+        env = {**os.environ, "PYTHONPATH": str(shape_of(tree))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True, env=env, cwd=shape_of(tree)
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+        self._cpu = psutil.Process(self.process.pid)
+        while b"ok" not in exchange(self.connect(), request("/health", {}, self.port)):
+            time.sleep(0.05)
+
+    def connect(self) -> socket.socket:
+        """A connection to it."""
+        return socket.create_connection(("127.0.0.1", self.port))
+
+    def cpu(self) -> float:
+        """CPU seconds that it has used."""
+        times = self._cpu.cpu_times()
+        return times.user + times.system
+
+
+def shape_of(tree: Path) -> Path:
+    """The checkout in its installed shape: convert/ and server/ are packages of dflash_local."""
+    shape = tree / "build" / "http_requests"
+    if not shape.is_dir():
+        (shape / "dflash_local").mkdir(parents=True)
+        for path in [*(tree / "dflash_local").iterdir(), tree / "convert", tree / "server"]:
+            (shape / "dflash_local" / path.name).symlink_to(path)
+        (shape / "tests").symlink_to(tree / "tests")
+    return shape
+
+
+def request(path: str, body: dict[str, Any], port: int) -> bytes:
+    """An HTTP request."""
+    data = json.dumps(body).encode() if body else b""
+    head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def exchange(connection: socket.socket, message: bytes) -> bytes:
+    """Send a request and read its whole answer."""
+    connection.sendall(message)
+    answer = b""
+    while True:
+        answer += connection.recv(65536)
+        head, mark, body = answer.partition(b"\r\n\r\n")
+        if not mark:
+            continue
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        if len(body) >= int(length) if length else body.endswith(b"0\r\n\r\n"):
+            assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503")), answer
+            return answer
+
+
+def measure(server: Server, path: str, body: dict[str, Any], n_requests: int, n_clients: int) -> tuple[float, float]:
+    """Requests per second, and CPU milliseconds of the server per request."""
+    message = request(path, body, server.port)
+
+    def client() -> None:
+        with server.connect() as connection:
+            for _ in range(n_requests // n_clients):
+                exchange(connection, message)
+
+    threads = [threading.Thread(target=client) for _ in range(n_clients)]
+    cpu, begun = server.cpu(), time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return n_requests / (time.perf_counter() - begun), 1e3 * (server.cpu() - cpu) / n_requests
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=2000, help="of each kind and round (default: 2000)")
+    parser.add_argument("--clients", type=int, default=4, help="connections (default: 4)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--tree", type=Path, nargs="+", default=[ROOT], help="checkouts (default: this one)")
+    args = parser.parse_args()
+    servers = {tree.resolve(): Server(tree.resolve()) for tree in args.tree}
+    try:
+        for name, (path, body) in REQUESTS.items():
+            found: dict[Path, list[tuple[float, float]]] = {tree: [] for tree in servers}
+            for turn in range(args.rounds):
+                for tree, server in list(servers.items())[:: 1 - 2 * (turn % 2)]:
+                    found[tree].append(measure(server, path, body, args.requests, args.clients))
+            for tree, rounds in found.items():
+                speed, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+                print(f"{name:12} {tree.name:10} {speed:7.0f} requests/s  {cpu:6.3f} ms CPU", flush=True)
+    finally:
+        for server in servers.values():
+            server.process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Facts about the server and its model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dflash_local.server.answers.answer import Answer
+
+
+class Health(Answer):
+    """All is well."""
+
+    status: Literal["ok"]
+
+
+class ModelMeta(Answer):
+    """What is known about a model."""
+
+    n_params: int | None
+    size: int | None = Field(description="bytes of its tensors")
+    n_vocab: int | None
+    n_embd: int | None
+    n_ctx_train: int | None
+    n_ctx: int = Field(description="context of a slot")
+
+
+class Model(Answer):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    meta: ModelMeta
+
+
+class Models(Answer):
+    """All models."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class DefaultSettings(Answer):
+    """What holds for requests that do not say."""
+
+    params: dict[str, Any]
+    n_ctx: int
+
+
+class Props(Answer):
+    """llama-server's properties."""
+
+    default_generation_settings: DefaultSettings
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: dict[str, bool]
+    endpoint_slots: bool
+    endpoint_props: bool
+    endpoint_metrics: bool
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    build_info: str
+    dflash: dict[str, Any] = Field(description="target, drafter, context and memory")
+
+
+class NextToken(Answer):
+    """What a slot generates."""
+
+    n_decoded: int
+
+
+class Slot(Answer):
+    """A slot."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    next_token: list[NextToken]

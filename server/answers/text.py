@@ -1,0 +1,39 @@
+"""OpenAI's text completion."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from dflash_local.server.answers.answer import Answer
+from dflash_local.server.answers.generation import TimingsAnswer, Usage
+
+
+class TextChoice(Answer):
+    """One of the answers, or more of it."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length", "cancelled"] | None
+
+
+class TextCompletionChunk(Answer):
+    """An event of a streamed completion; the stream ends with `data: [DONE]`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
+    timings: TimingsAnswer | None = Field(None, description="of the last event")
+
+
+class TextCompletion(TextCompletionChunk):
+    """A completion."""
+
+    usage: Usage
+    timings: TimingsAnswer

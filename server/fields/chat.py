@@ -1,0 +1,155 @@
+"""ChatRequest: the body of a chat completion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+from dflash_local.errors import RequestError
+from dflash_local.server.fields.fields import Fields, Mapped, Policy
+from dflash_local.server.fields.generation import GenerationFields
+
+
+class Document(BaseModel):
+    """A part of a conversation, for the docs alone: libdflash reads and checks it."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ContentPart(Document):
+    """A part of a message's content."""
+
+    type: Literal["text"] = Field(description="images, audio and files are refused")
+    text: str
+
+
+class FunctionCall(Document):
+    """Which function is called, with what."""
+
+    name: str
+    arguments: str | dict[str, Any] = Field(description="JSON, as text or as it is")
+
+
+class ToolCall(Document):
+    """A call that the model made."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(Document):
+    """A message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = Field(None, description="the text, whole or in parts")
+    name: str | None = None
+    reasoning_content: str | None = Field(None, description="an assistant's thoughts")
+    tool_calls: list[ToolCall] | None = Field(None, description="an assistant's calls")
+    tool_call_id: str | None = Field(None, description="the call that a tool's message answers")
+
+
+class Function(Document):
+    """What a tool is called and takes."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="JSON schema of the arguments")
+    strict: bool | None = None
+
+
+class Tool(Document):
+    """A function that the model may call."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class ToolChoice(Document):
+    """The one function to call."""
+
+    type: Literal["function"] = "function"
+    function: dict[Literal["name"], str]
+
+
+class ResponseFormat(Document):
+    """The form of the answer's text."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: dict[str, Any] | None = Field(None, description="its `schema`, for json_schema")
+    schema_: dict[str, Any] | None = Field(None, alias="schema", description="for json_object")
+
+
+class ConversationFields(Fields):
+    """What the chat template turns into a prompt."""
+
+    messages: SkipValidation[list[Message]] = Field(description="the conversation so far")
+    tools: SkipValidation[list[Tool] | None] = Field(None, description="functions that the model may call")
+    tool_choice: SkipValidation[Literal["auto", "none", "required"] | ToolChoice | None] = Field(
+        None, description="whether it must call one, and which"
+    )
+    parallel_tool_calls: SkipValidation[bool | None] = Field(None, description="several calls in one answer")
+    response_format: SkipValidation[ResponseFormat | None] = Field(None, description="text or JSON")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
+    reasoning_format: SkipValidation[Literal["none", "auto", "deepseek", "deepseek-legacy"] | None] = Field(
+        None, description="where thoughts go; none leaves them in the text"
+    )
+    reasoning_effort: str | None = Field(None, description="a variable for the chat template; none: do not think")
+    enable_thinking: SkipValidation[bool | None] = Field(None, description="a variable for the chat template")
+    add_generation_prompt: SkipValidation[bool | None] = Field(None, description="begin an answer (default: true)")
+    continue_final_message: SkipValidation[bool | None] = Field(None, description="go on with the last message")
+
+    POLICY: ClassVar = Policy(
+        mapped={
+            "think": Mapped("Ollama's: enable_thinking, or reasoning_effort", lambda value: _think(value)),
+            "thinking": Mapped("Anthropic's: enable_thinking and a budget", lambda value: _thinking(value)),
+            "reasoning": Mapped("OpenRouter's: reasoning_effort or a budget", lambda value: _reasoning(value)),
+        },
+        refused={
+            "functions": "functions are deprecated: use tools",
+            "function_call": "functions are deprecated: use tool_choice",
+            "documents": "documents are not supported: put them into a message",
+            "chat_template": "the server's template is used: see --chat-template",
+        },
+    )
+
+
+class ChatRequest(ConversationFields, GenerationFields):
+    """A chat completion."""
+
+    POLICY: ClassVar = Policy(
+        refused={
+            "echo": "echoing the prompt is not supported",
+            "suffix": "insertion is not supported: use /v1/completions",
+        },
+    )
+
+
+# ---- mapped fields ----
+
+
+def _think(value: Any) -> Mapping[str, Any]:
+    return {"reasoning_effort": value} if isinstance(value, str) else {"enable_thinking": value}
+
+
+def _thinking(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, bool):
+        return {"enable_thinking": value}
+    if not isinstance(value, Mapping) or value.get("type") not in ("enabled", "disabled", "adaptive", "auto"):
+        raise RequestError(f"thinking must be an object whose type is enabled or disabled, got {value!r:.80}")
+    rest = {f".{name}": inner for name, inner in value.items() if name not in ("type", "budget_tokens")}
+    chosen: dict[str, Any] = (
+        {} if value["type"] in ("adaptive", "auto") else {"enable_thinking": value["type"] == "enabled"}
+    )
+    if value["type"] == "enabled" and value.get("budget_tokens") is not None:
+        chosen["reasoning_budget_tokens"] = value["budget_tokens"]
+    return {**rest, **chosen}
+
+
+def _reasoning(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RequestError(f"reasoning must be an object, got {value!r:.80}")
+    names = {"effort": "reasoning_effort", "max_tokens": "reasoning_budget_tokens", "enabled": "enable_thinking"}
+    return {names.get(name, f".{name}"): inner for name, inner in value.items()}

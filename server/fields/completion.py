@@ -1,0 +1,40 @@
+"""The bodies of completions of text and tokens: OpenAI's and llama-server's own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, WithJsonSchema
+
+from dflash_local.server.fields.fields import Policy, Refused
+from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields
+
+_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_ONE = {"anyOf": [{"type": "string"}, _TOKENS]}
+_PROMPT = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1, "maxItems": MAX_CHOICES}]}
+
+
+class CompletionFields(GenerationFields):
+    """What both formats read."""
+
+    prompt: Annotated[Any, WithJsonSchema(_PROMPT)] = Field(description="text, token ids, or a list of those")
+
+    POLICY: ClassVar = Policy(
+        refused={
+            "response_format": Refused(
+                "response_format needs a chat: use /v1/chat/completions, or json_schema or grammar here",
+                unless=({"type": "text"},),
+            ),
+            "tools": "tools need a chat: use /v1/chat/completions, or json_schema or grammar here",
+            "echo": "echoing the prompt is not supported",
+            "suffix": "insertion is not supported",
+        },
+    )
+
+
+class CompletionRequest(CompletionFields):
+    """A completion in OpenAI's format."""
+
+
+class NativeRequest(CompletionFields):
+    """A completion in llama-server's own format."""

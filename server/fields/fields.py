@@ -1,0 +1,318 @@
+"""Fields: what a request's body may say, as a pydantic model, and what becomes of each name that a client sends."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, get_origin
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from typing_extensions import Self
+
+from dflash_local.errors import RequestError
+
+log = logging.getLogger(__name__)
+
+MAX_NAMES = 16  # of ignored fields in a header
+MAX_NAME = 64  # characters of each
+MAX_LOGGED = 256  # different names that the log ever shows
+
+Kind = Literal["read", "mapped", "harmless", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A field that means others: `to` makes them of its value, under any of their names; `help` says which.
+
+    A name that begins with a dot is a part of the value that nobody knows.
+    """
+
+    help: str
+    to: Callable[[Any], Mapping[str, Any]]
+    schema: Mapping[str, Any] | None = None  # of its values, for the docs; None: anything
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A field that cannot be granted, and why. The values in `unless` ask for what happens anyway."""
+
+    why: str
+    unless: tuple[Any, ...] = (False, 0, "", [], {})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What becomes of one name in a body: `target` is the field that it names, `rank` its place among several names."""
+
+    kind: Kind
+    text: str
+    target: str = ""
+    rank: int = 0
+    nested: type[Fields] | None = None
+    mapped: Mapped | None = None
+    refused: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is known about names that a body may hold besides the fields themselves.
+
+    Attributes:
+        names: other names of a field. The first of them that is sent counts; the field's own is in its place among
+            them, or before them.
+        must: what a value must be, for types that have no single word.
+        mapped, harmless, refused: names that mean other fields; that change nothing (and why that is right); that
+            cannot be granted (and why).
+    """
+
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    must: Mapping[str, str] = field(default_factory=dict)
+    mapped: Mapping[str, Mapped] = field(default_factory=dict)
+    harmless: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, Refused | str] = field(default_factory=dict)
+
+    def over(self, base: Policy) -> Policy:
+        """Both; where they differ, this one."""
+        return Policy(**{spec.name: getattr(base, spec.name) | getattr(self, spec.name) for spec in fields(self)})
+
+
+class Fields(BaseModel):
+    """A body, or an object in it. Its pydantic fields are what is read; null counts as absent everywhere.
+
+    POLICY has what else clients are known to send, and adds to that of the bases. Every other name is unknown: it is
+    told in `ignored`, or refused if `strict`.
+    """
+
+    model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True)
+
+    POLICY: ClassVar[Policy] = Policy()
+    RULES: ClassVar[Mapping[str, Rule]] = {}
+
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+    _sent_as: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        for base in cls.__mro__[1:]:
+            if base_policy := vars(base).get("POLICY"):
+                cls.POLICY = cls.POLICY.over(base_policy)
+        cls.RULES = _rules(cls)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], *, strict: bool = False) -> Self:
+        """Read a body.
+
+        Raises:
+            RequestError: a field has the wrong type, cannot be granted, or (`strict`) is unknown; `param` names it.
+        """
+        reader = _Reader(cls)
+        reader.read(body)
+        return reader.made(strict)
+
+    @classmethod
+    def inside(cls, name: str, value: Mapping[str, Any]) -> Self:
+        """Read the object that the field `name` holds; errors name both."""
+        try:
+            return cls.of(value)
+        except RequestError as error:
+            error.message = error.message.replace(str(error.param), f"{name}.{error.param}", 1)
+            error.param = f"{name}.{error.param}"
+            raise
+
+    @property
+    def ignored(self) -> list[str]:
+        """Names that were sent and change nothing, because nobody here knows them or another one says it already."""
+        return self._ignored
+
+    def ignore(self, names: list[str], *, strict: bool = False) -> None:
+        """Add to `ignored`.
+
+        Raises:
+            RequestError: `strict`, and there are some.
+        """
+        if strict and names:
+            raise RequestError(f"{shown(names[0])} is unknown here", param=shown(names[0]), hint="leave it out")
+        self._ignored += names
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were sent, by their own names."""
+        named = {(info.alias or name): getattr(self, name) for name, info in type(self).model_fields.items()}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def blame(self, error: RequestError) -> RequestError:
+        """`error` with the name that the client used, where that is another than the field's own."""
+        sent = self._sent_as.get(error.param or "")
+        if sent is None:
+            return error
+        error.message, error.param = f"{sent}: {error.message}", sent
+        return error
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """The published schema has all names that are accepted; what is unknown is accepted too (and named)."""
+        schema: dict[str, Any] = handler(core_schema)
+        inner = handler.resolve_ref_schema(schema)
+        inner["properties"] = _published(cls, inner.get("properties", {}))
+        inner["additionalProperties"] = True
+        return schema
+
+
+class _Reader:
+    """Sorts the names of one body."""
+
+    def __init__(self, model: type[Fields]) -> None:
+        self._model = model
+        self._values: dict[str, Any] = {}
+        self._sent_as: dict[str, tuple[int, str]] = {}  # rank and name under which a field came
+        self._ignored: list[str] = []
+
+    def read(self, body: Mapping[str, Any], mapped_from: str | None = None) -> None:
+        rules = self._model.RULES
+        for name, value in body.items():
+            if value is None:
+                continue
+            rule, sent = rules.get(name), mapped_from or name
+            if rule is None or (mapped_from and rule.mapped):
+                self._ignored.append(f"{mapped_from}.{name.removeprefix('.')}" if mapped_from else name)
+            elif rule.kind == "read":
+                self._take(rule, sent, value, implied=mapped_from is not None)
+            elif rule.mapped is not None:
+                try:
+                    self.read(rule.mapped.to(value), sent)
+                except RequestError as error:
+                    error.param = sent
+                    raise
+            elif rule.refused is not None and value not in rule.refused.unless:
+                raise RequestError(f"{sent}: {rule.refused.why}", param=sent)
+
+    def _take(self, rule: Rule, sent: str, value: Any, *, implied: bool) -> None:
+        """Keep the value under the best name; one that differs from it is not lost without a word."""
+        rank = rule.rank + 100 * implied
+        if rule.target in self._values:
+            held_rank, held = self._sent_as[rule.target]
+            differs = self._values[rule.target] != value
+            if held_rank <= rank:
+                self._ignored += [sent] * differs
+                return
+            self._ignored += [held] * differs
+        if rule.nested is not None and isinstance(value, Mapping):
+            inner = rule.nested.inside(sent, value)
+            self._ignored += [f"{sent}.{name}" for name in inner.ignored]
+            value = inner
+        self._values[rule.target], self._sent_as[rule.target] = value, (rank, sent)
+
+    def made(self, strict: bool) -> Any:
+        try:
+            body = self._model.model_validate(self._values)
+        except ValidationError as error:
+            raise self._refusal(error) from None
+        body._sent_as = {target: sent for target, (_, sent) in self._sent_as.items() if sent != target}
+        body.ignore(self._ignored, strict=strict)
+        return body
+
+    def _refusal(self, error: ValidationError) -> RequestError:
+        """pydantic's first complaint in our words."""
+        found = error.errors(include_url=False)[0]
+        name = str(found["loc"][0]) if found["loc"] else ""
+        if found["type"] == "missing":
+            return RequestError(f"{name} is missing", param=name)
+        sent = self._sent_as.get(name, (0, name))[1]
+        rule = self._model.RULES[name]
+        must = self._model.POLICY.must.get(rule.target) or _complaint(found)
+        return RequestError(f"{sent} must be {must}, got {self._values[rule.target]!r:.80}", param=sent)
+
+
+def shown(name: str) -> str:
+    """A client's name as it may appear in a header or a log."""
+    clean = re.sub(r"[^A-Za-z0-9_.\-\[\]]", "?", name[: MAX_NAME + 1])
+    return clean if len(clean) <= MAX_NAME else clean[:MAX_NAME] + "..."
+
+
+def ignored_header(names: list[str]) -> str:
+    """The value of X-DFlash-Ignored."""
+    known = list(dict.fromkeys(shown(name) for name in names[: 4 * MAX_NAMES]))
+    return ", ".join(known[:MAX_NAMES] + ["..."] * (len(known) > MAX_NAMES or len(names) > 4 * MAX_NAMES))
+
+
+_logged: set[tuple[str, str]] = set()
+
+
+def log_ignored(path: str, names: list[str]) -> None:
+    """Tell the log of names that nobody knows, each once."""
+    for name in names[:MAX_NAMES]:
+        key = (path, shown(name))
+        if key not in _logged and len(_logged) < MAX_LOGGED:
+            _logged.add(key)
+            log.warning("%s: the field %s is unknown and changes nothing (--strict-fields refuses it)", *key)
+
+
+# ---- tables ----
+
+
+def _rules(model: type[Fields]) -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
+    policy = model.POLICY
+    for attribute, info in model.model_fields.items():
+        name = info.alias or attribute
+        nested = next((kind for kind in _types(info.annotation) if issubclass(kind, Fields)), None)
+        names = policy.names.get(name, ())
+        for rank, other in enumerate(names if name in names else (name, *names)):
+            rules[other] = Rule("read", info.description or "", name, rank, nested)
+    for name, why in policy.harmless.items():
+        rules.setdefault(name, Rule("harmless", why))
+    for name, mapped in policy.mapped.items():
+        rules.setdefault(name, Rule("mapped", mapped.help, mapped=mapped))
+    for name, refused in policy.refused.items():
+        refused = Refused(refused) if isinstance(refused, str) else refused
+        rules.setdefault(name, Rule("refused", refused.why, refused=refused))
+    return rules
+
+
+def _types(annotation: Any) -> list[type]:
+    """The classes in `A | B | None`."""
+    parts = getattr(annotation, "__args__", ()) or (annotation,)
+    return [part for part in parts if isinstance(part, type) and get_origin(part) is None]
+
+
+def _published(model: type[Fields], properties: dict[str, Any]) -> dict[str, Any]:
+    published = {}
+    for name, rule in model.RULES.items():
+        if rule.kind == "read":
+            published[name] = dict(properties[rule.target])
+            if name != rule.target:
+                published[name]["description"] = f"Another name of {rule.target}."
+        elif rule.mapped is not None:
+            published[name] = {"description": rule.text, **(rule.mapped.schema or {})}
+        elif rule.kind == "harmless":
+            published[name] = {"description": f"Accepted; it changes nothing: {rule.text}."}
+    return published
+
+
+# ---- words ----
+
+_TYPES = {
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+
+
+def _complaint(found: Any) -> str:
+    limits = found.get("ctx", {})
+    match found["type"]:
+        case "greater_than_equal":
+            return f"at least {limits['ge']}"
+        case "less_than_equal":
+            return f"at most {limits['le']}"
+        case "literal_error":
+            return f"one of {limits['expected']}"
+        case kind:
+            return _TYPES.get(kind, found["msg"])

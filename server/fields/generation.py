@@ -1,0 +1,179 @@
+"""GenerationFields: what every request that generates text may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, WithJsonSchema
+
+from dflash_local.drafting import MAX_NODES, AcceptRule, DraftMode
+from dflash_local.errors import RequestError
+from dflash_local.server.fields.fields import Fields, Mapped, Policy, Refused
+from dflash_local.server.fields.sampling import SamplingFields
+
+MAX_CHOICES = 128
+MAX_STOPS = 64
+NO_LOGPROBS = "log-probabilities are not supported"
+
+
+class StreamOptions(Fields):
+    """OpenAI's `stream_options`."""
+
+    include_usage: bool | None = Field(None, description="one more event at the end, with `usage`")
+
+    POLICY: ClassVar = Policy(
+        harmless={"include_obfuscation": "events are not padded"},
+        refused={"continuous_usage_stats": "usage is told once, at the end: use include_usage"},
+    )
+
+
+# Values of these are checked by dflash_local.drafting.
+_NODES = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_NODES}, {"enum": ["auto", None]}]}
+_Budget = Annotated[Any, WithJsonSchema(_NODES)]
+_Draft = Annotated[Any, WithJsonSchema({"enum": [*(mode.name.lower() for mode in DraftMode), None]})]
+_Accept = Annotated[Any, WithJsonSchema({"enum": [*(rule.name.lower() for rule in AcceptRule), None]})]
+
+
+class GenerationFields(SamplingFields):
+    """Length, choices, streaming and drafting of an answer, and how its tokens are chosen."""
+
+    model: str | None = Field(None, description="any name: there is one model")
+    stream: bool | None = Field(None, description="the answer as server-sent events")
+    stream_options: StreamOptions | None = Field(None, description="of a stream")
+    n: int | None = Field(
+        None, ge=1, le=MAX_CHOICES, description="how many answers; with a seed, answer i has seed + i"
+    )
+    best_of: int | None = Field(None, description="more than n: refused")
+    max_tokens: int | None = Field(None, ge=-1, description="most new tokens; -1: until the context is full")
+    stop: str | list[str] | None = Field(None, description=f"up to {MAX_STOPS} strings, before which the answer ends")
+    budget: _Budget = Field(None, description="nodes of a draft tree, the anchor counted; auto: what pays, 1: no draft")
+    draft: _Draft = Field(None, description="the shape that drafts may have")
+    accept: _Accept = Field(None, description="how drafts are accepted")
+    speculative_n_max: int | None = Field(
+        None, alias="speculative.n_max", ge=0, lt=MAX_NODES, description="most draft tokens on a path; 0: the server's"
+    )
+    cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: true)")
+
+    POLICY: ClassVar = Policy(
+        # The first one counts, as in llama-server.
+        names={
+            "n": ("n_cmpl", "n"),
+            "max_tokens": ("n_predict", "max_completion_tokens", "max_tokens", "num_predict"),
+            "typical_p": ("typical_p", "typ_p", "typical"),
+            "repeat_penalty": ("repeat_penalty", "repetition_penalty"),
+            "reasoning_budget_tokens": ("reasoning_budget_tokens", "thinking_budget_tokens"),
+        },
+        must={"stop": "a string or a list of strings"},
+        mapped={
+            "guided_json": Mapped("vLLM's: json_schema", lambda value: {"json_schema": _schema("guided_json", value)}),
+            "guided_choice": Mapped("vLLM's: a grammar of these texts", lambda value: _choice("guided_choice", value)),
+            "guided_grammar": Mapped("vLLM's: grammar, if it is GBNF", lambda value: {"grammar": value}),
+            "structured_outputs": Mapped(
+                "vLLM's: its json, choice and grammar", lambda value: _structured("structured_outputs", value)
+            ),
+            "format": Mapped('Ollama\'s: "json" or a JSON schema', lambda value: _ollama_format("format", value)),
+            "options": Mapped("Ollama's: fields of this body", lambda value: _object("options", value)),
+        },
+        harmless={
+            "user": "nobody is told apart",
+            "safety_identifier": "nobody is told apart",
+            "metadata": "nothing is stored",
+            "store": "nothing is stored",
+            "service_tier": "there is one",
+            "prompt_cache_key": "prompts are found in the cache by their tokens",
+            "prompt_cache_retention": "prompts stay in the cache while there is room",
+            "prediction": "it could only make the answer faster",
+            "keep_alive": "the model stays loaded",
+            "priority": "requests run in the order in which they come",
+            "request_id": "answers have ids of their own",
+            "guided_decoding_backend": "there is one",
+            "backend_sampling": "it changes no text",
+            "n_keep": "the context is never shifted",
+            "n_discard": "the context is never shifted",
+            "n_cache_reuse": "it changes no text",
+            "logits_processor_args": "there are none",
+            "spaces_between_special_tokens": "no text is joined with spaces",
+        },
+        refused={
+            "logprobs": NO_LOGPROBS,
+            "top_logprobs": NO_LOGPROBS,
+            "n_probs": NO_LOGPROBS,
+            "prompt_logprobs": NO_LOGPROBS,
+            "use_beam_search": "beam search is not supported",
+            "length_penalty": Refused("beam search is not supported", unless=(1,)),
+            "early_stopping": "beam search is not supported",
+            "lora": "LoRA adapters are not supported",
+            "modalities": Refused('only ["text"] is supported', unless=(["text"],)),
+            "audio": "audio is not supported",
+            "web_search_options": "there is no web search",
+            "guided_regex": "regular expressions are not supported: use guided_json, guided_choice or grammar",
+            "regex_pattern": "regular expressions are not supported: use json_schema or grammar",
+            "guided_whitespace_pattern": "regular expressions are not supported",
+            "min_tokens": "a least length is not supported",
+            "stop_token_ids": "stopping at tokens is not supported: use stop",
+            "bad_words": "use logit_bias",
+            "banned_strings": "use logit_bias",
+            "allowed_token_ids": "use logit_bias or grammar",
+            "include_stop_str_in_output": "stop strings are never part of the answer",
+            "skip_special_tokens": Refused("control tokens are never part of the answer", unless=(True,)),
+            "truncate_prompt_tokens": "prompts are never cut",
+            "token_healing": "token healing is not supported",
+        },
+    )
+
+
+# ---- mapped fields ----
+
+
+def _object(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{name} must be an object, got {value!r:.80}", param=name)
+    return value
+
+
+def _schema(name: str, value: Any) -> Any:
+    """A JSON schema, which vLLM takes as text too."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{name} is not valid JSON: {error}", param=name) from None
+    return value
+
+
+def _choice(name: str, value: Any) -> Mapping[str, Any]:
+    """A grammar of literal texts: what vLLM answers is the bare text, no JSON string."""
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
+        raise RequestError(f"{name} must be a list of texts, got {value!r:.80}", param=name)
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+    return {"grammar": "root ::= " + " | ".join(f'"{text.translate(escapes)}"' for text in value)}
+
+
+def _structured(name: str, value: Any) -> Mapping[str, Any]:
+    fields: dict[str, Any] = {}
+    for key, inner in _object(name, value).items():
+        if inner is None or inner is False:
+            continue
+        if key == "json":
+            fields["json_schema"] = _schema(f"{name}.json", inner)
+        elif key == "json_object":
+            fields["json_schema"] = {"type": "object"}
+        elif key == "choice":
+            fields |= _choice(f"{name}.choice", inner)
+        elif key == "grammar":
+            fields["grammar"] = inner
+        elif key in ("regex", "structural_tag", "whitespace_pattern"):
+            raise RequestError(f"{name}.{key} is not supported: use json, choice or grammar", param=name)
+        else:
+            fields[f".{key}"] = inner
+    return fields
+
+
+def _ollama_format(name: str, value: Any) -> Mapping[str, Any]:
+    if value == "":
+        return {}
+    if value != "json" and not isinstance(value, Mapping):
+        raise RequestError(f'{name} must be "json" or a JSON schema, got {value!r:.80}', param=name)
+    return {"json_schema": {"type": "object"} if value == "json" else value}

@@ -1,0 +1,28 @@
+"""The bodies of the endpoints that turn text into tokens and back."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from dflash_local.server.fields.fields import Fields, Policy
+
+
+class TokenizeRequest(Fields):
+    """Text to tokens."""
+
+    content: str | None = Field(None, description="the text")
+    add_special: bool | None = Field(None, description="add BOS and EOS as the model wants (default: false)")
+    parse_special: bool | None = Field(None, description="read control tokens in the text (default: true)")
+    with_pieces: bool | None = Field(None, description="tell each token's text too")
+
+
+class DetokenizeRequest(Fields):
+    """Tokens to text."""
+
+    tokens: list[int] | None = Field(None, description="token ids")
+
+    POLICY: ClassVar = Policy(
+        must={"tokens": "a list of token ids"},
+    )

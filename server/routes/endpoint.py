@@ -1,0 +1,95 @@
+"""Endpoint: a route that says what it reads and what it answers, and reads its body by that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, get_type_hints
+
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from dflash_local.errors import RequestError
+from dflash_local.server.answers.error import ErrorAnswer
+from dflash_local.server.fields.body import read_json
+from dflash_local.server.fields.fields import Fields, ignored_header, log_ignored
+
+Handler = Callable[..., Awaitable[Response]]
+IGNORED = "X-DFlash-Ignored"
+
+
+class Endpoint(APIRoute):
+    """A route whose handler takes the request, or the request and `body`: its annotation, a Fields, is what is read.
+
+    FastAPI documents it by its signature. It does not run it: bodies are checked by `Fields.of`, whose refusals are
+    OpenAI's, and answers are sent as they are.
+    """
+
+    def __init__(self, path: str, endpoint: Handler, *, event: type[BaseModel] | None = None, **options: Any) -> None:
+        self.event = event
+        self.reads = next(iter(kind for kind in get_type_hints(endpoint).values() if _is_fields(kind)), None)
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What runs for each request."""
+        handler, reads = self.endpoint, self.reads
+        if reads is None:
+            return super().get_route_handler() if self.dependant.path_params or self.dependant.query_params else handler
+
+        async def read_and_handle(request: Request) -> Response:
+            service = request.app.state.service
+            _ = service.engine  # while it loads, that is the answer, whatever the body says
+            settings = service.settings
+            body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
+            try:
+                response: Response = await handler(request, body)
+            except RequestError as error:
+                raise body.blame(error) from None
+            if body.ignored:
+                log_ignored(self.path, body.ignored)
+                response.headers[IGNORED] = ignored_header(body.ignored)
+            return response
+
+        return read_and_handle
+
+
+def add_endpoint(
+    app: FastAPI,
+    paths: Sequence[str],
+    handler: Handler,
+    *,
+    answer: Any,
+    event: type[BaseModel] | None = None,
+    methods: Sequence[str] = ("POST",),
+    **options: Any,
+) -> None:
+    """Serve `handler` at all `paths`.
+
+    Args:
+        handler: `async def NAME(request: Request, body: SomeFields) -> Response`, or without the body. Its docstring is
+            its text in the docs.
+        answer: model of the JSON answer, None if it is no JSON.
+        event: model of a stream's events, if the body may ask for one.
+        options: of FastAPI's `add_api_route`.
+    """
+    for path in paths:
+        responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}
+        if answer is not None:
+            responses.setdefault(200, {"model": answer})
+        app.router.routes.append(
+            Endpoint(
+                path,
+                handler,
+                event=event,
+                methods=list(methods),
+                response_model=None,
+                response_class=Response,
+                responses=responses,
+                **options,
+            )
+        )
+
+
+def _is_fields(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Fields)

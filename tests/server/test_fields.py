@@ -1,0 +1,222 @@
+"""What becomes of each name in a request's body: read, mapped, harmless, refused, or told to the client."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
+from dflash_local.sampling import SAMPLING_FIELDS
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.completion import CompletionRequest
+from dflash_local.server.fields.fields import ignored_header
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live
+
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture(scope="module")
+def native() -> FakeNative:
+    return FakeNative(b"hello")
+
+
+@pytest.fixture(scope="module")
+def server(native: FakeNative) -> Iterator[Live]:
+    with live(lambda _progress: Engine.over(native)) as running:
+        yield running
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return ChatRequest.of({"messages": MESSAGES, **fields})
+
+
+def test_every_sampling_field_is_read_under_its_name() -> None:
+    assert ChatRequest.model_fields.keys() >= SAMPLING_FIELDS
+    sent: dict[str, Any] = dict.fromkeys(SAMPLING_FIELDS, 1)
+    assert chat(**sent).given() == {"messages": MESSAGES, **sent}
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ({"repetition_penalty": 1.5}, {"repeat_penalty": 1.5}),
+        ({"typ_p": 0.5}, {"typical_p": 0.5}),
+        ({"thinking_budget_tokens": 7}, {"reasoning_budget_tokens": 7}),
+        ({"num_predict": 7}, {"max_tokens": 7}),
+        ({"max_tokens": 1, "max_completion_tokens": 1, "n_predict": 1}, {"max_tokens": 1}),
+        ({"n_cmpl": 2}, {"n": 2}),
+        ({"guided_json": {"type": "null"}}, {"json_schema": {"type": "null"}}),
+        ({"guided_json": '{"type": "null"}'}, {"json_schema": {"type": "null"}}),
+        ({"guided_choice": ["a", 'b"\\\n']}, {"grammar": r'root ::= "a" | "b\"\\\n"'}),
+        ({"guided_grammar": "root ::= [a]"}, {"grammar": "root ::= [a]"}),
+        ({"structured_outputs": {"json": {}}}, {"json_schema": {}}),
+        ({"structured_outputs": {"json_object": True}}, {"json_schema": {"type": "object"}}),
+        ({"structured_outputs": {"choice": ["a"], "regex": None}}, {"grammar": 'root ::= "a"'}),
+        ({"structured_outputs": {"grammar": "root ::= [a]"}}, {"grammar": "root ::= [a]"}),
+        ({"format": "json"}, {"json_schema": {"type": "object"}}),
+        ({"format": {"type": "null"}}, {"json_schema": {"type": "null"}}),
+        ({"options": {"num_predict": 3, "top_k": 2}}, {"max_tokens": 3, "top_k": 2}),
+        ({"think": False}, {"enable_thinking": False}),
+        ({"think": "low"}, {"reasoning_effort": "low"}),
+        ({"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 5}},
+         {"enable_thinking": True, "reasoning_budget_tokens": 5}),
+        ({"reasoning": {"effort": "high"}}, {"reasoning_effort": "high"}),
+        ({"reasoning": {"enabled": False, "max_tokens": 9}}, {"enable_thinking": False, "reasoning_budget_tokens": 9}),
+        ({"user": "me", "metadata": {}, "store": True, "keep_alive": "5m"}, {}),
+        ({"min_tokens": 0, "logprobs": False, "stop_token_ids": [], "echo": False, "temperature": None}, {}),
+    ],
+)  # fmt: skip
+def test_other_names_mean_the_same(sent: dict[str, Any], read: dict[str, Any]) -> None:
+    body = chat(**sent)
+    assert body.given() == {"messages": MESSAGES, **read}
+    assert body.ignored == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "ignored"),
+    [
+        ({"zeal": 1}, ["zeal"]),
+        ({"zeal": None}, []),
+        ({"stream_options": {"include_usage": True, "zeal": 1}}, ["stream_options.zeal"]),
+        ({"options": {"num_ctx": 4096, "top_k": 1}}, ["options.num_ctx"]),
+        ({"options": {"options": {"top_k": 1}}}, ["options.options"]),
+        ({"reasoning": {"effort": "low", "exclude": True}}, ["reasoning.exclude"]),
+        ({"structured_outputs": {"choice": ["a"], "zeal": 1}}, ["structured_outputs.zeal"]),
+        # Two names of one field: the loser is told.
+        ({"max_tokens": 5, "n_predict": 9}, ["max_tokens"]),
+        ({"n_predict": 9, "max_tokens": 5}, ["max_tokens"]),
+        ({"repetition_penalty": 2, "repeat_penalty": 1.5}, ["repetition_penalty"]),
+        ({"options": {"top_k": 1}, "top_k": 2}, ["options"]),
+    ],
+)
+def test_what_changes_nothing_is_told(sent: dict[str, Any], ignored: list[str]) -> None:
+    assert chat(**sent).ignored == ignored
+    if ignored:
+        with pytest.raises(RequestError) as caught:
+            ChatRequest.of({"messages": MESSAGES, **sent}, strict=True)
+        assert caught.value.param == ignored[0]
+    assert chat(max_tokens=5, n_predict=9, repetition_penalty=2, repeat_penalty=1.5).given() == {
+        "messages": MESSAGES, "max_tokens": 9, "repeat_penalty": 1.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"min_tokens": 3},
+        {"stop_token_ids": [3]},
+        {"bad_words": ["x"]},
+        {"allowed_token_ids": [3]},
+        {"prompt_logprobs": 1},
+        {"guided_regex": "a+"},
+        {"guided_json": "{"},
+        {"guided_choice": []},
+        {"guided_choice": "a"},
+        {"structured_outputs": {"regex": "a+"}},
+        {"structured_outputs": 3},
+        {"use_beam_search": True},
+        {"length_penalty": 2},
+        {"web_search_options": {"a": 1}},
+        {"lora": [{"id": 0, "scale": 1}]},
+        {"format": "xml"},
+        {"options": []},
+        {"thinking": {"type": "loud"}},
+        {"reasoning": True},
+        {"skip_special_tokens": False},
+        {"modalities": ["audio"]},
+    ],
+)
+def test_what_cannot_be_granted_is_refused(sent: dict[str, Any]) -> None:
+    with pytest.raises(RequestError) as caught:
+        chat(**sent)
+    name = next(iter(sent))
+    assert caught.value.param == name
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sent", "param", "text"),
+    [
+        ({"max_tokens": "x"}, "max_tokens", "max_tokens must be an integer, got 'x'"),
+        ({"n_predict": -2}, "n_predict", "n_predict must be at least -1, got -2"),
+        ({"stream": 1}, "stream", "stream must be true or false, got 1"),
+        ({"stop": [3]}, "stop", "stop must be a string or a list of strings, got [3]"),
+        ({"chat_template_kwargs": 3}, "chat_template_kwargs", "chat_template_kwargs must be an object, got 3"),
+        ({"stream_options": {"include_usage": "x"}}, "stream_options.include_usage",
+         "stream_options.include_usage must be true or false, got 'x'"),
+        ({"options": {"num_predict": "x"}}, "options", "options must be an integer, got 'x'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_told_under_the_name_that_was_sent(sent: dict[str, Any], param: str, text: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        chat(**sent)
+    assert (caught.value.param, caught.value.message) == (param, text)
+
+
+def test_a_missing_field_is_named() -> None:
+    for model, name in ((ChatRequest, "messages"), (CompletionRequest, "prompt")):
+        with pytest.raises(RequestError) as caught:
+            model.of({name: None})
+        assert (caught.value.param, caught.value.message) == (name, f"{name} is missing")
+
+
+def test_the_engine_blames_the_name_that_was_sent(server: Live) -> None:
+    body = {"messages": MESSAGES, "repetition_penalty": -3}
+    error = server.http.post("/v1/chat/completions", json=body).json()["error"]
+    assert error["param"] == "repetition_penalty"
+    assert "repetition_penalty" in error["message"]
+    body = {"prompt": "x", "guided_grammar": "refuse me"}
+    assert server.http.post("/v1/completions", json=body).json()["error"]["param"] == "guided_grammar"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/completion"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_unknown_fields_are_named_in_a_header(server: Live, path: str, stream: bool) -> None:
+    start = {"messages": MESSAGES} if "chat" in path else {"prompt": "x"}
+    answer = server.http.post(path, json={**start, "stream": stream, "zeal": 1, "verbosity": "low", "user": "me"})
+    assert answer.status_code == 200
+    assert answer.headers["x-dflash-ignored"] == "zeal, verbosity"
+    assert "x-dflash-ignored" not in server.http.post(path, json={**start, "stream": stream}).headers
+
+
+def test_names_in_headers_are_clean_and_few(server: Live) -> None:
+    names = ["a\r\nX-Evil: 1", "é", "x" * 500, *(f"n{i}" for i in range(5000))]
+    header = ignored_header(names)
+    assert header.startswith("a??X-Evil??1, ?, " + "x" * 64 + "..., n0")
+    assert header.endswith(", ...")
+    assert len(header) < 400
+    answer = server.http.post("/tokenize", json={"content": "x", **dict.fromkeys(names, 1)})
+    assert answer.headers["x-dflash-ignored"] == header
+    assert "x-evil" not in answer.headers
+
+
+def test_each_unknown_name_is_logged_once(server: Live, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            server.http.post("/v1/completions", json={"prompt": "x", "seen\nonce": 1})
+    (line,) = [record.getMessage() for record in caplog.records if "seen" in record.getMessage()]
+    assert line.startswith("/v1/completions: the field seen?once is unknown")
+
+
+def test_strict_fields_refuses_unknown_ones(native: FakeNative) -> None:
+    with live(lambda _: Engine.over(FakeNative()), Settings(strict_fields=True)) as server:
+        answer = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, "zeal": 1})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "zeal")
+        body = {"messages": MESSAGES, "user": "me", "repetition_penalty": 1.1, "guided_choice": ["a"]}
+        assert server.http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_mapped_fields_reach_the_engine(server: Live, native: FakeNative) -> None:
+    native.submitted.clear()
+    body = {"prompt": "x", "repetition_penalty": 1.5, "guided_choice": ["a", "b"], "options": {"num_predict": 3}}
+    server.http.post("/v1/completions", json=body).raise_for_status()
+    assert json.loads(native.submitted[0]["sampling"]) == {"repeat_penalty": 1.5, "grammar": 'root ::= "a" | "b"'}
+    assert native.submitted[0]["n_predict"] == 3

@@ -1,0 +1,160 @@
+"""The published document: every route is in it, and real requests and answers are what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from fastapi import FastAPI
+
+from dflash_local.engine import Engine
+from dflash_local.server import docs
+from dflash_local.server.app import create_app
+from dflash_local.server.routes.endpoint import Endpoint
+from dflash_local.server.service import Settings
+from tests.fake_native import CONTROL, EOG, FakeNative
+from tests.server.live import Live, live
+
+MESSAGES: Any = [{"role": "user", "content": "hi"}]
+TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+HIDDEN = {"/", "/docs", "/docs/assets", "/openapi.json"}  # pages for people, and the document itself
+
+# Bodies for every POST endpoint; all kinds of answers.
+REQUESTS: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [
+        {"messages": MESSAGES, "n": 2, "seed": 1, "max_completion_tokens": 3},
+        {"messages": [{"role": "user", "content": "call"}], "tools": TOOLS},
+    ],
+    "/v1/completions": [{"prompt": "x", "max_tokens": 3}, {"prompt": ["x", [1, 2]], "stop": ["l"]}],
+    "/completion": [{"prompt": "x", "n_predict": 3}, {"prompt": ["x", "y"]}],
+    "/tokenize": [{"content": "hi"}, {"content": "hi", "with_pieces": True}],
+    "/detokenize": [{"tokens": [104]}],
+    "/apply-template": [{"messages": MESSAGES}],
+}
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion")
+
+
+def script(prompt: bytes) -> list[list[int]]:
+    if b"call" in prompt:
+        return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
+    return [[*b"h"], [*b"ello"], [EOG]]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Live]:
+    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def document(server: Live) -> dict[str, Any]:
+    document: dict[str, Any] = server.http.get("/openapi.json").json()
+    return document
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_app(lambda _: Engine.over(FakeNative()))
+
+
+def check(document: dict[str, Any], schema: dict[str, Any], value: object) -> None:
+    jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+
+
+def answer_schema(document: dict[str, Any], path: str, method: str, kind: str = "application/json") -> dict[str, Any]:
+    schema: dict[str, Any] = document["paths"][path][method]["responses"]["200"]["content"][kind]["schema"]
+    return schema
+
+
+def test_every_route_is_documented(document: dict[str, Any], app: FastAPI) -> None:
+    routes = {(route.path, method.lower()) for route in app.routes for method in getattr(route, "methods", ())}
+    documented = {(path, method) for path, item in document["paths"].items() for method in item}
+    assert {(path, method) for path, method in routes if path not in HIDDEN and method != "head"} == documented
+    for path, method in documented:
+        operation = document["paths"][path][method]
+        assert operation["description"]
+        assert ("requestBody" in operation) == (method == "post")
+        assert "ErrorAnswer" in json.dumps(operation["responses"]["4XX"])
+
+
+def test_every_endpoint_is_tried(app: FastAPI) -> None:
+    reading = {route.endpoint for route in app.routes if isinstance(route, Endpoint) and route.reads}
+    tried = {route.endpoint for route in app.routes if isinstance(route, Endpoint) and route.path in REQUESTS}
+    assert reading == tried
+    streaming = {route.path for route in app.routes if isinstance(route, Endpoint) and route.event}
+    assert set(STREAMED) <= streaming
+
+
+def test_every_field_has_a_description(document: dict[str, Any], app: FastAPI) -> None:
+    read = {route.reads for route in app.routes if isinstance(route, Endpoint) and route.reads}
+    for model in read:
+        for name, field in document["components"]["schemas"][model.__name__]["properties"].items():
+            assert field.get("description"), f"{model.__name__}.{name}"
+
+
+@pytest.mark.parametrize(("path", "body"), [(path, body) for path, bodies in REQUESTS.items() for body in bodies])
+def test_requests_and_answers_are_as_published(
+    server: Live, document: dict[str, Any], path: str, body: dict[str, Any]
+) -> None:
+    request = document["paths"][path]["post"]["requestBody"]
+    assert request["required"]
+    check(document, request["content"]["application/json"]["schema"], body)
+    answer = server.http.post(path, json=body)
+    assert answer.status_code == 200
+    check(document, answer_schema(document, path, "post"), answer.json())
+    if path in STREAMED:
+        text = server.http.post(path, json={**body, "stream": True, "stream_options": {"include_usage": True}}).text
+        events = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data: {")]
+        schema = answer_schema(document, path, "post", "text/event-stream")
+        assert events
+        for event in events:
+            check(document, schema, json.loads(event))
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/props", "/slots"])
+def test_facts_are_as_published(server: Live, document: dict[str, Any], path: str) -> None:
+    check(document, answer_schema(document, path, "get"), server.http.get(path).json())
+
+
+def test_errors_are_as_published(server: Live, document: dict[str, Any]) -> None:
+    for path, body in (("/v1/chat/completions", {}), ("/completion", {"prompt": "x" * 5000}), ("/tokenize", [])):
+        answer = server.http.post(path, json=body)
+        assert answer.status_code == 400
+        error = document["paths"][path]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"]
+        check(document, error, answer.json())
+
+
+def test_the_schema_notices_a_field_that_nobody_documented(document: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        check(document, answer_schema(document, "/detokenize", "post"), {"content": "x", "more": 1})
+
+
+def test_the_page_shows_all_of_it_without_the_network(
+    server: Live, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs, "swagger_assets", lambda: None)
+    with live(lambda _progress: Engine.over(FakeNative()), Settings(api_keys=("secret",))) as server:
+        text = server.http.get("/docs").raise_for_status().text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "<script" not in text
+    for path in document["paths"]:
+        assert path in text
+    for name in ("repeat_penalty", "min_p", "ChatCompletionChunk", "usage"):
+        assert name in text
+
+
+def test_swagger_ui_comes_from_the_server_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "swagger-ui-bundle.js").write_text("the bundle")
+    monkeypatch.setattr(docs, "swagger_assets", lambda: tmp_path)
+    with live(lambda _progress: Engine.over(FakeNative())) as server:
+        text = server.http.get("/docs").raise_for_status().text
+        assert "http" not in text
+        assert 'src="docs/assets/swagger-ui-bundle.js"' in text
+        assert server.http.get("/docs/assets/swagger-ui-bundle.js").text == "the bundle"
