@@ -32,7 +32,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     before = os.environ.get("DFLASH_CACHE")
     folder = tmp_path_factory.mktemp("cache")
-    for name in ("cross", "peer", "sdist", "source"):
+    for name in ("cross", "peer", "sdist", "server-tests", "source"):
         (cache_dir() / name).mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)
     os.environ["DFLASH_CACHE"] = str(folder)

@@ -32,6 +32,7 @@ FLAGS = (
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",  # would be downloaded
     "-DLLAMA_CURL=OFF",
+    "-DLLAMA_SUBPROCESS=ON",  # its router starts a process for each model
 )
 # Before 12.4, 13.3 and 14, gcc's intrinsic that loads AMX's tile configuration declared a read of 8 bytes only; the
 # stores of the rest were removed, and upstream built for a CPU with AMX dies of an illegal instruction. A header before

@@ -1,0 +1,90 @@
+"""The models that the tests name, as a cache of the Hub that both servers read: each of them is the pocket target.
+
+So answers of both servers can be compared, and nothing is downloaded. What the tests need of a model beyond its being
+one is in its metadata: tokens for infill, several files, a kind of pooling, an answer that does not end before its
+limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+from tests.upstream.names import POCKET, TARGET
+
+# Control tokens that the pocket target has, but never writes. llama.cpp ends a text at its other tokens for infill.
+_FIM = {"fim_pre_token_id": 8, "fim_suf_token_id": 9, "fim_mid_token_id": 3}
+_MEAN_POOLING = 1
+# The tests were written for a model that tells stories and never stops.
+_END, _NO_END = "<|im_end|>", "<|im_stop|>"
+_TENSORS = 69
+_COMMIT = "0" * 40
+
+
+def write_hub(root: Path) -> None:
+    """Write the cache below `root`."""
+    made = root / "made"
+    made.mkdir(parents=True)
+    stories, infill, embedding, parts = (made / f"{name}.gguf" for name in ("stories", "infill", "embedding", "part"))
+    _copy(stories, ends=False)
+    _copy(infill, numbers={f"tokenizer.ggml.{name}": token for name, token in _FIM.items()}, ends=False)
+    _copy(embedding, numbers={"qwen3.pooling_type": _MEAN_POOLING})
+    _copy(parts, parts=3)
+    _add(root, "ggml-org/test-model-stories260K", {"stories260K-F32.gguf": stories})
+    _add(root, "ggml-org/test-model-stories260K-infill", {"stories260K-infill-F32.gguf": infill})
+    _add(root, POCKET, {"pocket-F16.gguf": TARGET})
+    _add(root, "ggml-org/stories15M_MOE", {"stories15M_MOE-F16.gguf": stories})
+    _add(root, "ggml-org/tinygemma3-GGUF", {"tinygemma3-Q8_0.gguf": TARGET})
+    names = [f"{{}}-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    split = {f"tinyllamas/split/{name.format('stories15M-q8_0')}": made / name.format("part") for name in names}
+    folders = ("bert-bge-small", "jina-reranker-v1-tiny-en")
+    one = {f"{folder}/ggml-model-f16.gguf": embedding for folder in folders}
+    _add(root, "ggml-org/models", {**split, **one, "tinyllamas/stories260K.gguf": stories})
+
+
+def _add(root: Path, repo: str, files: dict[str, Path]) -> None:
+    home = root / f"models--{repo.replace('/', '--')}"
+    (home / "refs").mkdir(parents=True)
+    (home / "refs" / "main").write_text(_COMMIT)
+    (home / "blobs").mkdir()
+    for name, source in files.items():
+        blob = home / "blobs" / hashlib.sha256(name.encode()).hexdigest()
+        blob.symlink_to(source)
+        link = home / "snapshots" / _COMMIT / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def _copy(path: Path, *, numbers: dict[str, int] | None = None, ends: bool = True, parts: int = 1) -> None:
+    """The pocket target at `path`, with more `numbers` in its metadata, or in `parts` files beside `path`. Unless it
+    `ends`, its token for the end of an answer is one like others."""
+    reader = GGUFReader(TARGET)
+    assert len(reader.tensors) == _TENSORS
+    writer = GGUFWriter(path, "qwen3", split_max_tensors=_TENSORS // parts if parts > 1 else 0)
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        value, kind = field.contents(), field.types[0]
+        if not ends:
+            value = _without_end(name, value)
+        writer.add_key_value(name, value, kind, field.types[-1] if kind == GGUFValueType.ARRAY else None)
+    for name, number in (numbers or {}).items():
+        writer.add_uint32(name, number)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _without_end(name: str, value: Any) -> Any:
+    if name == "tokenizer.ggml.eos_token_id":
+        return 0
+    if name == "tokenizer.ggml.tokens":
+        return [_NO_END if token == _END else token for token in value]
+    return value.replace(_END, _NO_END) if isinstance(value, str) else value
