@@ -55,7 +55,7 @@ from dflash_local.options import NATIVE_FIELDS
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -226,6 +226,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_log_set": (None, [LogCallback, c_int, c_void_p]),
     "dflash_quantize": (c_int, [c_char_p, c_char_p, c_char_p, c_int32]),
     "dflash_check_gguf": (c_int, [c_char_p]),
+    "dflash_check_embedding_gguf": (c_int, [c_char_p]),
     "dflash_engine_params_default": (None, [POINTER(EngineParams)]),
     "dflash_engine_create": (c_void_p, [POINTER(EngineParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_engine_destroy": (None, [c_void_p]),
@@ -397,6 +398,12 @@ def check_gguf(path: str | os.PathLike[str]) -> None:
     """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
     lib = load()
     _check(lib, lib.dflash_check_gguf(_path(path)))
+
+
+def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
+    """`check_gguf` for a model whose embeddings or scores are wanted: encoders pass, too."""
+    lib = load()
+    _check(lib, lib.dflash_check_embedding_gguf(_path(path)))
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:

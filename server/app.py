@@ -15,15 +15,16 @@ from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
 from dflash_local.server.errors import HTTPError, error_response
 from dflash_local.server.openapi import add_openapi
-from dflash_local.server.routes import chat, completions, facts, text
+from dflash_local.server.routes import chat, completions, embeddings, facts, text
 from dflash_local.server.security import KeyCheck
 from dflash_local.server.service import Loader, Service, Settings
 
 
-def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:
+def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI:
     """The app; `app.state.service` is its Service. `load` makes the engine, in a thread, once the app has started.
 
-    It gets a function to report progress (0..1) to, which returns False when loading should stop.
+    It gets a function to report progress (0..1) to, which returns False when loading should stop. None: there is no
+    engine, only what the settings name for embeddings and scores.
     """
     settings = settings or Settings()
     service = Service(load, settings)
@@ -42,7 +43,7 @@ def create_app(load: Loader, settings: Settings | None = None) -> FastAPI:
         CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
     )
     _add_error_handlers(app)
-    for group in (chat, completions, facts, text):
+    for group in (chat, completions, embeddings, facts, text):
         group.add_routes(app, service)
     add_openapi(app)
     add_docs(app)

@@ -11,7 +11,9 @@ from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError
-from dflash_local.server.errors import LOADING
+from dflash_local.server.embeddings.options import ModelOptions
+from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.errors import LOADING, HTTPError
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.metrics import Metrics
 from dflash_local.stats import EngineStats
@@ -23,7 +25,27 @@ DEATH_GRACE = 10.0
 # Seconds that a scrape waits for the running step, between which the native counters are read.
 STATS_PATIENCE = 1.0
 
+# By how much an embedding model's process yields to the engine's threads, which all wait for their slowest.
+NICE = 5
+
 Loader = Callable[[Callable[[float], bool]], Engine]
+
+NO_TEXT = HTTPError(
+    501,
+    "This server only gives embeddings and scores: start it with -m MODEL.gguf for text, and --embedding-model or "
+    "--rerank-model beside it",
+    type="not_supported_error",
+)
+NO_EMBEDDINGS = HTTPError(
+    501,
+    "This server does not support embeddings. Start it with `--embeddings`, or beside text with --embedding-model FILE",
+    type="not_supported_error",
+)
+NO_SCORES = HTTPError(
+    501,
+    "This server does not support reranking. Start it with `--reranking`, or beside text with --rerank-model FILE",
+    type="not_supported_error",
+)
 
 
 @dataclass(frozen=True)
@@ -39,13 +61,16 @@ class Settings:
     webui: bool = True
     slots_endpoint: bool = True
     strict_fields: bool = False
+    embedding: ModelOptions | None = None
+    rerank: ModelOptions | None = None
+    embd_normalize: int = 2
 
 
 class Service:
     """Loads the engine in the background while the socket already answers; `stop` ends the server, `failure` says
-    why."""
+    why. Without `load` there is no engine, only models for embeddings or scores."""
 
-    def __init__(self, load: Loader, settings: Settings) -> None:
+    def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
         self.stop: Callable[[], None] = lambda: None
         self.failure: Exception | None = None
@@ -55,18 +80,49 @@ class Service:
         self._metrics: Metrics | None = None
         self._stats = EngineStats()
         self._stopping = False
-        self._loading: asyncio.Task[None] | None = None
+        self._loading: list[asyncio.Task[None]] = []
+        self._ready = False
+        nice = NICE if load is not None else 0
+        self._embedder, self._reranker = (
+            None if options is None else EmbeddingProcess(options, nice=nice)
+            for options in (settings.embedding, settings.rerank)
+        )
+        self.processes = [process for process in (self._embedder, self._reranker) if process is not None]
 
     @property
     def engine(self) -> Engine:
         """The loaded engine.
 
         Raises:
-            HTTPError: 503 while it loads; EngineDeadError once it is dead.
+            HTTPError: 501 if there is none, 503 while it loads; EngineDeadError once it is dead.
         """
+        if self._load is None:
+            raise NO_TEXT
         if self._engine is None:
             raise self.failure or LOADING
         return self._engine
+
+    @property
+    def has_engine(self) -> bool:
+        """Is there one to load?"""
+        return self._load is not None
+
+    @property
+    def embedder(self) -> EmbeddingProcess:
+        """The embedding model, once it was loaded. Raises HTTPError like `engine`."""
+        return self._known(self._embedder, NO_EMBEDDINGS)
+
+    @property
+    def reranker(self) -> EmbeddingProcess:
+        """The reranking model, once it was loaded. Raises HTTPError like `engine`."""
+        return self._known(self._reranker, NO_SCORES)
+
+    def _known(self, process: EmbeddingProcess | None, missing: HTTPError) -> EmbeddingProcess:
+        if process is None:
+            raise missing
+        if not process.facts:
+            raise self.failure or LOADING
+        return process
 
     @property
     def metrics(self) -> Metrics:
@@ -87,7 +143,7 @@ class Service:
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status and body of /health."""
-        if self._engine is None and self.failure is None:
+        if not self._ready and self.failure is None:
             return 503, {
                 "error": {"message": LOADING.message, "type": LOADING.type, "param": None, "code": LOADING.code}
             } | {"progress": round(self.progress, 3)}
@@ -104,35 +160,47 @@ class Service:
 
     def start(self) -> None:
         """Begin to load, in the background."""
-        self._loading = asyncio.create_task(self._run())
+        parts = [process.start() for process in self.processes]
+        if self._load is not None:
+            parts.append(self._load_engine(self._load))
+        loading = [asyncio.create_task(part) for part in parts]
+        self._loading = [*loading, asyncio.create_task(self._run(loading))]
 
     async def close(self) -> None:
         """Stop loading or serving."""
         self._stopping = True
-        if self._loading is not None:
-            await self._loading
+        await asyncio.gather(*(process.close() for process in self.processes))
+        await asyncio.gather(*self._loading, return_exceptions=True)
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
 
-    async def _run(self) -> None:
+    async def _run(self, loading: list[asyncio.Task[None]]) -> None:
         try:
-            engine = await asyncio.to_thread(self._load, self._on_progress)
+            await asyncio.gather(*loading)
         except Exception as error:
             if not self._stopping:
                 self.failure = error
                 self.stop()
             return
-        self._engine = engine
+        self._ready = True
+        for what in self._summaries():
+            log.info("ready: %s", what)
+
+    async def _load_engine(self, load: Loader) -> None:
+        engine = self._engine = await asyncio.to_thread(load, self._on_progress)
         loop = asyncio.get_running_loop()
         engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, ended.result()))
         # What is loaded stays: spare the collector, which holds the GIL, from walking it again and again.
         gc.collect()
         gc.freeze()
-        log.info("ready: %s", summary(engine))
+
+    def _summaries(self) -> list[str]:
+        engine = [] if self._engine is None else [summary(self._engine)]
+        return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
         self.progress = done
-        return not self._stopping
+        return not self._stopping and self.failure is None
 
     def _on_end(self, cause: EngineDeadError) -> None:
         if not self._stopping:

@@ -9,12 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.embeddings import (
+    add_embedding_flags,
+    check_embedding_flags,
+    embedding_settings,
+    writes_no_text,
+)
 from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.cli.models import take_models, target_repository
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
-    from dflash_local.server.service import Settings
+    from dflash_local.server.service import Loader, Settings
 
 EPILOG = """\
 examples:
@@ -123,6 +129,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="""more variables for the chat template, such as '{"enable_thinking": false}'""",
     )  # fmt: skip
     add_sampling_flags(parser)
+    add_embedding_flags(parser)
 
     parser.add_argument("-v", "--verbose", action="store_true", help="log what llama.cpp says")
     for name in IGNORED_SWITCHES:
@@ -139,13 +146,20 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.server.process import listen, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    repository = target_repository(args)
+    check_embedding_flags(args)
+    writes = not writes_no_text(args)
+    repository = target_repository(args) if writes or args.embedding or args.rerank else None
     settings = make_settings(args)
     load()  # a missing library is told now, neither after a download nor after the socket is open
-    take_models(args)
-    settings = replace(settings, alias=args.alias or repository or Path(args.model).name, model_path=args.model)
+    if not writes:
+        args.draft = "off"
+    if repository or args.model:
+        take_models(args)
+    name = args.alias or repository or Path(args.model or "").name
+    settings = replace(settings, alias=name, model_path=args.model or "", **embedding_settings(args, name))
     set_log_level(logging.INFO if args.verbose else logging.WARNING)
-    app = create_app(lambda progress: load_engine(args, progress=progress, max_queue=args.max_queue), settings)
+    app = create_app(_loader(args) if writes else None, settings)
+    models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
     with listen(args.host, args.port) as sock:
         scheme = "https" if args.ssl_cert_file else "http"
         host = f"[{args.host}]" if ":" in args.host else args.host
@@ -156,9 +170,13 @@ def run(args: argparse.Namespace) -> int:
             drain_timeout=args.drain_timeout,
             ssl_key=args.ssl_key_file,
             ssl_cert=args.ssl_cert_file,
-            on_ready=lambda: logging.getLogger(__name__).info("listening on %s, loading %s", url, args.model),
+            on_ready=lambda: logging.getLogger(__name__).info("listening on %s, loading %s", url, models),
         )
     return 0
+
+
+def _loader(args: argparse.Namespace) -> Loader:
+    return lambda progress: load_engine(args, progress=progress, max_queue=args.max_queue)
 
 
 def make_settings(args: argparse.Namespace) -> Settings:

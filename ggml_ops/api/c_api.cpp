@@ -96,14 +96,22 @@ void dflash_log_set(dflash_log_callback callback, int min_level, void * user) {
     attempt([&] { log_set(callback, min_level, user); });
 }
 
-int dflash_check_gguf(const char * path) {
+namespace {
+
+int check(const char * path, gguf_use use) {
     return attempt([&] {
         std::string why;
-        if (!gguf_check(path ? path : "", why)) {
+        if (!gguf_check(path ? path : "", why, use)) {
             throw status_error(DFLASH_ERROR_MODEL, why);
         }
     });
 }
+
+}   // namespace
+
+int dflash_check_gguf(const char * path) { return check(path, gguf_use::generate); }
+
+int dflash_check_embedding_gguf(const char * path) { return check(path, gguf_use::embed); }
 
 int dflash_quantize(const char * path_in, const char * path_out, const char * ftype, int32_t n_threads) {
     return attempt([&] {

@@ -1,5 +1,6 @@
 #include "files/gguf_check.h"
 
+#include "files/charsmap.h"
 #include "files/gguf_file.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <set>
 
 namespace dflash {
 
@@ -47,7 +49,7 @@ std::string tensor_role(const std::string & name) {
 
 class checker {
   public:
-    checker(const std::string & path, gguf_report & report) : file_(path), report_(report) {}
+    checker(const std::string & path, gguf_report & report, gguf_use use) : file_(path), report_(report), use_(use) {}
 
     void run() {
         check_splits();
@@ -63,15 +65,23 @@ class checker {
         if (report_.is_drafter()) {
             check_drafter();
         }
+        if (use_ == gguf_use::embed) {
+            check_words();
+            check_pooling();
+        }
+        if (is_encoder()) {
+            check_encoder();
+        }
     }
 
   private:
-    gguf_file     file_;
-    gguf_report & report_;
-    int64_t       n_layer_     = 0;
-    int64_t       n_embd_      = 0;
-    int64_t       n_vocab_     = 0;
-    int64_t       head_size_k_ = 0;
+    gguf_file      file_;
+    gguf_report &  report_;
+    const gguf_use use_;
+    int64_t        n_layer_     = 0;
+    int64_t        n_embd_      = 0;
+    int64_t        n_vocab_     = 0;
+    int64_t        head_size_k_ = 0;
 
     [[noreturn]] void fail(const std::string & field, const std::string & what) const {
         throw gguf_error(file_.path + ": " + what, field);
@@ -189,15 +199,36 @@ class checker {
                                                  "', another project's dialect of drafters; rewrite the file: "
                                                  "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
         }
+        if (use_ == gguf_use::embed) {
+            // A drafter reads hidden states, the others have no context that pools, or need two.
+            if (report_.is_drafter() || is({ "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe",
+                                            "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
+                fail_key(
+                    "general.architecture", "is '" + report_.architecture +
+                                                "', which gives no embeddings; use an embedding or reranking model");
+            }
+            return;
+        }
         // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another
         // context.
-        if (is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
-                "eurobert", "gemma-embedding", "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada",
-                "llada-moe", "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
+        if (is_encoder()) {
+            fail_key("general.architecture",
+                "is '" + report_.architecture +
+                    "', which gives embeddings, not text; use a decoder-only language model (to serve its embeddings: "
+                    "dflash-local serve --embedding-model FILE)");
+        }
+        if (is({ "llama-embed", "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1", "clip",
+                "eagle3", "gemma4-assistant" })) {
             fail_key("general.architecture",
                 "is '" + report_.architecture +
                     "', which does not generate text token by token; use a decoder-only language model");
         }
+    }
+
+    // Those that read a whole text at once and remember nothing.
+    bool is_encoder() const {
+        return is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
+            "eurobert", "gemma-embedding" });
     }
 
     // Every number of the architecture: finite, and small enough that no product of two wraps.
@@ -243,7 +274,7 @@ class checker {
         number(own("pooling_type"), 0, 4, 0);
         per_layer(own("feed_forward_length"), 0, MAX_FF, 0);
         if (const gguf_value * causal = scalar(own("attention.causal"), gguf_type::boolean);
-            causal != nullptr && causal->integer() == 0 && !report_.is_drafter()) {
+            causal != nullptr && causal->integer() == 0 && !report_.is_drafter() && use_ == gguf_use::generate) {
             fail_key(own("attention.causal"), "is false; a target must attend causally");
         }
         // Divisors in the loaders and graphs.
@@ -313,9 +344,9 @@ class checker {
             return;
         }
         // Those without RoPE (llama_model_rope_type); the kernel of all others never ends on 0 dimensions.
-        const bool rotates =
-            !is({ "gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba", "rwkv6", "rwkv6qwen2",
-                "rwkv7", "arwkv7", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next" });
+        const bool rotates = !is({ "gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba",
+            "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3",
+            "glm5-next", "bert", "jina-bert-v2" });
         const auto check_dimensions = [&](const std::string & suffix, int64_t head_size, int64_t fallback) {
             const int64_t n_rot = number(own(suffix), 0, MAX_HEAD_SIZE, fallback);
             in_range(own(suffix), n_rot, rotates ? 2 : 0, head_size);
@@ -507,6 +538,171 @@ class checker {
                 fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) +
                                              "; it must be from 0 to " + std::to_string(n - 1));
             }
+        }
+    }
+
+    // ---- embeddings (build_pooling() and build_dense_out() in src/llama-graph.cpp) ----
+
+    void check_pooling() const {
+        number(own("classifier.pooling_type"), 0, 4, 0);
+        const std::string  key    = own("classifier.output_labels");
+        const gguf_value * labels = file_.find(key);
+        if (labels != nullptr && (!labels->is_array || labels->type != gguf_type::string || labels->count == 0 ||
+                                     labels->count > gguf_value::max_numbers)) {
+            fail_key(key, "must be a short array of strings");
+        }
+        // As many scores as labels are read of each text, whatever computed them.
+        if (labels != nullptr && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
+            fail_key(key, "has " + std::to_string(labels->count) + " elements, but there is no cls.output.weight");
+        }
+        for (const char * name : { "cls.bias", "cls.output.bias", "cls.norm.weight" }) {
+            const gguf_tensor * tensor = file_.find_tensor(name);
+            if (tensor != nullptr && std::string(ggml_type_find(tensor->type)->name) != "f32") {
+                fail_tensor(name, "must be f32");
+            }
+        }
+        // As wide as the model says, or what is read of its output lies beyond it.
+        const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
+        const gguf_tensor * dense = file_.find_tensor("dense_2.weight");
+        if (n_out != n_embd_ && (dense == nullptr || dense->ne[1] != static_cast<uint64_t>(n_out))) {
+            fail_key(own("embedding_length_out"), "is " + std::to_string(n_out) + ", and embedding_length " +
+                                                      std::to_string(n_embd_) + "; they must be the same");
+        }
+        if (is({ "gemma3", "gemma-embedding" })) {
+            check_dense();
+        }
+    }
+
+    // The tokenizer runs under no guard there: it must be able to split any text.
+    void check_words() const {
+        const std::string & model = file_.find("tokenizer.ggml.model")->text;
+        if (!one_of(model, { "bert", "gpt2", "llama", "t5" })) {
+            fail_key("tokenizer.ggml.model",
+                "is '" + gguf_printable(model) + "'; embedding models have bert, gpt2, llama or t5");
+        }
+        const bool words = model == "bert";
+        check_special("bos", words ? 101 : model == "gpt2" ? 11 : model == "llama" ? 1 : -1, words, model != "t5");
+        check_special("eos", words ? -1 : model == "gpt2" ? 11 : model == "llama" ? 2 : 1, false, model == "t5");
+        check_special("seperator", words ? 102 : -1, words, false);
+        if (model == "llama") {
+            check_byte_tokens();
+        }
+        const std::string  key   = "tokenizer.ggml.precompiled_charsmap";
+        const gguf_value * table = file_.find(key);
+        if (model != "t5" || table == nullptr) {
+            return;
+        }
+        if (!table->is_array || !(table->type == gguf_type::u8 || table->type == gguf_type::i8) ||
+            table->count > gguf_value::max_bytes || !charsmap_is_sound(table->bytes)) {
+            fail_key(key, "leads outside of itself; convert the model again");
+        }
+    }
+
+    // A token that the tokenizer puts around texts must be one of the vocabulary. `id`: llama.cpp's default; `always`:
+    // whatever add_*_token says; `usual`: where it says nothing.
+    void check_special(const std::string & name, int64_t id, bool always, bool usual) const {
+        const std::string  key   = "tokenizer.ggml." + name + "_token_id";
+        const int64_t      given = number(key, 0, std::numeric_limits<uint32_t>::max(), -1);
+        const gguf_value * adds  = scalar("tokenizer.ggml.add_" + name + "_token", gguf_type::boolean);
+        const bool         added = always || (adds != nullptr ? adds->integer() != 0 : usual);
+        if (added && !(given >= 0 && given < n_vocab_) && !(id >= 0 && id < n_vocab_)) {
+            fail_key(key, "must name one of the " + std::to_string(n_vocab_) + " tokens");
+        }
+    }
+
+    // What no other token holds is split into bytes.
+    void check_byte_tokens() const {
+        const std::vector<uint64_t> & hashes = file_.find("tokenizer.ggml.tokens")->hashes;
+        const std::set<uint64_t>      known(hashes.begin(), hashes.end());
+        for (int byte = 0; byte < 256; ++byte) {
+            char text[8];
+            std::snprintf(text, sizeof(text), "<0x%02X>", byte);
+            const char raw[2] = { static_cast<char>(byte), 0 };
+            if (known.count(gguf_hash(text)) == 0 && (byte == 0 || known.count(gguf_hash(raw)) == 0)) {
+                fail_key("tokenizer.ggml.tokens", std::string("has no token ") + text);
+            }
+        }
+    }
+
+    // Two layers after the pooling, from the embedding length and back to it.
+    void check_dense() const {
+        const auto width = [&](const char * suffix, int64_t expected) {
+            const int64_t n = number(own(suffix), 0, MAX_FF, expected);
+            if (n != expected) {
+                fail_key(own(suffix), "is " + std::to_string(n) + "; it must be " + std::to_string(expected));
+            }
+        };
+        const bool first  = file_.find_tensor("dense_2.weight") != nullptr;
+        const bool second = file_.find_tensor("dense_3.weight") != nullptr;
+        if (first != second) {
+            fail_tensor(first ? "dense_3.weight" : "dense_2.weight", "is missing; convert the model again");
+        }
+        if (first) {
+            width("dense_2_feat_in", n_embd_);
+            width("dense_3_feat_in", number(own("dense_2_feat_out"), 1, MAX_FF));
+            width("dense_3_feat_out", n_embd_);
+        }
+    }
+
+    // ---- encoders (src/models/bert.cpp and its neighbours) ----
+
+    void check_encoder() const {
+        const bool own_width = is({ "gemma-embedding" });
+        for (const int64_t heads : per_layer(own("attention.head_count"), 1, MAX_HEADS, 0)) {
+            if (!own_width && heads * head_size_k_ != n_embd_) {
+                fail_key(own("attention.head_count"),
+                    "is " + std::to_string(heads) + "; times the head size " + std::to_string(head_size_k_) +
+                        " it must be the embedding length, " + std::to_string(n_embd_));
+            }
+        }
+        if (is({ "modern-bert" })) {   // its loader gives K and V the width of Q
+            for (const int64_t heads :
+                per_layer(own("attention.head_count_kv"), 1, MAX_HEADS, n_embd_ / head_size_k_)) {
+                if (heads * head_size_k_ != n_embd_) {
+                    fail_key(own("attention.head_count_kv"), "must be attention.head_count");
+                }
+            }
+        }
+        number(own("moe_every_n_layers"), 0, MAX_LAYERS, 0);
+        check_windows();
+        if (const gguf_tensor * types = file_.find_tensor("token_types.weight");
+            types != nullptr && std::string(ggml_type_find(types->type)->name) != "f32") {
+            fail_tensor("token_types.weight", "must be f32");   // its first row is added to every token
+        }
+        const int64_t n_ff = per_layer(own("feed_forward_length"), 0, MAX_FF, 0)[0];
+        for (int64_t i = 0; is({ "jina-bert-v2" }) && i < n_layer_; ++i) {
+            const std::string   name = "blk." + std::to_string(i) + ".ffn_up.weight";
+            const gguf_tensor * up   = file_.find_tensor(name);
+            if (up != nullptr && static_cast<int64_t>(up->ne[1]) != n_ff &&
+                static_cast<int64_t>(up->ne[1]) != 2 * n_ff) {
+                fail_tensor(name, "has " + std::to_string(up->ne[1]) + " rows; it must have feed_forward_length, " +
+                                      std::to_string(n_ff) + ", or twice as many");
+            }
+        }
+    }
+
+    // With sliding windows there are two masks, and each must have a layer that uses it: what no layer uses has no
+    // memory, and is written to.
+    void check_windows() const {
+        const bool gemma = is({ "gemma-embedding" });
+        if (!gemma && (!is({ "modern-bert" }) || number(own("attention.sliding_window"), 0, MAX_WINDOW, 0) == 0)) {
+            return;
+        }
+        const std::string    key   = own("attention.sliding_window_pattern");
+        const gguf_value *   value = file_.find(key);
+        std::vector<int64_t> windows;
+        if (value != nullptr && value->is_array) {
+            windows = integers(key, *value);
+        } else {
+            const int64_t n = number(key, 0, MAX_LAYERS, gemma ? 6 : 3);
+            for (int64_t i = 0; i < n_layer_; ++i) {
+                windows.push_back(n == 0 || (gemma ? i % n < n - 1 : i % n != 0) ? 1 : 0);
+            }
+        }
+        const int64_t none = std::count(windows.begin(), windows.end(), 0);
+        if (windows.size() != static_cast<size_t>(n_layer_) || none == 0 || none == n_layer_) {
+            fail_key(
+                key, "must give some of the " + std::to_string(n_layer_) + " layers a window, and not all of them");
         }
     }
 
@@ -726,10 +922,10 @@ class checker {
 
 }   // namespace
 
-bool gguf_check(const char * path, gguf_report & report) noexcept {
+bool gguf_check(const char * path, gguf_report & report, gguf_use use) noexcept {
     try {
         report = gguf_report();
-        checker(path, report).run();
+        checker(path, report, use).run();
         return true;
     } catch (const gguf_error & e) {
         report.error = e.what();
@@ -742,9 +938,9 @@ bool gguf_check(const char * path, gguf_report & report) noexcept {
     return false;
 }
 
-bool gguf_check(const char * path, std::string & error) noexcept {
+bool gguf_check(const char * path, std::string & error, gguf_use use) noexcept {
     gguf_report report;
-    const bool  ok = gguf_check(path, report);
+    const bool  ok = gguf_check(path, report, use);
     error          = report.error;
     return ok;
 }

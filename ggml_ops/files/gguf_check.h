@@ -35,8 +35,11 @@ struct gguf_report {
     bool is_drafter() const { return architecture == "dflash"; }
 };
 
+// What a file is wanted for: text (targets, drafters, whatever is quantized), or one vector or score for a whole text.
+enum class gguf_use { generate, embed };
+
 // Returns true if the file passed. For a split model, give the first file: the others are checked too. Throws nothing.
-bool gguf_check(const char * path, gguf_report & report) noexcept;
-bool gguf_check(const char * path, std::string & error) noexcept;
+bool gguf_check(const char * path, gguf_report & report, gguf_use use = gguf_use::generate) noexcept;
+bool gguf_check(const char * path, std::string & error, gguf_use use = gguf_use::generate) noexcept;
 
 }   // namespace dflash

@@ -174,7 +174,7 @@ gguf_value read_value(header_reader & in, const std::string & key) {
     }
     const uint64_t item = TYPE_SIZES[static_cast<uint32_t>(value.type)];
     in.require(value.count, item);
-    if (value.is_array && value.count > gguf_value::max_numbers) {
+    if (value.is_array && value.count > (item == 1 ? gguf_value::max_bytes : gguf_value::max_numbers)) {
         in.skip(value.count * item);
         return value;
     }

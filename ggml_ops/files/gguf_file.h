@@ -31,10 +31,11 @@ struct gguf_value {
     bool                  is_array = false;
     uint64_t              count    = 1;
     std::string           text;     // a scalar string
-    std::vector<uint8_t>  bytes;    // numbers, little endian; empty for arrays longer than max_numbers
+    std::vector<uint8_t>  bytes;    // numbers, little endian; empty for longer arrays
     std::vector<uint64_t> hashes;   // one per string of an array, as C code sees it: up to the first NUL
 
     static constexpr uint64_t max_numbers = 1 << 16;
+    static constexpr uint64_t max_bytes   = 1 << 22;   // of numbers of one byte: a tokenizer's table of characters
 
     bool    is_integer() const;
     int64_t integer(uint64_t i = 0) const;   // u64 values above INT64_MAX come back as -1

@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 4
+#define DFLASH_ABI_VERSION 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,6 +73,9 @@ DFLASH_API int dflash_quantize(const char * path_in, const char * path_out, cons
 // Strict check of a GGUF file before any model code sees it: header, key types, tensor table, bounds, and what the
 // architecture needs (docs/hardening.md). Called by dflash_engine_create for both files.
 DFLASH_API int dflash_check_gguf(const char * path);
+// The same for a model whose embeddings or scores are wanted, which llama.cpp's own functions then load: encoders pass,
+// too.
+DFLASH_API int dflash_check_embedding_gguf(const char * path);
 
 // ---- engine -------------------------------------------------------------------------------------------------------
 

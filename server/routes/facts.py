@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from dflash_local import __version__
 from dflash_local.engine import Engine
 from dflash_local.server.answers.facts import Health, Models, Props, Slot
+from dflash_local.server.embeddings.metrics import embedding_metrics
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service, Settings
@@ -29,15 +30,21 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSON(body, status)
 
     async def models(request: Request) -> Response:
-        """The model that is served."""
-        target = service.engine.info["target"]
-        meta = {name: target.get(name) for name in ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")}
-        meta["n_ctx"] = service.engine.n_ctx_slot
-        entry = {"id": settings.alias, "object": "model", "created": created, "owned_by": "dflash-local", "meta": meta}
-        return JSON({"object": "list", "data": [entry]})
+        """The models that are served."""
+        entries = [_entry(settings.alias, _engine_meta(service.engine))] if service.has_engine else []
+        for process in service.processes:
+            meta = {name: process.facts.get(name) for name in ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")}
+            meta |= {name: process.facts.get(name) for name in ("n_ctx", "pooling")}
+            entries.append(_entry(process.options.name, meta))
+        return JSON({"object": "list", "data": entries})
+
+    def _entry(name: str, meta: dict[str, Any]) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": created, "owned_by": "dflash-local", "meta": meta}
 
     async def props(request: Request) -> Response:
         """llama-server's properties."""
+        if not service.has_engine:
+            return JSON(_props_without_engine(service))
         engine = service.engine
         return JSON({
             "default_generation_settings": {"params": _sampling_dict(settings), "n_ctx": engine.n_ctx_slot},
@@ -63,7 +70,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def metrics(request: Request) -> Response:
         """Counters for Prometheus."""
-        return PlainTextResponse(service.metrics.render(await service.stats()), media_type="text/plain; version=0.0.4")
+        engine = service.metrics.render(await service.stats()) if service.has_engine else ""
+        return PlainTextResponse(engine + embedding_metrics(service.processes), media_type="text/plain; version=0.0.4")
 
     async def page(request: Request) -> Response:
         """A page to chat with the model."""
@@ -80,6 +88,27 @@ def add_routes(app: FastAPI, service: Service) -> None:
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
     add_endpoint(app, ("/",), page, answer=None, methods=["GET"], include_in_schema=False)
+
+
+def _engine_meta(engine: Engine) -> dict[str, Any]:
+    target = engine.info["target"]
+    meta = {name: target.get(name) for name in ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")}
+    return {**meta, "n_ctx": engine.n_ctx_slot}
+
+
+def _props_without_engine(service: Service) -> dict[str, Any]:
+    """What is left of the properties where there is no engine."""
+    first = service.processes[0]
+    return {
+        "total_slots": 0,
+        "model_alias": first.options.name,
+        "model_path": first.options.path,
+        "modalities": {"vision": False, "audio": False, "video": False},
+        "endpoint_slots": False,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "build_info": f"dflash-local {__version__}",
+    }
 
 
 def _sampling_dict(settings: Settings) -> dict[str, Any]:

@@ -166,3 +166,73 @@ ARCHITECTURES: dict[str, Callable[[Image], Image]] = {
     "gemma3": gemma3,
     "qwen35": qwen35,
 }
+
+
+# ---- encoders (src/models/{nomic-bert,modern-bert,jina-bert-v2,gemma-embedding}.cpp) ----
+
+
+def encoder(
+    name: str, pocket: Image, keys: Keys, layer: Callable[[int], Shapes], others: Shapes, *, norm: bool = False
+) -> Image:
+    """`norm`: there is one after the last layer."""
+    keys = {"attention.head_count_kv": HEADS, "attention.layer_norm_epsilon": 1e-12, "attention.causal": False,
+            "pooling_type": 1, **keys}  # fmt: skip
+    made = image(name, pocket, keys, layer, others=others)
+    unused = {b"output.weight"} if norm else {b"output.weight", b"output_norm.weight"}
+    made.tensors = [tensor for tensor in made.tensors if tensor.name not in unused]
+    made.pairs.append(pair("tokenizer.ggml.token_type_count", 2))
+    return made
+
+
+def norms(*names: str, bias: bool = True) -> Shapes:
+    return {f"{name}.{part}": [EMBD] for name in names for part in (("weight", "bias") if bias else ("weight",))}
+
+
+def full_attention() -> Shapes:
+    return {f"attn_{part}.weight": [EMBD, EMBD] for part in ("q", "k", "v", "output")}
+
+
+_TYPES: Shapes = {"token_types.weight": [EMBD, 2], **norms("token_embd_norm")}
+
+
+def nomic_bert(pocket: Image) -> Image:
+    rest = dense() | norms("attn_output_norm", "layer_output_norm")
+    return encoder("nomic-bert", pocket, {}, lambda _: full_attention() | rest, _TYPES)
+
+
+def jina_bert_v2(pocket: Image) -> Image:
+    biases: Shapes = {"attn_output.bias": [EMBD], "ffn_down.bias": [EMBD]}
+    rest = dense() | biases | norms("attn_output_norm", "layer_output_norm")
+    return encoder("jina-bert-v2", pocket, {}, lambda _: full_attention() | rest, _TYPES)
+
+
+def modern_bert(pocket: Image) -> Image:
+    layer: Shapes = {"attn_qkv.weight": [EMBD, 3 * EMBD], "attn_output.weight": [EMBD, EMBD],
+                     "ffn_up.weight": [EMBD, 2 * FF], "ffn_down.weight": [FF, EMBD]}  # fmt: skip
+    layer |= norms("attn_norm", "ffn_norm", bias=False)
+    return encoder(
+        "modern-bert",
+        pocket,
+        {"attention.sliding_window": 8, "attention.sliding_window_pattern": 2, "rope.freq_base_swa": 1e4},
+        lambda _: layer,
+        norms("token_embd_norm", bias=False),
+        norm=True,
+    )
+
+
+def gemma_embedding(pocket: Image) -> Image:
+    layer = attention() | qk_norm() | dense()
+    layer |= norms("ffn_norm", "post_attention_norm", "post_ffw_norm", bias=False)
+    keys: Keys = {"attention.head_count_kv": HEADS_KV, "attention.sliding_window": 8,
+                  "attention.sliding_window_pattern": 2, "dense_2_feat_in": EMBD,
+                  "dense_2_feat_out": 48, "dense_3_feat_in": 48, "dense_3_feat_out": EMBD}  # fmt: skip
+    wide: Shapes = {"dense_2.weight": [EMBD, 48], "dense_3.weight": [48, EMBD]}
+    return encoder("gemma-embedding", pocket, keys, lambda _: layer, wide, norm=True)
+
+
+ENCODERS: dict[str, Callable[[Image], Image]] = {
+    "nomic-bert": nomic_bert,
+    "jina-bert-v2": jina_bert_v2,
+    "modern-bert": modern_bert,
+    "gemma-embedding": gemma_embedding,
+}

@@ -41,7 +41,7 @@ class Live:
 
 @contextmanager
 def live(
-    load: Callable[[Callable[[float], bool]], Engine], settings: Settings | None = None, *, wait: bool = True
+    load: Callable[[Callable[[float], bool]], Engine] | None, settings: Settings | None = None, *, wait: bool = True
 ) -> Iterator[Live]:
     """Serve; `wait` until the model is loaded."""
     app: FastAPI = create_app(load, settings)
@@ -57,7 +57,7 @@ def live(
             openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30) as client,
         ):
             if wait:
-                wait_until(lambda: http.get("/health").status_code == 200)
+                wait_until(lambda: http.get("/health").status_code == 200, 60)
             yield Live(url, app.state.service, http, client)
     finally:
         server.should_exit = True

@@ -200,6 +200,65 @@ image domino() {
     return m;
 }
 
+// BERT with a head for scores.
+image encoder() {
+    image m;
+    m.str("general.architecture", "bert");
+    m.u32("bert.block_count", 1);
+    m.u32("bert.context_length", 64);
+    m.u32("bert.embedding_length", 64);
+    m.u32("bert.feed_forward_length", 64);
+    m.u32("bert.attention.head_count", 4);
+    m.f32("bert.attention.layer_norm_epsilon", 1e-12f);
+    m.flag("bert.attention.causal", false);
+    m.u32("bert.pooling_type", 2);
+    m.str("tokenizer.ggml.model", "bert");
+    m.strs("tokenizer.ggml.tokens", { "[PAD]", "[CLS]", "[SEP]", "a" });
+    m.u32("tokenizer.ggml.bos_token_id", 1);
+    m.u32("tokenizer.ggml.seperator_token_id", 2);
+    m.tensors = { { "token_embd.weight", { 64, 4 } }, { "token_types.weight", { 64, 2 }, F32 },
+        { "blk.0.attn_q.weight", { 64, 64 } }, { "cls.weight", { 64, 64 } }, { "cls.bias", { 64 }, F32 },
+        { "cls.output.weight", { 64, 2 }, F32 } };
+    m.strs("bert.classifier.output_labels", { "yes", "no" });
+    return m;
+}
+
+// The same of another architecture, whose layers may have sliding windows.
+image windowed(const std::string & architecture) {
+    image m = encoder();
+    for (pair & p : m.pairs) {
+        if (p.key.rfind("bert.", 0) == 0) {
+            p.key = architecture + p.key.substr(4);
+        }
+    }
+    m.str("general.architecture", architecture);
+    m.u32(architecture + ".block_count", 2);
+    m.u32(architecture + ".attention.head_count_kv", 4);
+    m.u32(architecture + ".attention.sliding_window", 8);
+    m.u32(architecture + ".attention.sliding_window_pattern", 2);
+    return m;
+}
+
+// A table of characters whose root leads to the node of 'a', a leaf with the text at `text`.
+std::string charsmap(uint32_t text, bool ended = true) {
+    std::vector<uint32_t> nodes(512);
+    nodes[0]             = 256u << 10;                     // the root's base
+    nodes[256 ^ 'a']     = (1u << 10) | (1u << 8) | 'a';   // a child with a leaf, whose base is 1
+    nodes[256 ^ 'a' ^ 1] = text;
+    std::string body     = raw<uint32_t>(nodes.size() * 4);
+    for (const uint32_t node : nodes) {
+        body += raw(node);
+    }
+    return body + "bc" + std::string(ended ? 1 : 0, '\0');
+}
+
+image unigrams(const std::string & table) {
+    image m = encoder();
+    m.str("tokenizer.ggml.model", "t5");
+    m.put("tokenizer.ggml.precompiled_charsmap", 9, raw<uint32_t>(0) + raw<uint64_t>(table.size()) + table);
+    return m;
+}
+
 // The folder of this run's files.
 struct scratch {
     fs::path dir = fs::temp_directory_path() / ("dflash-gguf-check-" + std::to_string(std::random_device()()));
@@ -494,6 +553,64 @@ void test_splits(const scratch & files) {
     CHECK(!gguf_check(path.c_str(), error) && error.find("split.no") != std::string::npos);
 }
 
+// For embeddings: encoders pass, and what their tokenizers and heads would assert on is refused.
+void test_encoders(const scratch & files) {
+    const auto error_of = [&](const image & m) {
+        std::string error;
+        CHECK(gguf_check(files.write(m.encode()).c_str(), error, gguf_use::embed) == error.empty());
+        return error;
+    };
+    CHECK(error_of(encoder()).empty());
+    image language = target();   // gives embeddings, too
+    CHECK(error_of(language).find("bos_token_id") != std::string::npos);
+    language.u32("tokenizer.ggml.bos_token_id", 3);
+    CHECK(error_of(language).empty());
+    CHECK(error_of(windowed("modern-bert")).empty());
+    CHECK(error_of(windowed("gemma-embedding")).empty());
+    CHECK(error_of(unigrams(charsmap(0))).empty());
+    std::string error;
+    CHECK(!gguf_check(files.write(encoder().encode()).c_str(), error));
+    CHECK(error.find("gives embeddings, not text") != std::string::npos);
+
+    struct encoder_case {
+        image                        base;
+        std::function<void(image &)> edit;
+        const char *                 what;
+    };
+
+    // clang-format off
+    const std::vector<encoder_case> cases = {
+        { drafter(false), [](image &) {}, "gives no embeddings" },
+        { encoder(), [](image & m) { m.u32("bert.attention.key_length", 32); }, "attention.head_count" },
+        { encoder(), [](image & m) { m.u32("bert.embedding_length_out", 128); }, "embedding_length_out" },
+        { encoder(), [](image & m) { m.u32("bert.classifier.pooling_type", 9); }, "classifier.pooling_type" },
+        { encoder(), [](image & m) { m.tensors.pop_back(); }, "classifier.output_labels" },
+        { encoder(), [](image & m) { m.at("cls.bias").type = F16; }, "cls.bias" },
+        { encoder(), [](image & m) { m.at("token_types.weight").type = F16; }, "token_types.weight" },
+        { encoder(), [](image & m) { m.drop("tokenizer.ggml.bos_token_id"); }, "bos_token_id" },
+        { encoder(), [](image & m) { m.u32("tokenizer.ggml.seperator_token_id", 4); }, "seperator_token_id" },
+        { encoder(), [](image & m) { m.str("tokenizer.ggml.model", "llama"); }, "has no token <0x00>" },
+        { encoder(), [](image & m) { m.str("tokenizer.ggml.model", "rwkv"); }, "tokenizer.ggml.model" },
+        { windowed("modern-bert"), [](image & m) { m.u32("modern-bert.attention.head_count_kv", 2); }, "head_count_kv" },
+        { windowed("modern-bert"), [](image & m) { m.u32("modern-bert.attention.sliding_window_pattern", 0); }, "sliding_window_pattern" },
+        { windowed("gemma-embedding"), [](image & m) { m.u32("gemma-embedding.attention.sliding_window_pattern", 3); }, "sliding_window_pattern" },
+        { windowed("gemma-embedding"), [](image & m) { m.tensors.push_back({ "dense_2.weight", { 64, 96 } }); }, "dense_3.weight" },
+        { unigrams(charsmap(3)), [](image &) {}, "precompiled_charsmap" },
+        { unigrams(charsmap(0, false)), [](image &) {}, "precompiled_charsmap" },
+        { unigrams("xx"), [](image &) {}, "precompiled_charsmap" },
+    };
+    // clang-format on
+    for (const encoder_case & c : cases) {
+        image m = c.base;
+        c.edit(m);
+        const std::string found = error_of(m);
+        if (found.find(c.what) == std::string::npos) {
+            std::printf("expected '%s', found '%s'\n", c.what, found.c_str());
+        }
+        CHECK(found.find(c.what) != std::string::npos);
+    }
+}
+
 // Any bytes at all: the sanitizers watch, and every prefix of a sound file is refused.
 void test_any_bytes(const scratch & files) {
     std::mt19937 rng(1);
@@ -520,6 +637,7 @@ int main() {
     test_bad(files);
     test_paths(files);
     test_splits(files);
+    test_encoders(files);
     test_any_bytes(files);
     return TEST_RESULT;
 }

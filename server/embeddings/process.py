@@ -1,0 +1,234 @@
+"""EmbeddingProcess: the server's handle on a worker, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dflash_local import errors
+from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, ModelError, QueueFullError
+from dflash_local.native import check_embedding_gguf
+from dflash_local.server.embeddings import frames
+from dflash_local.server.embeddings.options import ModelOptions
+
+log = logging.getLogger(__name__)
+
+# Seconds that a worker gets to end by itself.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """One answer: the JSON of each text's vector, and how many tokens they had together."""
+
+    parts: list[bytes]
+    n_tokens: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One answer: a score for each document, and how many tokens all pairs had together."""
+
+    scores: list[float]
+    n_tokens: int
+
+
+class EmbeddingProcess:
+    """A worker that is started when it is needed, and again after it died; for one event loop.
+
+    `facts` are the model's, known from the first start on.
+    """
+
+    def __init__(self, options: ModelOptions, *, nice: int = 0, max_queue: int = 64) -> None:
+        self.options = options
+        self.facts: dict[str, Any] = {}
+        self.n_requests = 0
+        self.n_tokens = 0
+        self._nice, self._max_queue = nice, max_queue
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._pending: dict[int, asyncio.Future[frames.Frame]] = {}
+        self._next = 0
+        self._closed = False
+
+    # ---- life ----
+
+    @property
+    def is_running(self) -> bool:
+        """Is the model in memory?"""
+        return self._reader is not None
+
+    async def start(self) -> None:
+        """Load the model, if it is not.
+
+        Raises:
+            ModelError: the file is damaged, or no embedding model.
+        """
+        async with self._starting:
+            if self._closed:
+                raise EngineDeadError("the server stops")
+            if self._reader is None:
+                await self._start()
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(check_embedding_gguf, self.options.path)
+        options = json.dumps({**asdict(self.options), "nice": self._nice})
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "dflash_local.server.embeddings.worker", options,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            frame = await frames.receive(process.stdout)
+            if frame is None:
+                why = _why(await process.wait())
+                raise (
+                    EngineDeadError("the server stops")
+                    if self._closed
+                    else ModelError(f"{self.options.path}: {why}, while it was loaded")
+                )
+            if "error" in frame[0]:
+                raise _error(frame[0]["error"])
+        except BaseException:
+            await _end(process)
+            raise
+        self.facts = frame[0]["ready"]
+        self._warn()
+        self._reader = asyncio.create_task(self._read(process))
+
+    def _warn(self) -> None:
+        pooling = self.facts["pooling"]
+        if pooling == "rank" and not self.facts["has_head"]:
+            log.warning("%s has no head for scores: what /v1/rerank says of it means nothing", self.options.name)
+        if pooling == "none":
+            hint = "give --pooling mean, cls or last, whichever it was trained with"
+            log.warning("%s does not pool, so /v1/embeddings refuses: %s", self.options.name, hint)
+
+    async def stop(self) -> None:
+        """Free the model; whoever waits gets an error. The next request loads it again."""
+        process, self._process = self._process, None
+        if process is not None:
+            await _end(process)
+        if self._reader is not None:
+            await self._reader
+
+    async def close(self) -> None:
+        """`stop`, for good."""
+        self._closed = True
+        await self.stop()
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while frame := await frames.receive(process.stdout):
+            future = self._pending.pop(frame[0]["id"], None)
+            if future is not None and not future.done():
+                future.set_result(frame)
+        status = await process.wait()
+        self._reader = None
+        error: DFlashError = EngineDeadError("the server stops")
+        if self._process is process:  # nobody ended it
+            self._process = None
+            error = ComputeError(_why(status))
+            log.error("%s: %s; the next request starts it again", self.options.path, error)
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def summary(self) -> str:
+        """One line about the loaded model."""
+        facts, kind = self.facts, "scores" if self.facts["pooling"] == "rank" else f"{self.facts['n_embd']} numbers"
+        line = f"{self.options.name}: {facts['description']}, {kind} for texts of at most {facts['n_ctx']} tokens"
+        return line + (f", {facts['pooling']} pooling" if facts["pooling"] != "rank" else "")
+
+    # ---- requests ----
+
+    async def embed(self, texts: Any, *, normalize: int, base64: bool, param: str) -> Embeddings:
+        """The vectors of `texts` (texts.py), which is the request's `param`, as JSON.
+
+        Raises:
+            RequestError: a text is malformed, empty or too long.
+            QueueFullError: too many requests wait.
+            ComputeError: a pass failed, or the worker died.
+        """
+        header, data = await self._ask("embed", input=texts, normalize=normalize, base64=base64, param=param)
+        parts, start = [], 0
+        for size in header["sizes"]:
+            parts.append(data[start : start + size])
+            start += size
+        return Embeddings(parts, self._count(header))
+
+    async def rerank(self, query: str, documents: Sequence[str]) -> Scores:
+        """How well each document answers the query. Raises what `embed` raises."""
+        header, _ = await self._ask("rerank", query=query, documents=list(documents))
+        return Scores([score if math.isfinite(score) else 0.0 for score in header["scores"]], self._count(header))
+
+    async def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of the model's own vocabulary."""
+        header, _ = await self._ask("tokenize", text=text, add_special=add_special, parse_special=parse_special)
+        return list(header["ids"])
+
+    def _count(self, header: dict[str, Any]) -> int:
+        n_tokens = sum(header["tokens"])
+        self.n_requests += 1
+        self.n_tokens += n_tokens
+        return n_tokens
+
+    async def _ask(self, kind: str, **message: Any) -> frames.Frame:
+        if len(self._pending) >= self._max_queue:
+            raise QueueFullError("too many requests for embeddings are waiting", retry_after=1.0)
+        await self.start()
+        process = self._process
+        assert process is not None and process.stdin is not None
+        number, self._next = self._next, self._next + 1
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
+        try:
+            process.stdin.write(frames.pack({"id": number, "do": kind, **message}))
+            with suppress(ConnectionError):  # the reader says what became of the worker
+                await process.stdin.drain()
+            header, data = await future
+        except asyncio.CancelledError:
+            if self._pending.pop(number, None) is not None:
+                process.stdin.write(frames.pack({"id": number, "do": "cancel"}))
+            raise
+        if "error" in header:
+            raise _error(header["error"])
+        return header, data
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a worker: at the end of its input, or at the latest after PATIENCE seconds."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), PATIENCE)
+    except asyncio.TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _why(status: int) -> str:
+    name = f"status {status}"
+    if status < 0:
+        with suppress(ValueError):
+            name = signal.Signals(-status).name
+    return f"the embedding model's process ended ({name}); the log has llama.cpp's reason"
+
+
+def _error(told: dict[str, Any]) -> DFlashError:
+    """The error that a worker described."""
+    kind = getattr(errors, told["kind"])
+    more = {"param": told["param"]} if issubclass(kind, errors.RequestError) else {}
+    error = kind(told["message"], hint=told["hint"], **more)
+    assert isinstance(error, DFlashError)
+    return error

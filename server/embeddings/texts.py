@@ -1,0 +1,59 @@
+"""What `input` of an embedding request may be: a text, token ids, both in turn, or a list of such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dflash_local.errors import RequestError
+
+Tokens = list[int]
+Text = str | list[int | str]  # token ids, or texts and ids in turn
+
+SHAPES = "a string, a list of token ids, or a list of those"
+
+
+def parse_texts(value: Any, param: str) -> list[Text]:
+    """The texts of a request's `param`.
+
+    Raises:
+        RequestError: it is none of them; images, audio and video are named.
+    """
+    if isinstance(value, list) and not any(type(item) is int for item in value):
+        texts = [_text(item, f"{param}[{index}]", param) for index, item in enumerate(value)]
+    else:
+        texts = [_text(value, param, param)]
+    if not texts:
+        raise RequestError(f"{param} must not be empty", param=param)
+    return texts
+
+
+def _text(item: Any, name: str, param: str) -> Text:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, list) and item and all(type(part) is int or isinstance(part, str) for part in item):
+        return item
+    if isinstance(item, dict) and "content" in item:
+        return _content(item["content"], f"{name}.content", param)
+    if isinstance(item, dict) and "prompt_string" in item and not item.get("multimodal_data"):
+        return _text(item["prompt_string"], f"{name}.prompt_string", param)
+    raise RequestError(f"{name} must be {SHAPES}", param=param)
+
+
+def _content(parts: Any, name: str, param: str) -> str:
+    """OpenAI's content parts."""
+    if not isinstance(parts, list):
+        raise RequestError(f"{name} must be a list of parts", param=param)
+    texts = []
+    for index, part in enumerate(parts):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise RequestError(f"{name}[{index}] must be of type text: this model reads nothing else", param=param)
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def check_tokens(tokens: Tokens, n_vocab: int, param: str) -> None:
+    """Raise RequestError unless all are in the vocabulary."""
+    if tokens and not 0 <= min(tokens) <= max(tokens) < n_vocab:
+        worst = min(tokens) if min(tokens) < 0 else max(tokens)
+        raise RequestError(f"{param} holds token {worst}, but the vocabulary has {n_vocab} tokens", param=param)

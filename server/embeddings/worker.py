@@ -1,0 +1,223 @@
+"""The worker: a process that holds one embedding model and answers what the server asks over pipes.
+
+    python -m dflash_local.server.embeddings.worker '{"path": "model.gguf", ...}'
+
+A process of its own, because llama-cpp-python's functions run under no guard: whatever a file makes llama.cpp assert
+ends this process, not the server; and because the numbers of a long answer are written as text here, where nobody waits
+for Python's lock. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dflash_local.errors import ContextLengthError, DFlashError, RequestError
+from dflash_local.server.embeddings import frames
+from dflash_local.server.embeddings.model import EmbeddingModel
+from dflash_local.server.embeddings.options import ModelOptions
+from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
+
+# llama.cpp's tokenizers may recurse once for each character.
+STACK = 256 << 20
+
+Message = dict[str, Any]
+Job = Iterator[None]
+
+
+class Worker:
+    """Answers requests in turn, a pass of each: nobody waits for another's long list."""
+
+    def __init__(self, model: EmbeddingModel, output: BinaryIO) -> None:
+        self._model, self._output = model, output
+        self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._jobs: deque[tuple[int, Job]] = deque()
+
+    def serve(self, stream: BinaryIO) -> None:
+        """Until `stream` ends."""
+        threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
+        while True:
+            while not self._jobs or not self._inbox.empty():
+                message = self._inbox.get()
+                if message is None:
+                    return
+                self._take(message)
+            number, job = self._jobs.popleft()
+            try:
+                next(job)
+                self._jobs.append((number, job))
+            except StopIteration:
+                pass
+            except DFlashError as error:
+                self._fail(number, error)
+
+    def _listen(self, stream: BinaryIO) -> None:
+        while frame := frames.read(stream):
+            self._inbox.put(frame[0])
+        self._inbox.put(None)
+
+    def _take(self, message: Message) -> None:
+        number = message["id"]
+        if message["do"] == "cancel":
+            self._jobs = deque(job for job in self._jobs if job[0] != number)
+            return
+        kinds: dict[str, Callable[[Message], Job]] = {
+            "embed": self._embed,
+            "rerank": self._rerank,
+            "tokenize": self._tokenize,
+        }
+        self._jobs.append((number, kinds[message["do"]](message)))
+
+    def _say(self, message: Message, data: bytes = b"") -> None:
+        self._output.write(frames.pack(message, data))
+        self._output.flush()
+
+    def _fail(self, number: int, error: DFlashError) -> None:
+        self._say({"id": number, "error": describe(error)})
+
+    # ---- what is asked ----
+
+    def _embed(self, message: Message) -> Job:
+        texts = parse_texts(message["input"], message["param"])
+        tokens = self._tokens(texts, message["param"])
+        yield
+        encode = _base64 if message["base64"] else _numbers
+        parts: list[bytes] = [b""] * len(tokens)
+        for done in self._model.run(tokens):
+            for index, result in done:
+                pooled = result.ndim == 1
+                parts[index] = encode(normalized(result, message["normalize"]) if pooled else result)
+            yield
+        self._say({"id": message["id"], "tokens": _lengths(tokens), "sizes": _lengths(parts)}, b"".join(parts))
+
+    def _rerank(self, message: Message) -> Job:
+        pairs = []
+        for index, document in enumerate(message["documents"]):
+            with blamed_on("documents", index):
+                pairs.append(self._model.rerank_tokens(message["query"], document))
+            self._check(pairs[-1], "documents", index)
+        yield
+        scores = [0.0] * len(pairs)
+        for done in self._model.run(pairs):
+            for index, result in done:
+                scores[index] = float(result[0])
+            yield
+        self._say({"id": message["id"], "scores": scores, "tokens": _lengths(pairs)})
+
+    def _tokenize(self, message: Message) -> Job:
+        add, parse = message["add_special"], message["parse_special"]
+        with blamed_on("content", 0):
+            tokens = self._model.tokenize(message["text"], add_special=add, parse_special=parse)
+        self._say({"id": message["id"], "ids": tokens})
+        yield
+
+    def _tokens(self, texts: list[Text], param: str) -> list[Tokens]:
+        all_tokens = []
+        for index, text in enumerate(texts):
+            with blamed_on(param, index):
+                tokens = self._model.tokens_of(text)
+            check_tokens(tokens, self._model.n_vocab, param)
+            self._check(tokens, param, index)
+            all_tokens.append(tokens)
+        return all_tokens
+
+    def _check(self, tokens: Tokens, param: str, index: int) -> None:
+        if not tokens:
+            raise RequestError(f"{param}[{index}] is empty: it has no tokens", param=param)
+        if len(tokens) > self._model.n_ctx:
+            trained = self._model.n_ctx_train
+            hint = "start with a larger -c" if self._model.n_ctx < trained else "give it in smaller pieces"
+            raise ContextLengthError(
+                f"{param}[{index}] has {len(tokens)} tokens, which is too large to process: at most "
+                f"{self._model.n_ctx} fit",
+                param=param,
+                hint=hint,
+            )
+
+
+@contextmanager
+def blamed_on(param: str, index: int) -> Iterator[None]:
+    """A text too long to be tokenized is told by its place."""
+    try:
+        yield
+    except ContextLengthError as error:
+        raise ContextLengthError(f"{param}[{index}]: {error.message}", param=param) from None
+
+
+def normalized(vector: np.ndarray, norm: int) -> np.ndarray:
+    """common_embd_normalize() of llama.cpp: -1 none, 0 the largest is 32760, 1 taxicab, 2 Euclid, p the p-norm."""
+    wide = np.abs(vector.astype(np.float64))
+    largest = float(wide.max())
+    if norm < 0 or largest == 0.0:
+        return vector
+    wide /= largest  # so that no power overflows
+    total = largest * (1 / 32760.0 if norm == 0 else float((wide**norm).sum() ** (1.0 / norm)))
+    return (vector / total).astype(np.float32)
+
+
+def _base64(result: np.ndarray) -> bytes:
+    return b'"' + base64.b64encode(result.astype("<f4").tobytes()) + b'"'
+
+
+def _numbers(result: np.ndarray) -> bytes:
+    """As JSON: nine digits tell every float32 from its neighbours."""
+    if result.ndim == 2:
+        return b"[" + b",".join(map(_numbers, result)) + b"]"
+    return ("[" + ",".join([f"{number:.9g}" for number in result.tolist()]) + "]").encode()
+
+
+def _lengths(items: list[Any]) -> list[int]:
+    return [len(item) for item in items]
+
+
+def describe(error: DFlashError) -> Message:
+    """An error as the other side raises it again."""
+    kind = type(error).__name__
+    return {"kind": kind, "message": error.message, "hint": error.hint, "param": getattr(error, "param", None)}
+
+
+def main() -> None:
+    """Load, say so, and serve."""
+    # The terminal's Ctrl-C and a supervisor's SIGTERM reach the whole group: the server ends this process when it is
+    # done with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints, prints into the log
+    options = json.loads(sys.argv[1])
+    if nice := options.pop("nice", 0):
+        os.nice(nice)
+    # Of llama-cpp-python, which prints what llama.cpp says.
+    logging.getLogger("llama-cpp-python").setLevel(logging.DEBUG if options["verbose"] else logging.WARNING)
+
+    def run() -> None:
+        try:
+            model = EmbeddingModel(ModelOptions(**options))
+        except DFlashError as error:
+            output.write(frames.pack({"error": describe(error)}))
+            output.flush()
+            return
+        output.write(frames.pack({"ready": model.facts()}))
+        output.flush()
+        Worker(model, output).serve(sys.stdin.buffer)
+
+    threading.stack_size(STACK)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()
