@@ -55,8 +55,10 @@ class EmbeddingModel:
         remembers = llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model)
         self._n_texts = 1 if remembers or (is_rank and not self.has_head) else MAX_TEXTS
         self._batch = llama_cpp.llama_batch_init(self._n_rows, 0, 1)
+        self.n_passes = 0
         self._max_bytes = max(self.n_ctx * self._longest_piece(), MIN_BYTES)
         list(self.run([self.tokenize("a") or [0]]))  # what a graph asserts, it asserts now
+        self.n_passes = 0
 
     def close(self) -> None:
         """Free the memory."""
@@ -176,6 +178,7 @@ class EmbeddingModel:
                 batch.n_seq_id[row], batch.seq_id[row][0], batch.logits[row] = 1, sequence, 1
                 row += 1
         batch.n_tokens = row
+        self.n_passes += 1
         status = llama_cpp.llama_decode(self._context, batch)
         if status != 0:
             raise ComputeError(f"the pass failed: llama_decode() returned {status}")

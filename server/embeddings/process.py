@@ -52,6 +52,8 @@ class EmbeddingProcess:
         self.facts: dict[str, Any] = {}
         self.n_requests = 0
         self.n_tokens = 0
+        self.n_passes = 0
+        self._passes_of_worker = 0
         self._nice, self._max_queue = nice, max_queue
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -101,7 +103,7 @@ class EmbeddingProcess:
         except BaseException:
             await _end(process)
             raise
-        self.facts = frame[0]["ready"]
+        self.facts, self._passes_of_worker = frame[0]["ready"], 0
         self._warn()
         self._reader = asyncio.create_task(self._read(process))
 
@@ -152,6 +154,11 @@ class EmbeddingProcess:
 
     # ---- requests ----
 
+    @property
+    def n_waiting(self) -> int:
+        """Requests without an answer yet."""
+        return len(self._pending)
+
     async def embed(self, texts: Any, *, normalize: int, base64: bool, param: str) -> Embeddings:
         """The vectors of `texts` (texts.py), which is the request's `param`, as JSON.
 
@@ -178,10 +185,11 @@ class EmbeddingProcess:
         return list(header["ids"])
 
     def _count(self, header: dict[str, Any]) -> int:
-        n_tokens = sum(header["tokens"])
         self.n_requests += 1
-        self.n_tokens += n_tokens
-        return n_tokens
+        self.n_tokens += header["tokens"]
+        self.n_passes += header["passes"] - self._passes_of_worker
+        self._passes_of_worker = header["passes"]
+        return int(header["tokens"])
 
     async def _ask(self, kind: str, **message: Any) -> frames.Frame:
         if len(self._pending) >= self._max_queue:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import os
 import queue
 import signal
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+import llama_cpp
 import numpy as np
 
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
@@ -32,6 +32,8 @@ from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, par
 
 # llama.cpp's tokenizers may recurse once for each character.
 STACK = 256 << 20
+
+LOG_INFO, LOG_ERROR, LOG_MORE = 2, 4, 5  # of enum ggml_log_level
 
 Message = dict[str, Any]
 Job = Iterator[None]
@@ -100,7 +102,7 @@ class Worker:
                 pooled = result.ndim == 1
                 parts[index] = encode(normalized(result, message["normalize"]) if pooled else result)
             yield
-        self._say({"id": message["id"], "tokens": _lengths(tokens), "sizes": _lengths(parts)}, b"".join(parts))
+        self._answer(message, tokens, {"sizes": _lengths(parts)}, b"".join(parts))
 
     def _rerank(self, message: Message) -> Job:
         pairs = []
@@ -114,7 +116,7 @@ class Worker:
             for index, result in done:
                 scores[index] = float(result[0])
             yield
-        self._say({"id": message["id"], "scores": scores, "tokens": _lengths(pairs)})
+        self._answer(message, pairs, {"scores": scores})
 
     def _tokenize(self, message: Message) -> Job:
         add, parse = message["add_special"], message["parse_special"]
@@ -122,6 +124,10 @@ class Worker:
             tokens = self._model.tokenize(message["text"], add_special=add, parse_special=parse)
         self._say({"id": message["id"], "ids": tokens})
         yield
+
+    def _answer(self, message: Message, tokens: list[Tokens], answer: Message, data: bytes = b"") -> None:
+        counts = {"tokens": sum(_lengths(tokens)), "passes": self._model.n_passes}
+        self._say({"id": message["id"], **answer, **counts}, data)
 
     def _tokens(self, texts: list[Text], param: str) -> list[Tokens]:
         all_tokens = []
@@ -188,6 +194,24 @@ def describe(error: DFlashError) -> Message:
     return {"kind": kind, "message": error.message, "hint": error.hint, "param": getattr(error, "param", None)}
 
 
+def log_from(level: int) -> None:
+    """Print what llama.cpp says from `level` on. llama-cpp-python's own filter counts levels as they were once."""
+    printing = False
+
+    @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+    def on_log(found: int, text: bytes, _user: Any) -> None:
+        nonlocal printing
+        printing = printing if found == LOG_MORE else found >= level
+        if printing:
+            print(text.decode("utf-8", "replace"), end="", file=sys.stderr, flush=True)
+
+    llama_cpp.llama_log_set(on_log, None)
+    _alive.append(on_log)
+
+
+_alive: list[Any] = []  # llama.cpp keeps a bare pointer
+
+
 def main() -> None:
     """Load, say so, and serve."""
     # The terminal's Ctrl-C and a supervisor's SIGTERM reach the whole group: the server ends this process when it is
@@ -199,8 +223,7 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     if nice := options.pop("nice", 0):
         os.nice(nice)
-    # Of llama-cpp-python, which prints what llama.cpp says.
-    logging.getLogger("llama-cpp-python").setLevel(logging.DEBUG if options["verbose"] else logging.WARNING)
+    log_from(LOG_INFO if options["verbose"] else LOG_ERROR)
 
     def run() -> None:
         try:

@@ -14,6 +14,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.fields.body import read_json
 from dflash_local.server.fields.fields import Fields, ignored_header, log_ignored
+from dflash_local.server.service import Service
 
 Handler = Callable[..., Awaitable[Response]]
 IGNORED = "X-DFlash-Ignored"
@@ -26,20 +27,28 @@ class Endpoint(APIRoute):
     OpenAI's, and answers are sent as they are.
     """
 
-    def __init__(self, path: str, endpoint: Handler, *, event: type[BaseModel] | None = None, **options: Any) -> None:
-        self.event = event
+    def __init__(
+        self,
+        path: str,
+        endpoint: Handler,
+        *,
+        event: type[BaseModel] | None = None,
+        needs: Callable[[Service], object],
+        **options: Any,
+    ) -> None:
+        self.event, self.needs = event, needs
         self.reads = next(iter(kind for kind in get_type_hints(endpoint).values() if _is_fields(kind)), None)
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What runs for each request."""
-        handler, reads = self.endpoint, self.reads
+        handler, reads, needs = self.endpoint, self.reads, self.needs
         if reads is None:
             return super().get_route_handler() if self.dependant.path_params or self.dependant.query_params else handler
 
         async def read_and_handle(request: Request) -> Response:
             service = request.app.state.service
-            _ = service.engine  # while it loads, that is the answer, whatever the body says
+            needs(service)  # while it loads, that is the answer, whatever the body says
             settings = service.settings
             body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
             try:
@@ -54,6 +63,11 @@ class Endpoint(APIRoute):
         return read_and_handle
 
 
+def engine(service: Service) -> object:
+    """What most endpoints need."""
+    return service.engine
+
+
 def add_endpoint(
     app: FastAPI,
     paths: Sequence[str],
@@ -62,6 +76,7 @@ def add_endpoint(
     answer: Any,
     event: type[BaseModel] | None = None,
     methods: Sequence[str] = ("POST",),
+    needs: Callable[[Service], object] = engine,
     **options: Any,
 ) -> None:
     """Serve `handler` at all `paths`.
@@ -71,6 +86,7 @@ def add_endpoint(
             its text in the docs.
         answer: model of the JSON answer, None if it is no JSON.
         event: model of a stream's events, if the body may ask for one.
+        needs: takes from the service what the handler cannot do without, or raises.
         options: of FastAPI's `add_api_route`.
     """
     for path in paths:
@@ -82,6 +98,7 @@ def add_endpoint(
                 path,
                 handler,
                 event=event,
+                needs=needs,
                 methods=list(methods),
                 response_model=None,
                 response_class=Response,

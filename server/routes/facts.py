@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from dflash_local import __version__
 from dflash_local.engine import Engine
 from dflash_local.server.answers.facts import Health, Models, Props, Slot
-from dflash_local.server.embeddings.metrics import embedding_metrics
+from dflash_local.server.embeddings.metrics import embedding_metrics, metrics_without_engine
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service, Settings
@@ -70,8 +70,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def metrics(request: Request) -> Response:
         """Counters for Prometheus."""
-        engine = service.metrics.render(await service.stats()) if service.has_engine else ""
-        return PlainTextResponse(engine + embedding_metrics(service.processes), media_type="text/plain; version=0.0.4")
+        if service.has_engine:
+            text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
+        else:
+            text = metrics_without_engine(service.processes)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def page(request: Request) -> Response:
         """A page to chat with the model."""

@@ -7,6 +7,7 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Prompt, Text, Tokens
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
@@ -16,18 +17,24 @@ from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
 
+def tokenizer(service: Service) -> object:
+    """The engine's, or, without one, that of a model for embeddings."""
+    return service.engine if service.has_engine else service.processes[0].facts
+
+
 def add_routes(app: FastAPI, service: Service) -> None:
     """Text to tokens and back, and the chat template."""
 
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The tokens of a text."""
+        text, flags = body.content or "", {"add_special": bool(body.add_special)}
+        flags["parse_special"] = body.parse_special is not False
+        if not service.has_engine:
+            if body.with_pieces:
+                raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
+            return JSON({"tokens": await service.processes[0].tokenize(text, **flags)})
         engine = service.engine
-        tokens = await asyncio.to_thread(
-            engine.tokenize,
-            body.content or "",
-            add_special=bool(body.add_special),
-            parse_special=body.parse_special is not False,
-        )
+        tokens = await asyncio.to_thread(engine.tokenize, text, **flags)
         if body.with_pieces:
             return JSON(
                 {"tokens": [{"id": token, "piece": engine.detokenize([token], special=True)} for token in tokens]}
@@ -43,6 +50,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
         chat = parse_chat(body, service.settings.defaults)
         return JSON({"prompt": (await asyncio.to_thread(service.engine.apply_chat, chat)).prompt})
 
-    add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens)
+    add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
     add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)

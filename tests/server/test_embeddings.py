@@ -114,6 +114,24 @@ def test_poolings(bert: Path, weights: dict[str, Any], pooling: str) -> None:
         np.testing.assert_allclose(embed(server, KNOWN)[0], encoders.unit(expected), atol=2e-3)
 
 
+def test_alone(bert: Path) -> None:
+    """Without an engine: llama-server's names in /metrics, the model's own tokens, and no text."""
+    with live(None, settings_for(bert)) as server:
+        assert server.http.post("/tokenize", json={"content": KNOWN, "add_special": True}).json() == {
+            "tokens": ids_of(KNOWN)
+        }
+        embed(server, ["a cat", "a dog"])
+        metrics = server.http.get("/metrics").text
+        for line in (
+            "llamacpp:prompt_tokens_total 8",
+            "llamacpp:n_decode_total 1",
+            "llamacpp:tokens_predicted_total 0",
+        ):
+            assert line in metrics
+        assert server.http.get("/props").json()["model_alias"] == "tiny-bert"
+        assert server.http.post("/completion", json={"prompt": "a"}).status_code == 501
+
+
 def test_no_pooling(bert: Path, weights: dict[str, Any]) -> None:
     """A row for each token, as the model gives it, and only from llama-server's own endpoint."""
     with live(None, settings_for(bert, pooling="none")) as server:
