@@ -305,7 +305,7 @@ def test_huge_max_tokens_is_fine(server: Live) -> None:
 
 
 def test_unknown_path_and_method(server: Live) -> None:
-    assert server.http.get("/v1/embeddings").json()["error"]["type"] == "not_found_error"
+    assert server.http.get("/v1/nothing").json()["error"]["type"] == "not_found_error"
     assert server.http.get("/v1/completions").status_code == 405
 
 
