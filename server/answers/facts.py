@@ -23,7 +23,8 @@ class ModelMeta(Answer):
     n_vocab: int | None
     n_embd: int | None
     n_ctx_train: int | None
-    n_ctx: int = Field(description="context of a slot")
+    n_ctx: int | None = Field(description="context of a slot, or the longest text")
+    pooling: str | None = Field(None, description="of a model for embeddings or scores")
 
 
 class Model(Answer):

@@ -1,88 +1,117 @@
-"""Requests for embeddings and for scores of documents."""
+"""The bodies of requests for embeddings, and for scores of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.request import _take as take
+from dflash_local.server.fields.fields import Fields, Policy, Refused
 
-MAX_NORM = 64
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingFields:
-    """What is asked of an embedding model; the worker reads `texts`."""
-
-    model: str | None
-    texts: Any
-    param: str  # where the texts stood
-    base64: bool
-    normalize: int
+_TEXT = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
+_Texts = Annotated[Any, WithJsonSchema(_TEXT)]
+_TEXTS = "a text, token ids, texts and ids in turn, content parts, or a list of such"
+_ALONE = "nobody is told apart"
+_CUT = Refused("texts are never cut: give them in pieces", unless=(False, 0, -1, "NONE", "none"))
 
 
-@dataclass(frozen=True, slots=True)
-class RerankFields:
-    """A query, and the documents that are to be scored for it."""
+class EmbeddingFields(Fields):
+    """What both formats read. The texts are checked by the process that tokenizes them."""
 
-    model: str | None
-    query: str
-    documents: list[str]
-    top_n: int
-    is_tei: bool  # asked in the words of text-embeddings-inference
-    return_text: bool
+    input: _Texts = Field(None, description=_TEXTS)
+    content: _Texts = Field(None, description="the same; the answer then has llama-server's shape")
+    model: str | None = Field(None, description="any name: there is one model for embeddings")
+    embd_normalize: int | None = Field(
+        None,
+        ge=-1,
+        le=64,
+        description="-1: none, 0: the largest is 32760, 1: taxicab, 2: Euclid, N: p-norm (default: the server's)",
+    )
 
+    POLICY: ClassVar = Policy(
+        harmless={"user": _ALONE, "keep_alive": "the model stays loaded", "priority": "requests take turns"},
+        refused={
+            "truncate": _CUT,
+            "truncate_prompt_tokens": _CUT,
+            "prompt_name": "there are no named prompts: put the instruction before the text",
+            "input_type": "there are no named prompts: put the instruction before the text",
+            "embedding_types": "use encoding_format",
+        },
+    )
 
-def parse_embedding(body: Mapping[str, Any], *, normalize: int, openai: bool) -> EmbeddingFields:
-    """Check everything but the texts.
-
-    Args:
-        normalize: where the body does not say.
-        openai: OpenAI's endpoint, whose answer may be base64.
-    """
-    param = "input" if body.get("input") is not None else "content"
-    if body.get(param) is None:
-        raise RequestError("input (or content) is missing: give a text, a list of texts, or token ids", param="input")
-    encoding = take(body, "encoding_format", str, "float")
-    if encoding not in ("float", "base64"):
-        raise RequestError(f"encoding_format must be float or base64, got {encoding!r:.40}", param="encoding_format")
-    if encoding == "base64" and not openai:
-        raise RequestError("encoding_format: base64 is for /v1/embeddings with input", param="encoding_format")
-    norm = take(body, "embd_normalize", int, normalize)
-    if not -1 <= norm <= MAX_NORM:
-        raise RequestError(f"embd_normalize must be from -1 to {MAX_NORM}, got {norm}", param="embd_normalize")
-    return EmbeddingFields(take(body, "model", str, None), body[param], param, encoding == "base64", norm)
-
-
-def check_dimensions(body: Mapping[str, Any], n_embd: int) -> None:
-    """Raise RequestError for vectors shorter than the model's: only some models' first numbers mean anything alone."""
-    dimensions = take(body, "dimensions", int, n_embd)
-    if dimensions != n_embd:
-        raise RequestError(f"dimensions: the model's vectors have {n_embd}, not {dimensions}", param="dimensions")
+    def texts(self) -> tuple[Any, str]:
+        """The texts, and where they stood."""
+        for param in ("input", "content"):
+            if (value := getattr(self, param)) is not None:
+                return value, param
+        raise RequestError(f'"input" or "content" must be provided: {_TEXTS}', param="input")
 
 
-def parse_rerank(body: Mapping[str, Any]) -> RerankFields:
-    """In the words of Jina and Cohere (documents), or of text-embeddings-inference (texts)."""
-    query = take(body, "query", str, None)
-    if query is None:
-        raise RequestError('"query" must be provided', param="query")
-    is_tei = body.get("documents") is None and "texts" in body
-    param = "texts" if is_tei else "documents"
-    documents = [_document(item) for item in _list(body.get(param))]
-    if not documents or None in documents:
-        raise RequestError(f'"{param}" must be a non-empty string array', param=param)
-    top_n = take(body, "top_n", int, len(documents))
-    if top_n < 1:
-        raise RequestError(f"top_n must be at least 1, got {top_n}", param="top_n")
-    return_text = take(body, "return_text" if is_tei else "return_documents", bool, False)
-    texts = [text for text in documents if text is not None]
-    return RerankFields(take(body, "model", str, None), query, texts, top_n, is_tei, return_text)
+class EmbeddingRequest(EmbeddingFields):
+    """Embeddings in OpenAI's format."""
+
+    encoding_format: Literal["float", "base64"] | None = Field(None, description="how vectors are written")
+    dimensions: int | None = Field(None, description="none but the model's own number is granted")
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+class NativeEmbeddingRequest(EmbeddingFields):
+    """Embeddings in llama-server's own format."""
+
+    POLICY: ClassVar = Policy(
+        refused={
+            "encoding_format": Refused("use /v1/embeddings", unless=("float",)),
+            "dimensions": "use /v1/embeddings, which grants the model's own number",
+        }
+    )
+
+
+class RerankRequest(Fields):
+    """A query and documents, in the words of Jina and Cohere, or (`texts`) of text-embeddings-inference."""
+
+    query: str | None = Field(None, description="what the documents should answer")
+    documents: Annotated[Any, WithJsonSchema({"type": "array", "minItems": 1})] = Field(
+        None, description='texts, or objects with a "text"'
+    )
+    texts: Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})] = Field(
+        None, description="the same; the answer is then a bare list with `score`"
+    )
+    model: str | None = Field(None, description="any name: there is one model for scores")
+    top_n: int | None = Field(None, ge=1, description="how many of the best are told (default: all)")
+    return_text: bool | None = Field(None, description="each text with its score, where `texts` were given")
+    return_documents: bool | None = Field(None, description="each document with its score")
+
+    POLICY: ClassVar = Policy(
+        harmless={"user": _ALONE, "priority": "requests take turns"},
+        refused={
+            "truncate": _CUT,
+            "truncate_prompt_tokens": _CUT,
+            "max_tokens_per_doc": "texts are never cut: give them in pieces",
+            "max_chunks_per_doc": "texts are never cut: give them in pieces",
+            "raw_scores": Refused("scores are always the model's own", unless=(True,)),
+        },
+    )
+
+    @property
+    def is_tei(self) -> bool:
+        """Are these the words of text-embeddings-inference?"""
+        return self.documents is None and self.texts is not None
+
+    def pairs(self) -> tuple[str, list[str]]:
+        """The query and the documents.
+
+        Raises:
+            RequestError: they are missing or malformed.
+        """
+        if self.query is None:
+            raise RequestError('"query" must be provided', param="query")
+        param = "texts" if self.is_tei else "documents"
+        given = getattr(self, param)
+        documents = [_document(item) for item in given] if isinstance(given, list) else []
+        texts = [text for text in documents if text is not None]
+        if not texts or len(texts) < len(documents):
+            raise RequestError(f'"{param}" must be a non-empty string array', param=param)
+        return self.query, texts
 
 
 def _document(item: Any) -> str | None:

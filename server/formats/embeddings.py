@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from dflash_local.server.embeddings.process import Embeddings, Scores
-from dflash_local.server.fields.embeddings import RerankFields
+from dflash_local.server.fields.embeddings import RerankRequest
 
 
 def openai_embeddings(answer: Embeddings, model: str, *, base64: bool) -> Response:
@@ -28,18 +28,18 @@ def native_embeddings(answer: Embeddings, *, pooled: bool) -> Response:
     return _json(b"[" + b",".join(form % item for item in enumerate(answer.parts)) + b"]")
 
 
-def ranking(answer: Scores, fields: RerankFields, model: str) -> Any:
+def ranking(answer: Scores, fields: RerankRequest, documents: list[str], model: str) -> Any:
     """Best first: Jina's object, or the bare list of text-embeddings-inference."""
     order = sorted(range(len(answer.scores)), key=lambda index: -answer.scores[index])
     results: list[dict[str, Any]] = []
     for index in order[: fields.top_n]:
-        score, text = answer.scores[index], fields.documents[index]
+        score, text = answer.scores[index], documents[index]
         if fields.is_tei:
             results.append({"index": index, "score": score} | ({"text": text} if fields.return_text else {}))
-        else:
-            results.append({"index": index, "relevance_score": score})
-            if fields.return_text:
-                results[-1]["document"] = {"text": text}
+            continue
+        results.append({"index": index, "relevance_score": score})
+        if fields.return_documents:
+            results[-1]["document"] = {"text": text}
     if fields.is_tei:
         return results
     return {"model": model, "object": "list", "usage": _usage(answer.n_tokens), "results": results}

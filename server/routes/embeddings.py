@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
+from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
+from dflash_local.server.embeddings.process import Embeddings
 from dflash_local.server.errors import JSON, HTTPError
-from dflash_local.server.fields.body import read_json
-from dflash_local.server.fields.embeddings import check_dimensions, parse_embedding, parse_rerank
+from dflash_local.server.fields.embeddings import (
+    EmbeddingFields,
+    EmbeddingRequest,
+    NativeEmbeddingRequest,
+    RerankRequest,
+)
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
+from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
 T = TypeVar("T")
@@ -21,43 +28,59 @@ T = TypeVar("T")
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Embeddings, and ranks of documents."""
-    settings = service.settings
 
-    def embeddings(*, openai: bool) -> Callable[[Request], Any]:
-        async def handler(request: Request) -> Response:
-            embedder = service.embedder
-            body = await read_json(request, settings.max_body)
-            fields = parse_embedding(body, normalize=settings.embd_normalize, openai=openai)
-            check_dimensions(body, embedder.facts["n_embd"])
-            is_openai = openai and fields.param == "input"
-            pooled = embedder.facts["pooling"] != "none"
-            if is_openai and not pooled:
-                raise RequestError(
-                    "Pooling type 'none' is not OAI compatible. Please use a different pooling type",
-                    param="input",
-                    hint="start the server with --pooling mean, cls or last, whichever the model was trained with",
-                )
-            work = embedder.embed(
-                fields.texts, normalize=fields.normalize, base64=is_openai and fields.base64, param=fields.param
+    async def openai_handler(request: Request, body: EmbeddingRequest) -> Response:
+        """Embeddings of texts, in OpenAI's format."""
+        facts = service.embedder.facts
+        if body.dimensions not in (None, facts["n_embd"]):
+            raise RequestError(
+                f"dimensions: the model's vectors have {facts['n_embd']}, not {body.dimensions}", param="dimensions"
             )
-            answer = await _while_connected(request, work)
-            if is_openai:
-                return openai_embeddings(answer, fields.model or embedder.options.name, base64=fields.base64)
-            return native_embeddings(answer, pooled=pooled)
+        if body.input is None:  # "content" is llama-server's
+            return await _native(request, body, service)
+        if facts["pooling"] == "none":
+            raise RequestError(
+                "Pooling type 'none' is not OAI compatible. Please use a different pooling type",
+                param="input",
+                hint="start the server with --pooling mean, cls or last, whichever the model was trained with",
+            )
+        base64 = body.encoding_format == "base64"
+        answer = await _embed(request, body, service, base64=base64)
+        return openai_embeddings(answer, body.model or service.embedder.options.name, base64=base64)
 
-        return handler
+    async def native_handler(request: Request, body: NativeEmbeddingRequest) -> Response:
+        """Embeddings of texts, in llama-server's own format."""
+        return await _native(request, body, service)
 
-    async def rerank(request: Request) -> Response:
+    async def rerank_handler(request: Request, body: RerankRequest) -> Response:
+        """Scores of documents for a query, best first."""
         reranker = service.reranker
-        fields = parse_rerank(await read_json(request, settings.max_body))
-        answer = await _while_connected(request, reranker.rerank(fields.query, fields.documents))
-        return JSON(ranking(answer, fields, fields.model or reranker.options.name))
+        query, documents = body.pairs()
+        answer = await _while_connected(request, reranker.rerank(query, documents))
+        return JSON(ranking(answer, body, documents, body.model or reranker.options.name))
 
-    app.add_api_route("/v1/embeddings", embeddings(openai=True), methods=["POST"])
-    for path in ("/embeddings", "/embedding"):
-        app.add_api_route(path, embeddings(openai=False), methods=["POST"])
-    for path in ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking"):
-        app.add_api_route(path, rerank, methods=["POST"])
+    def embedder(service: Service) -> object:
+        return service.embedder
+
+    def reranker(service: Service) -> object:
+        return service.reranker
+
+    add_endpoint(app, ("/v1/embeddings",), openai_handler, answer=EmbeddingList, needs=embedder)
+    add_endpoint(app, ("/embeddings", "/embedding"), native_handler, answer=list[NativeEmbedding], needs=embedder)
+    paths = ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
+    add_endpoint(app, paths, rerank_handler, answer=RankList | list[TeiRank], needs=reranker)
+
+
+async def _native(request: Request, body: EmbeddingFields, service: Service) -> Response:
+    answer = await _embed(request, body, service, base64=False)
+    return native_embeddings(answer, pooled=service.embedder.facts["pooling"] != "none")
+
+
+async def _embed(request: Request, body: EmbeddingFields, service: Service, *, base64: bool) -> Embeddings:
+    texts, param = body.texts()
+    normalize = service.settings.embd_normalize if body.embd_normalize is None else body.embd_normalize
+    work = service.embedder.embed(texts, normalize=normalize, base64=base64, param=param)
+    return await _while_connected(request, work)
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -253,7 +253,7 @@ def test_what_is_served(server: Live) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
-        ({}, "input", "missing"),
+        ({}, "input", "must be provided"),
         ({"input": []}, "input", "must not be empty"),
         ({"input": [""] * 2 + [[]]}, "input", "input[2] must be"),
         ({"input": 5}, "input", "must be"),
@@ -265,10 +265,11 @@ def test_what_is_served(server: Live) -> None:
         ({"input": [[-1]]}, "input", "the vocabulary has"),
         ({"input": "a " * 500}, "input", "too large"),
         ({"input": "a" * 2_000_000}, "input", "too large"),
-        ({"input": "a", "encoding_format": "int8"}, "encoding_format", "float or base64"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format", "one of 'float' or 'base64'"),
         ({"input": "a", "dimensions": 8}, "dimensions", "have 32, not 8"),
-        ({"input": "a", "embd_normalize": 1000}, "embd_normalize", "from -1 to"),
+        ({"input": "a", "embd_normalize": 1000}, "embd_normalize", "at most 64"),
         ({"input": "a", "embd_normalize": "x"}, "embd_normalize", "an integer"),
+        ({"input": "a", "truncate": True}, "truncate", "never cut"),
     ],
 )
 def test_refused_embeddings(server: Live, body: dict[str, Any], param: str, message: str) -> None:
@@ -297,6 +298,12 @@ def test_refused_ranks(server: Live, body: dict[str, Any], param: str) -> None:
     answer = server.http.post("/rerank", json=body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+def test_unknown_fields_are_told(server: Live) -> None:
+    answer = server.http.post("/v1/embeddings", json={"input": "a", "user": "me", "colour": 1, "truncate": False})
+    assert (answer.status_code, answer.headers["X-DFlash-Ignored"]) == (200, "colour")
+    assert server.http.post("/embeddings", json={"input": "a", "encoding_format": "base64"}).status_code == 400
 
 
 def test_without_the_models() -> None:

@@ -14,9 +14,11 @@ from fastapi import FastAPI
 from dflash_local.engine import Engine
 from dflash_local.server import docs
 from dflash_local.server.app import create_app
+from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.routes.endpoint import Endpoint
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
+from tests.server import encoders
 from tests.server.live import Live, live
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -34,6 +36,12 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     "/tokenize": [{"content": "hi"}, {"content": "hi", "with_pieces": True}],
     "/detokenize": [{"tokens": [104]}],
     "/apply-template": [{"messages": MESSAGES}],
+    "/v1/embeddings": [{"input": ["a cat", [5]]}, {"input": "a cat", "encoding_format": "base64", "user": "me"}],
+    "/embedding": [{"content": "a cat", "embd_normalize": 1}],
+    "/v1/rerank": [
+        {"query": "a cat", "documents": ["a", {"text": "cat"}], "top_n": 1, "return_documents": True},
+        {"query": "a cat", "texts": ["a", "cat"], "return_text": True},
+    ],
 }
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion")
 
@@ -45,8 +53,14 @@ def script(prompt: bytes) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2))) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("encoders")
+    bert = encoders.write_bert(folder / "bert.gguf", encoders.weights())
+    ranker = encoders.write_bert(folder / "ranker.gguf", encoders.weights(rerank=True))
+    settings = Settings(
+        embedding=ModelOptions(str(bert), "tiny-bert"), rerank=ModelOptions(str(ranker), "tiny-ranker", pooling="rank")
+    )
+    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2)), settings) as running:
         yield running
 
 
