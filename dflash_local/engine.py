@@ -23,7 +23,7 @@ from dflash_local.conversation import (
 from dflash_local.diagnose import costs, tuning
 from dflash_local.drafting import Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
-from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Step, Timings
+from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
-    "SamplingParams", "Score", "Step", "Timings", "TreeRows",
+    "Progress", "SamplingParams", "Score", "Step", "Timings", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
@@ -241,6 +241,8 @@ class Engine:
         cache_prompt: bool = True,
         special: bool | frozenset[int] = False,
         trace: bool = False,
+        progress: bool = False,
+        timings: bool = False,
     ) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
@@ -254,6 +256,8 @@ class Engine:
             cache_prompt: keep and reuse the longest common prefix with what a slot holds.
             special: show control tokens in the text: all of them, or the given ones.
             trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
+            progress: chunks that tell how much of the prompt has been read, at the start and after each of its passes.
+            timings: each chunk of text has the timings until then.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -276,7 +280,11 @@ class Engine:
         fields = (sampling or SamplingParams()).to_json()
         # On this thread: a large grammar takes its time, and the engine's has other requests to run.
         prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt)
-        return self._scheduler.submit(GenerationRequest(prepared, len(tokens), stops, special, trace))
+        return self._scheduler.submit(
+            GenerationRequest(
+                prepared, len(tokens), stops, special=special, trace=trace, progress=progress, timings=timings
+            )
+        )
 
     def generate(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any

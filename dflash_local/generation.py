@@ -16,18 +16,31 @@ FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
 
 
+class Progress(NamedTuple):
+    """How much of a prompt has been read: `processed` of `total` tokens, `cache` of them from the cache, in `time_ms`
+    milliseconds."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
 @dataclass(slots=True)
 class Chunk:
     """What one target pass added. `text` may lag behind `tokens`: unfinished characters and possible stop strings are
     held.
 
     `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
-    drafted.
+    drafted. A chunk with `progress` has nothing else; `timings` are those until now. Both are there only for requests
+    that ask for them.
     """
 
     text: str
     tokens: list[int]
     accepted: int | None
+    progress: Progress | None = None
+    timings: Timings | None = None
 
 
 class Step(NamedTuple):
@@ -196,6 +209,8 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     special: bool | frozenset[int] = False
     trace: bool = False
+    progress: bool = False
+    timings: bool = False
 
 
 class Generation:

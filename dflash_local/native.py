@@ -128,6 +128,7 @@ class Update(ctypes.Structure):
         ("verify_ms", c_double),
         ("first", c_bool),
         ("error", c_char_p),
+        ("n_read", c_int32),
     ]
 
 
@@ -186,7 +187,8 @@ class StepUpdate(NamedTuple):
     pass.
 
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
-    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings.
+    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_read`: prompt tokens that
+    the slot holds by now.
     """
 
     slot: int
@@ -201,6 +203,7 @@ class StepUpdate(NamedTuple):
     verify_ms: float = 0.0
     first: bool = False
     error: str | None = None
+    n_read: int = 0
 
 
 class TreeRows(NamedTuple):
@@ -620,6 +623,7 @@ class NativeEngine:
                 update.verify_ms,
                 update.first,
                 update.error.decode("utf-8", "replace") if update.error else None,
+                update.n_read,
             )
             for update in updates[:count]
         ]

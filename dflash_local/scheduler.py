@@ -13,7 +13,17 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError
-from dflash_local.generation import Chunk, FinishReason, Generation, GenerationRequest, Step, Timings, Waiter, wake
+from dflash_local.generation import (
+    Chunk,
+    FinishReason,
+    Generation,
+    GenerationRequest,
+    Progress,
+    Step,
+    Timings,
+    Waiter,
+    wake,
+)
 from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, StepUpdate
 from dflash_local.text import Pieces, TextStream
 
@@ -51,12 +61,18 @@ class _Running:
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
-        self.n_tokens = 0
+        self.n_tokens = self.n_passes = 0  # passes: those that brought a chunk
         self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
         self.reason = ""
 
+    def read(self, n_read: int, stats: SlotStats) -> Chunk:
+        """A chunk that tells how much of the prompt has been read."""
+        elapsed_ms = 1e3 * (time.monotonic() - self.started)
+        return Chunk("", [], None, Progress(stats.n_prompt, stats.n_cached, n_read, round(elapsed_ms)))
+
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
         """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
+        self.n_passes += 1
         tokens, text = update.tokens, ""
         if self.generation.request.stop:
             for count, token in enumerate(tokens, 1):
@@ -91,7 +107,7 @@ class _Running:
             self.generation.steps.append(step)
 
     def timings(self, stats: SlotStats) -> Timings:
-        """Of the whole answer; `stats` are the slot's, now that it has ended."""
+        """Of the answer so far; `stats` are the slot's."""
         # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
         return Timings.of(
             stats,
@@ -291,7 +307,10 @@ class Scheduler:
             wake([generation.fail(error)])
             return
         del self._idle[slot]
-        self._running[slot] = _Running(generation, self.pieces(request.special))
+        self._running[slot] = running = _Running(generation, self.pieces(request.special))
+        if request.progress:
+            stats = self._native.slot_stats(slot)
+            wake([generation.add(running.read(stats.n_cached, stats))])
 
     def _step(self) -> None:
         updates = self._native.step()
@@ -302,22 +321,31 @@ class Scheduler:
         wake([self._deliver(update) for update in updates])
 
     def _deliver(self, update: StepUpdate) -> Waiter | None:
-        if update.state == SlotState.READING:
-            return None
         running = self._running[update.slot]
+        if update.state == SlotState.READING:
+            return self._tell_progress(running, update)
         if update.state == SlotState.FAILED:
             if self._closing:
                 return None  # close() interrupted the pass; whoever waits is told so at the end
             self._vacate(update.slot)
             return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
         ended = update.state >= SlotState.STOP
-        waiter = running.generation.add(running.take(update, last=ended))
+        waiter = self._tell_progress(running, update) if running.n_passes == 0 else None
+        chunk = running.take(update, last=ended)
+        if running.generation.request.timings:
+            chunk.timings = running.timings(self._native.slot_stats(update.slot))
+        waiter = running.generation.add(chunk) or waiter
         if running.stopped_by is not None and not ended:
             self._native.cancel(update.slot)
         if ended or running.stopped_by is not None:
             by_word = update.state == SlotState.STOP or running.stopped_by is not None
             waiter = self._finish(update.slot, "stop" if by_word else "length") or waiter
         return waiter
+
+    def _tell_progress(self, running: _Running, update: StepUpdate) -> Waiter | None:
+        if not running.generation.request.progress:
+            return None
+        return running.generation.add(running.read(update.n_read, self._native.slot_stats(update.slot)))
 
     def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
         stats = self._native.slot_stats(slot)

@@ -27,7 +27,13 @@ async def respond(
 ) -> Response:
     """The generations' answer, as a stream or whole. They are cancelled if the client goes away."""
     if fields.stream:
-        return EventStream(reply, generations, n_prompts, include_usage=fields.include_usage)
+        return EventStream(
+            reply,
+            generations,
+            n_prompts,
+            include_usage=fields.include_usage,
+            ping_interval=fields.ping_interval,
+        )
     async with cancelled_on_disconnect(request.receive, generations):
         completions = [await generation.completed() for generation in generations]
     return JSON(reply.whole(completions, n_prompts))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -77,10 +78,16 @@ async def events(
     completions: dict[int, Completion] = {}
     async with aclosing(merged(generations)) as items:
         async for index, item in items:
+            if isinstance(item, Chunk) and item.progress is not None:
+                if bodies := reply.progress(index, item.progress):
+                    yield bodies
+                continue
             bodies = [] if index in begun else reply.begin(index)
             begun.add(index)
             if isinstance(item, Chunk):
                 bodies += reply.chunk(index, item)
+                if item.timings is not None and bodies:
+                    reply.add_timings(bodies[-1], [item.timings])
             else:
                 completions[index] = item
                 bodies += reply.end(index, item)
@@ -94,30 +101,67 @@ async def events(
 
 
 class EventStream(Response):
-    """Streams `events`. The status line waits for the first of them: until then an error is a proper error response."""
+    """Streams `events`. The status line goes out at once, as reading a prompt may take longer than clients and proxies
+    wait for one; so an error is an event, too. A stream that has been silent for `ping_interval` seconds is pinged; -1:
+    never."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, reply: Reply, generations: Sequence[Generation], n_prompts: int, *, include_usage: bool) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        generations: Sequence[Generation],
+        n_prompts: int,
+        *,
+        include_usage: bool,
+        ping_interval: float = -1,
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._reply, self._generations = reply, generations
+        self._reply, self._generations, self._ping_interval = reply, generations, ping_interval
         self._events = events(reply, generations, n_prompts, include_usage=include_usage)
+        self._last_sent = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancelled_on_disconnect(receive, self._generations), aclosing(self._events) as stream:
-            first_event = await anext(stream)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._send(send, first_event)
-            try:
-                async for bodies in stream:
-                    await self._send(send, bodies)
-            except Exception as error:
-                log.error("a stream failed: %s", error)
-                await self._send(send, self._reply.failure(error))
+            self._last_sent = time.monotonic()
+            async with self._pinged(send):
+                try:
+                    async for bodies in stream:
+                        await self._send(send, self._frames(bodies))
+                except Exception as error:
+                    log.error("a stream failed: %s", error)
+                    await self._send(send, self._frames(self._reply.failure(error)))
             await send({"type": "http.response.body", "body": self._reply.TAIL.encode()})
 
-    async def _send(self, send: Send, bodies: list[Body]) -> None:
-        frames = "".join(self._reply.frame(body) for body in bodies)
-        await send({"type": "http.response.body", "body": frames.encode(), "more_body": True})
+    def _frames(self, bodies: list[Body]) -> str:
+        return "".join(self._reply.frame(body) for body in bodies)
+
+    async def _send(self, send: Send, text: str) -> None:
+        self._last_sent = time.monotonic()
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
         await asyncio.sleep(0)  # a backlog must not keep the loop from hearing that the client has gone
+
+    @asynccontextmanager
+    async def _pinged(self, send: Send) -> AsyncIterator[None]:
+        """Ping while the block runs."""
+        if self._ping_interval <= 0:
+            yield
+            return
+
+        async def ping() -> None:
+            while True:
+                silent = time.monotonic() - self._last_sent
+                if silent >= self._ping_interval:
+                    await self._send(send, self._reply.ping())
+                else:
+                    await asyncio.sleep(self._ping_interval - silent)
+
+        pings = asyncio.create_task(ping())
+        try:
+            yield
+        finally:
+            pings.cancel()
+            with suppress(asyncio.CancelledError):
+                await pings

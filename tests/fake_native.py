@@ -46,6 +46,7 @@ class _Slot:
     passes: list[list[int]] = field(default_factory=list)
     n_predict: int = -1
     running: bool = False
+    n_read: int = 0
     plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
 
@@ -73,6 +74,7 @@ class FakeNative(NativeEngine):
     Args:
         step_seconds: how long a step takes.
         gate: if given, each step first takes one permit of it.
+        n_batch: prompt tokens that one pass reads; 0: all of them, and nothing is ever cached.
     """
 
     def __init__(
@@ -83,10 +85,11 @@ class FakeNative(NativeEngine):
         n_ctx_slot: int = 4096,
         step_seconds: float = 0.0,
         gate: threading.Semaphore | None = None,
+        n_batch: int = 0,
     ) -> None:
         self._answer = (lambda _prompt: bytes_in_blocks(answer)) if isinstance(answer, bytes) else answer
         self._n_ctx_slot = n_ctx_slot
-        self._step_seconds, self._gate = step_seconds, gate
+        self._step_seconds, self._gate, self._n_batch = step_seconds, gate, n_batch
         self._slots = [_Slot() for _ in range(n_slots)]
         self.submitted: list[dict[str, Any]] = []
         self.prepared: list[FakePrepared] = []
@@ -160,7 +163,7 @@ class FakeNative(NativeEngine):
         assert not any(self._slots[slot].running for slot in slots), "a running slot is offered"
 
         def common(slot: int) -> int:
-            n = len(os.path.commonprefix([self._slots[slot].tokens, request.tokens]))  # noqa: RUF071
+            n = _n_common(self._slots[slot].tokens, request.tokens)
             return n if n > 0.1 * len(request.tokens) else 0
 
         return max(slots, key=common)
@@ -175,7 +178,9 @@ class FakeNative(NativeEngine):
         self.submitted.append(
             {"slot": slot, "n_predict": n_predict, "sampling": request.sampling, "drafting": drafting}
         )
-        state.stats = SlotStats(n_prompt=len(tokens), n_cached=0, t_prompt_ms=1.0)
+        n_cached = min(_n_common(state.tokens, tokens), len(tokens) - 1) if self._n_batch else 0
+        state.stats = SlotStats(n_prompt=len(tokens), n_cached=n_cached, t_prompt_ms=1.0)
+        state.n_read = n_cached
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
         state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
@@ -202,6 +207,9 @@ class FakeNative(NativeEngine):
             error, self.fail_next_pass = self.fail_next_pass, None
             slot.running = False
             return StepUpdate(index, SlotState.FAILED, [], error=error)
+        slot.n_read = min(slot.n_read + self._n_batch, slot.stats.n_prompt) if self._n_batch else slot.stats.n_prompt
+        if slot.n_read < slot.stats.n_prompt:
+            return StepUpdate(index, SlotState.READING, [], n_read=slot.n_read)
         tokens = slot.passes.pop(0)
         first = slot.stats.n_generated == 0 and slot.stats.n_passes == 0 and len(slot.tokens) == slot.stats.n_prompt
         state = SlotState.WRITING
@@ -215,7 +223,7 @@ class FakeNative(NativeEngine):
         slot.stats.t_generate_ms += 2.0
         slot.running = state == SlotState.WRITING
         if first:
-            return StepUpdate(index, state, tokens, first=True)
+            return StepUpdate(index, state, tokens, first=True, n_read=slot.n_read)
         n_accepted, n_drafted = max(len(tokens) - 1, 0), 0 if slot.plain else 4
         self.n_passes[slot.plain] += 1
         slot.stats.n_passes += 1
@@ -264,6 +272,10 @@ class FakeNative(NativeEngine):
 
     def chat_new(self, parser: str) -> NativeChat:
         return _FakeChat("true" in parser)
+
+
+def _n_common(held: list[int], prompt: list[int]) -> int:
+    return len(os.path.commonprefix([held, prompt]))  # noqa: RUF071
 
 
 class _FakeChat(NativeChat):

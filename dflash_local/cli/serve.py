@@ -108,6 +108,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     http.add_argument(
         "--max-body", type=count(1), default=64, metavar="MIB", help="largest request body in MiB (default: 64)"
     )
+    add_flag(
+        http, "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
+        help="a stream that is silent for so long is pinged; -1: never (default: 30)",
+    )  # fmt: skip
     http.add_argument("--no-webui", "--no-ui", dest="webui", action="store_false", help="no chat page at /")
     http.add_argument("--no-slots", dest="slots", action="store_false", help="no /slots endpoint")
     http.add_argument(
@@ -202,7 +206,7 @@ def make_settings(args: argparse.Namespace) -> Settings:
         model_path=args.model or "",
         api_keys=tuple(key.strip() for key in keys if key.strip()),
         cors_origins=tuple(origin.strip() for origin in args.cors_origins.split(",")),
-        defaults=Defaults(sampling_options(args), args.predict, chat),
+        defaults=Defaults(sampling_options(args), args.predict, chat, args.sse_ping_interval),
         max_body=args.max_body * 2**20,
         webui=args.webui,
         slots_endpoint=args.slots,

@@ -84,6 +84,7 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
         s.update.n_tokens  = (int32_t) s.emitted.size();
         s.update.tokens    = s.emitted.data();
         s.update.error     = s.state == DFLASH_FAILED ? s.error.c_str() : nullptr;
+        s.update.n_read    = std::min(s.n_past(), (int32_t) s.prompt.size());
         updates[n++]       = s.update;
     }
     return n;

@@ -244,6 +244,7 @@ typedef struct dflash_update {
     double          verify_ms;    // this target pass
     bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
     const char *    error;        // DFLASH_FAILED only
+    int32_t         n_read;       // prompt tokens that the slot holds after this step, those from the cache included
 } dflash_update;
 
 // One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is

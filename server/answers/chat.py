@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import TimingsAnswer, Usage
+from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -100,4 +100,5 @@ class ChatCompletionChunk(Answer):
     system_fingerprint: str
     choices: list[ChatDeltaChoice]
     usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
-    timings: TimingsAnswer | None = Field(None, description="of the last event")
+    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
+    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")

@@ -22,6 +22,15 @@ class Usage(Answer):
     prompt_tokens_details: PromptTokens
 
 
+class ProgressAnswer(Answer):
+    """How much of a prompt has been read."""
+
+    total: int
+    cache: int = Field(description="of the tokens that were read, those from the cache")
+    processed: int
+    time_ms: int
+
+
 class TimingsAnswer(Answer):
     """llama-server's `timings`, and what drafting did."""
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, RootModel
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import TimingsAnswer, Usage
+from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
 
 
 class NativeChunk(Answer):
@@ -17,6 +17,8 @@ class NativeChunk(Answer):
     content: str
     tokens: list[int]
     stop: Literal[False]
+    timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
+    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
 
 
 class NativeCompletion(Answer):

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import TimingsAnswer, Usage
+from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
 
 
 class TextChoice(Answer):
@@ -19,8 +19,8 @@ class TextChoice(Answer):
     finish_reason: Literal["stop", "length", "cancelled"] | None
 
 
-class TextCompletionChunk(Answer):
-    """An event of a streamed completion; the stream ends with `data: [DONE]`."""
+class TextBody(Answer):
+    """What both have."""
 
     id: str
     object: Literal["text_completion"]
@@ -28,11 +28,17 @@ class TextCompletionChunk(Answer):
     model: str
     system_fingerprint: str
     choices: list[TextChoice]
+
+
+class TextCompletionChunk(TextBody):
+    """An event of a streamed completion; the stream ends with `data: [DONE]`."""
+
     usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
-    timings: TimingsAnswer | None = Field(None, description="of the last event")
+    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
+    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
 
 
-class TextCompletion(TextCompletionChunk):
+class TextCompletion(TextBody):
     """A completion."""
 
     usage: Usage

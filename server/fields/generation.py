@@ -15,6 +15,7 @@ from dflash_local.server.fields.sampling import SamplingFields
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
+MAX_PING = 86_400
 NO_LOGPROBS = "log-probabilities are not supported"
 
 
@@ -53,6 +54,13 @@ class GenerationFields(SamplingFields):
     accept: _Accept = Field(None, description="how drafts are accepted")
     speculative_n_max: int | None = Field(
         None, alias="speculative.n_max", ge=0, lt=MAX_NODES, description="most draft tokens on a path; 0: the server's"
+    )
+    return_progress: bool | None = Field(
+        None, description="events of a stream that tell how much of the prompt has been read"
+    )
+    timings_per_token: bool | None = Field(None, description="`timings` in all events of a stream")
+    sse_ping_interval: int | None = Field(
+        None, ge=-1, le=MAX_PING, description="seconds after which a silent stream is pinged; -1: never"
     )
     cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: true)")
 

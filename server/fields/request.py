@@ -21,6 +21,7 @@ class RequestFields:
     model: str | None
     stream: bool
     include_usage: bool
+    ping_interval: float
     n: int
     sampling: SamplingParams
     options: dict[str, Any]  # of Engine.submit
@@ -33,6 +34,7 @@ class Defaults:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
     chat: Mapping[str, Any] = field(default_factory=dict)  # CHAT_FIELDS
+    ping_interval: float = 30
 
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
@@ -45,6 +47,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
         model=body.model,
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+        ping_interval=defaults.ping_interval if body.sse_ping_interval is None else body.sse_ping_interval,
         n=body.n or 1,
         sampling=replace(defaults.sampling, **{name: given[name] for name in known & given.keys()}),
         options={
@@ -55,6 +58,8 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
             "accept": body.accept,
             "draft_n_max": body.speculative_n_max or 0,
             "cache_prompt": body.cache_prompt is not False,
+            "progress": bool(body.stream and body.return_progress),
+            "timings": bool(body.stream and body.timings_per_token),
         },
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dflash_local.conversation import ChatAnswer
-from dflash_local.generation import Chunk, Completion
+from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.formats.reply import Body, Reply
 
 
@@ -18,6 +18,9 @@ class ChatReply(Reply):
 
     def _delta(self, index: int, delta: Body, finish_reason: str | None = None) -> Body:
         return self._event(self.CHUNK, [{"index": index, "delta": delta, "finish_reason": finish_reason}])
+
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        return [event | {"prompt_progress": progress._asdict()} for event in self.begin(index)]
 
     def begin(self, index: int) -> list[Body]:
         return [self._delta(index, {"role": "assistant", "content": None})]

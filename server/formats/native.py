@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_local.generation import Chunk, Completion
+from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.formats.reply import Body, Reply, timings, usage
 
 
@@ -11,8 +11,11 @@ class NativeReply(Reply):
 
     PREFIX, OBJECT, CHUNK = "", "", ""
 
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        return [{**_part(index, "", []), "prompt_progress": progress._asdict()}]
+
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
-        return [{"index": index, "content": chunk.text, "tokens": chunk.tokens, "stop": False}] if chunk.text else []
+        return [_part(index, chunk.text, chunk.tokens)] if chunk.text else []
 
     def end(self, index: int, completion: Completion) -> list[Body]:
         return [{**self._whole(index, completion), "content": "", "tokens": []}]
@@ -39,3 +42,7 @@ class NativeReply(Reply):
             "stopping_word": done.stopped_by or "",
             "timings": done.timings.to_dict(),
         }
+
+
+def _part(index: int, text: str, tokens: list[int]) -> Body:
+    return {"index": index, "content": text, "tokens": tokens, "stop": False}

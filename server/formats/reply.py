@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from dflash_local import __version__
-from dflash_local.generation import Chunk, Completion, Timings
+from dflash_local.generation import Chunk, Completion, Progress, Timings
 from dflash_local.server.errors import describe
 
 Body = dict[str, Any]
@@ -39,6 +39,14 @@ class Reply(ABC):
         """Events that tell of an error in the middle of a stream."""
         return [describe(error)[1]]
 
+    def ping(self) -> str:
+        """What keeps a silent stream open: by default a comment, which clients pass over."""
+        return ":\n\n"
+
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        """Events that tell how much of a choice's prompt has been read, before those of `begin`."""
+        return []
+
     def begin(self, index: int) -> list[Body]:
         """Events before a choice's first text."""
         return []
@@ -61,7 +69,11 @@ class Reply(ABC):
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """What the last of a stream's events carries besides."""
-        events[-1]["timings"] = timings(completions)
+        self.add_timings(events[-1], [done.timings for done in completions])
+
+    def add_timings(self, event: Body, parts: list[Timings]) -> None:
+        """Tell an event's reader how long things took until then."""
+        event["timings"] = Timings.total(parts).to_dict()
 
     def _event(self, kind: str, choices: list[Body], **more: Any) -> Body:
         return {**self._head, "object": kind, "choices": choices, **more}

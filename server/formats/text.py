@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_local.generation import Chunk, Completion
+from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.formats.reply import Body, Reply
 
 
@@ -10,6 +10,9 @@ class TextReply(Reply):
     """`/v1/completions`."""
 
     PREFIX, OBJECT, CHUNK = "cmpl-", "text_completion", "text_completion"
+
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        return [self._event(self.CHUNK, [_text_choice(index, "", None)], prompt_progress=progress._asdict())]
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         return [self._event(self.CHUNK, [_text_choice(index, chunk.text, None)])] if chunk.text else []

@@ -43,6 +43,19 @@ def engine(pocket: dict[str, Path]) -> Iterator[Engine]:
         yield engine
 
 
+def test_progress_tells_each_pass_of_the_prompt(engine: Engine) -> None:
+    prompt = engine.tokenize("What is 48 plus 24? " * 100)[:900]
+    for n_cached in (0, len(prompt) - 1):
+        chunks = list(engine.stream(prompt, max_tokens=4, progress=True))
+        told = [chunk.progress for chunk in chunks if chunk.progress]
+        read = [one.processed for one in told]
+        assert read == sorted(set(read))
+        assert (read[0], read[-1]) == (n_cached, len(prompt))
+        assert {(one.total, one.cache) for one in told} == {(len(prompt), n_cached)}
+        assert len(told) >= 3 or n_cached
+        assert all(chunk.progress for chunk in chunks[: len(told)])
+
+
 def test_close_waits_for_a_request_that_is_being_prepared(pocket: dict[str, Path]) -> None:
     """Its grammar takes a while; the engine that it reads must not be freed meanwhile."""
     names = [f"line-{i}" for i in range(3000)]

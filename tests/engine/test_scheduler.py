@@ -69,6 +69,20 @@ def test_a_trace_has_every_pass_and_costs_nothing_unasked() -> None:
     )
 
 
+def test_progress_and_timings_are_told_when_asked_for() -> None:
+    with Engine.over(FakeNative(b"hello", n_batch=4)) as engine:
+        prompt = b"0123456789"
+        assert all(not chunk.progress and not chunk.timings for chunk in engine.stream(list(prompt)))
+        asked = list(engine.stream(list(b"01 3456789"), progress=True, timings=True))
+        read = [chunk.progress for chunk in asked if chunk.progress]
+        assert [(one.total, one.cache, one.processed) for one in read] == [(10, 2, 2), (10, 2, 6), (10, 2, 10)]
+        assert [one.time_ms for one in read] == sorted(one.time_ms for one in read)
+        assert [bool(chunk.progress) for chunk in asked] == [True] * 3 + [False] * 2
+        assert [chunk.timings.predicted_n for chunk in asked[3:] if chunk.timings] == [1, 5]
+        done = engine.generate(list(b"x" * 9), progress=True)
+        assert (done.text, done.acceptance_lengths) == ("hello", [4])
+
+
 def test_empty_answer() -> None:
     with Engine.over(FakeNative(lambda _: [[EOG]])) as engine:
         done = engine.generate("hi")

@@ -187,9 +187,10 @@ def test_engine_death_is_told_to_all_who_wait(monkeypatch: pytest.MonkeyPatch) -
         wait_until(lambda: server.engine.n_waiting == 1)
         native.fail_next_step = "the device is gone"
         gate.release()
-        for answer in (running, waiting):
-            assert answer.result(10).status_code == 500
-            assert "the device is gone" in answer.result().json()["error"]["message"]
+        assert running.result(10).status_code == 500
+        assert "the device is gone" in running.result().json()["error"]["message"]
+        assert waiting.result(10).status_code == 200  # a stream's headers do not wait for its text
+        assert "the device is gone" in error_event(waiting.result().text)["message"]
         assert server.http.post(PATHS[0], json=BODY).status_code == 500
         health = server.http.get("/health")
         assert (health.status_code, health.json()["error"]["code"]) == (503, "engine_dead")
@@ -206,15 +207,24 @@ def test_death_in_mid_stream_is_an_event() -> None:
         gate.release()
         text = answer.result(10).text
         assert answer.result().status_code == 200
-        assert "the device is gone" in json.loads(text.split("\n\n")[-3].removeprefix("data: "))["error"]["message"]
+        assert "the device is gone" in error_event(text)["message"]
 
 
-def test_a_failed_pass_is_500_and_the_next_request_works() -> None:
+def error_event(stream: str) -> dict[str, Any]:
+    """The error that a stream of OpenAI's ends with."""
+    error: dict[str, Any] = json.loads(stream.split("\n\n")[-3].removeprefix("data: "))["error"]
+    return error
+
+
+def test_a_failed_pass_is_an_error_and_the_next_request_works() -> None:
     native = FakeNative()
     with live(lambda _: Engine.over(native)) as server:
         native.fail_next_pass = "out of memory"
-        failed = server.http.post(PATHS[0], json={**BODY, "stream": True})
+        failed = server.http.post(PATHS[0], json=BODY)
         assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+        native.fail_next_pass = "out of memory"
+        failed = server.http.post(PATHS[0], json={**BODY, "stream": True})
+        assert (failed.status_code, error_event(failed.text)["type"]) == (200, "server_error")
         assert server.http.post(PATHS[0], json=BODY).status_code == 200
 
 

@@ -1,0 +1,103 @@
+"""Streams before and between their text: headers at once, pings, progress, timings. Over a scripted engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.server.fields.request import Defaults
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live
+
+CHAT, TEXT, NATIVE = PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
+
+
+def body(path: str, prompt: str = "hi", **fields: Any) -> dict[str, Any]:
+    asks = {"messages": [{"role": "user", "content": prompt}]} if path == CHAT else {"prompt": prompt}
+    return {**asks, "stream": True, **fields}
+
+
+def events(server: Live, path: str, **fields: Any) -> list[dict[str, Any]]:
+    text = server.http.post(path, json=body(path, **fields)).raise_for_status().text
+    return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Live]:
+    with live(lambda _: Engine.over(FakeNative(b"hello", n_slots=2, n_batch=8))) as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_headers_come_before_the_prompt_is_read_and_pings_until_then(path: str) -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(b"hello", gate=gate)
+    with live(lambda _: Engine.over(native), Settings(defaults=Defaults(ping_interval=0.05))) as server:
+        with server.http.stream("POST", path, json=body(path)) as response:
+            assert response.status_code == 200
+            lines = response.iter_lines()
+            assert [next(lines) for _ in range(4)] == [":", "", ":", ""]
+            assert native.n_steps == 0
+            gate.release(10)
+            rest = list(lines)
+        assert ":" not in rest
+        assert any('"h"' in line for line in rest)
+
+
+def test_a_request_chooses_its_pings() -> None:
+    gate = threading.Semaphore(0)
+    with (
+        live(lambda _: Engine.over(FakeNative(b"hello", gate=gate, n_slots=2))) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        chosen = (1, -1)
+        answers = [pool.submit(server.http.post, TEXT, json=body(TEXT, sse_ping_interval=ping)) for ping in chosen]
+        threading.Event().wait(1.3)
+        gate.release(10)
+        pinged, silent = (answer.result(10).text for answer in answers)
+        assert pinged.startswith(":\n\ndata: ")
+        assert silent.startswith("data: ")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_progress(server: Live, path: str) -> None:
+    for first in "abc":
+        told = events(server, path, prompt=first * 20, return_progress=True)
+        progress = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+        assert "prompt_progress" not in told[len(progress)]  # all of them come before the text
+        assert progress[0]["processed"] == progress[0]["cache"]
+        steps = [one["processed"] for one in progress]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == progress[-1]["total"] >= 20
+        assert {one["total"] for one in progress} == {progress[0]["total"]}
+        if path == CHAT:
+            assert told[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
+    assert all("prompt_progress" not in event for event in events(server, path, prompt="d" * 20))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_progress_of_several_choices(server: Live, path: str) -> None:
+    told = events(server, path, prompt="e" * 20, return_progress=True, n=3)
+    choices = [event if path == NATIVE else event["choices"][0] for event in told if "prompt_progress" in event]
+    assert {choice["index"] for choice in choices} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_timings_of_each_event(server: Live, path: str) -> None:
+    told = events(server, path, timings_per_token=True)
+    assert [event["timings"]["predicted_n"] for event in told if "timings" in event] == [1, 5, 5]
+    assert ["timings" in event for event in events(server, path)][:-1] == [False] * (len(told) - 1)
+
+
+@pytest.mark.parametrize("field", ["return_progress", "timings_per_token", "sse_ping_interval"])
+def test_bad_values(server: Live, field: str) -> None:
+    answer = server.http.post(CHAT, json=body(CHAT, **{field: "x"}))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert server.http.post(CHAT, json=body(CHAT, sse_ping_interval=-2)).status_code == 400
