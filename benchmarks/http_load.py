@@ -202,17 +202,16 @@ def _ask(connection: http.client.HTTPConnection, body: dict[str, Any]) -> Answer
         latency=latency,
         ttft=timings["prompt_ms"] / 1000.0 if ttft is None else ttft,
         generate=timings["predicted_ms"] / 1000.0,
-        passes=_passes(timings),
+        passes=_passes(timings, message.get("dflash", {})),
     )
 
 
-def _passes(timings: dict[str, Any]) -> int:
+def _passes(timings: dict[str, Any], drafting: dict[str, Any]) -> int:
     """Target passes after the prompt's. llama-server does not count them, but each gives one token besides the accepted
-    ones; dflash-local's follow from its AL."""
-    after_first = timings["predicted_n"] - 1
-    if timings.get("acceptance_length"):
-        return round(after_first / timings["acceptance_length"])
-    return max(after_first - timings.get("draft_n_accepted", 0), 0)
+    ones."""
+    if drafting:
+        return int(drafting["passes_n"])
+    return max(timings["predicted_n"] - 1 - timings.get("draft_n_accepted", 0), 0)
 
 
 def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict[str, Any], float]:
@@ -228,7 +227,7 @@ def _read_stream(response: http.client.HTTPResponse, start: float) -> tuple[dict
         if "error" in event:
             raise LoadError(f"error inside a stream: {event['error']}")
         if event.get("timings"):
-            whole["timings"] = event["timings"]
+            whole |= {name: event[name] for name in ("timings", "dflash") if name in event}
         for choice in event.get("choices", ()):
             delta = choice.get("delta", {})
             for key in ("content", "reasoning_content"):

@@ -180,6 +180,11 @@ class Engine:
         return self._scheduler.counters
 
     @property
+    def n_most(self) -> int:
+        """Requests that may run and wait at once."""
+        return self._scheduler.n_most
+
+    @property
     def n_running(self) -> int:
         """Requests on slots."""
         return self._scheduler.n_running

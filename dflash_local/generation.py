@@ -152,7 +152,7 @@ class Timings:
         return self.denoised_sum / self.n_drafter_passes if self.n_drafter_passes else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The `timings` object of a response."""
+        """llama-server's `timings`: numbers, all of them finite and none below zero."""
         return {
             "cache_n": self.cache_n,
             "prompt_n": self.prompt_n,
@@ -165,6 +165,11 @@ class Timings:
             "predicted_per_second": self.predicted_per_second,
             "draft_n": self.draft_n,
             "draft_n_accepted": self.draft_n_accepted,
+        }
+
+    def drafting(self) -> dict[str, Any]:
+        """What drafting did: the `dflash` object of a response, beside `timings`."""
+        return {
             "acceptance_length": self.acceptance_length,
             "passes_n": self.n_passes,
             "plain_n": self.n_plain,

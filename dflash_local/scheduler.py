@@ -171,7 +171,7 @@ class Scheduler:
         try:
             with self._lock:
                 self._raise_if_ended()
-                if self._n_pending >= self._n_slots + self._max_queue:
+                if self._n_pending >= self.n_most:
                     raise QueueFullError(
                         "too many requests are waiting", retry_after=self._retry_after(), hint="try again later"
                     )
@@ -207,6 +207,11 @@ class Scheduler:
     def native(self) -> NativeEngine:
         """What `create` made."""
         return self._native
+
+    @property
+    def n_most(self) -> int:
+        """Requests that may run and wait at once."""
+        return self._n_slots + self._max_queue
 
     @property
     def n_running(self) -> int:

@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from dflash_local.conversation import ChatAnswer
-from dflash_local.engine import Generation
+from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.errors import JSON
@@ -50,19 +50,24 @@ async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
         prompt = engine.apply_chat(chat)
-        generations = submit_all(fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **fields.options))
+        generations = submit_all(
+            engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **fields.options)
+        )
         return fields, generations, [engine.answer(prompt) for _ in generations]
 
     return await asyncio.to_thread(start)
 
 
 def submit_all(
-    fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
+    engine: Engine, fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
 ) -> list[Generation]:
     """All choices of all prompts, or none. Each choice has a seed of its own."""
-    if fields.n * n_prompts > MAX_CHOICES:
+    most = min(MAX_CHOICES, engine.n_most)
+    if fields.n * n_prompts > most:
         raise RequestError(
-            f"n times the number of prompts must be at most {MAX_CHOICES}, got {fields.n * n_prompts}", param="n"
+            f"n times the number of prompts must be at most {most}, got {fields.n * n_prompts}",
+            param="n" if n_prompts == 1 or fields.n > 1 else "prompt",
+            hint=None if most == MAX_CHOICES else "ask several times, or start the server with a larger --max-queue",
         )
     seed = fields.sampling.seed
     samplings = [

@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
             for change in engine.chat(messages, stream=True, **settings):
                 yield change.delta
                 if change.completion:
-                    yield {"timings": change.completion.timings.to_dict()}
+                    timings = change.completion.timings
+                    yield {"timings": timings.to_dict() | timings.drafting()}
 
         return Chat(local, settings, args.system).loop()
 
@@ -102,7 +103,7 @@ def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         raise DFlashError(event["error"]["message"])
     yield from (choice["delta"] for choice in event["choices"])
     if "timings" in event:
-        yield {"timings": event["timings"]}
+        yield {"timings": event["timings"] | event.get("dflash", {})}
 
 
 def _message(body: bytes) -> str | None:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -55,6 +55,7 @@ class ChatCompletion(Answer):
     choices: list[ChatChoice]
     usage: Usage
     timings: TimingsAnswer
+    dflash: DraftingAnswer
 
 
 class FunctionDelta(Answer):
@@ -101,4 +102,5 @@ class ChatCompletionChunk(Answer):
     choices: list[ChatDeltaChoice]
     usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
     timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
     prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")

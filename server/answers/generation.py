@@ -32,7 +32,7 @@ class ProgressAnswer(Answer):
 
 
 class TimingsAnswer(Answer):
-    """llama-server's `timings`, and what drafting did."""
+    """llama-server's `timings`."""
 
     cache_n: int = Field(description="prompt tokens taken from the cache")
     prompt_n: int = Field(description="prompt tokens that were read")
@@ -45,6 +45,11 @@ class TimingsAnswer(Answer):
     predicted_per_second: float
     draft_n: int = Field(description="draft tokens that were verified")
     draft_n_accepted: int
+
+
+class DraftingAnswer(Answer):
+    """What drafting did."""
+
     acceptance_length: float | None = Field(description="AL; null if no pass followed the prompt's")
     passes_n: int = Field(description="target passes after the prompt's")
     plain_n: int = Field(description="those without a draft")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, RootModel
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
 
 
 class NativeChunk(Answer):
@@ -18,6 +18,7 @@ class NativeChunk(Answer):
     tokens: list[int]
     stop: Literal[False]
     timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
     prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
 
 
@@ -35,6 +36,7 @@ class NativeCompletion(Answer):
     stop_type: Literal["word", "eos", "limit"]
     stopping_word: str
     timings: TimingsAnswer
+    dflash: DraftingAnswer
 
 
 class NativeCompletions(Answer):
@@ -42,6 +44,7 @@ class NativeCompletions(Answer):
 
     results: list[NativeCompletion]
     timings: TimingsAnswer
+    dflash: DraftingAnswer
 
 
 class NativeUsage(Answer):
@@ -50,6 +53,7 @@ class NativeUsage(Answer):
     stop: Literal[True]
     usage: Usage
     timings: TimingsAnswer | None = Field(None)
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
 class NativeEvent(RootModel[NativeChunk | NativeCompletion | NativeUsage]):

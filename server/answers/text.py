@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
 
 
 class TextChoice(Answer):
@@ -35,6 +35,7 @@ class TextCompletionChunk(TextBody):
 
     usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
     timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
     prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
 
 
@@ -43,3 +44,4 @@ class TextCompletion(TextBody):
 
     usage: Usage
     timings: TimingsAnswer
+    dflash: DraftingAnswer

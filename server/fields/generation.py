@@ -40,7 +40,7 @@ _Accept = Annotated[Any, WithJsonSchema({"enum": [*(rule.name.lower() for rule i
 class GenerationFields(SamplingFields):
     """Length, choices, streaming and drafting of an answer, and how its tokens are chosen."""
 
-    model: str | None = Field(None, description="any name: there is one model")
+    model: str | None = Field(None, description="any name: there is one model, and answers have its name")
     stream: bool | None = Field(None, description="the answer as server-sent events")
     stream_options: StreamOptions | None = Field(None, description="of a stream")
     n: int | None = Field(

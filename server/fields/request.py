@@ -18,7 +18,6 @@ from dflash_local.server.fields.generation import MAX_CHOICES, MAX_STOPS, Genera
 class RequestFields:
     """What a client asks for, but for the prompt: already checked."""
 
-    model: str | None
     stream: bool
     include_usage: bool
     ping_interval: float
@@ -44,7 +43,6 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     given = body.given()
     known = SAMPLING_FIELDS - CHAT_FIELDS if isinstance(body, ConversationFields) else SAMPLING_FIELDS
     return RequestFields(
-        model=body.model,
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         ping_interval=defaults.ping_interval if body.sse_ping_interval is None else body.sse_ping_interval,

@@ -22,7 +22,7 @@ class NativeReply(Reply):
 
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         bodies = [self._whole(index, completion) for index, completion in enumerate(completions)]
-        return bodies[0] if len(bodies) == 1 else {"results": bodies, "timings": timings(completions)}
+        return bodies[0] if len(bodies) == 1 else {"results": bodies, **timings([done.timings for done in completions])}
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
         return {"stop": True, "usage": usage(completions, n_prompts)}
@@ -40,7 +40,7 @@ class NativeReply(Reply):
             "tokens_cached": done.cached_tokens,
             "stop_type": stop_type,
             "stopping_word": done.stopped_by or "",
-            "timings": done.timings.to_dict(),
+            **timings([done.timings]),
         }
 
 

@@ -6,9 +6,10 @@ import json
 import secrets
 import time
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any
 
-from dflash_local import __version__
+from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
 from dflash_local.server.errors import describe
 
@@ -28,7 +29,7 @@ class Reply(ABC):
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),
             "model": model,
-            "system_fingerprint": f"dflash-local-{__version__}",
+            "system_fingerprint": fingerprint(),
         }
 
     def frame(self, body: Body) -> str:
@@ -73,13 +74,15 @@ class Reply(ABC):
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
         """Tell an event's reader how long things took until then."""
-        event["timings"] = Timings.total(parts).to_dict()
+        event |= timings(parts)
 
     def _event(self, kind: str, choices: list[Body], **more: Any) -> Body:
         return {**self._head, "object": kind, "choices": choices, **more}
 
     def _answer(self, choices: list[Body], completions: list[Completion], n_prompts: int) -> Body:
-        return self._event(self.OBJECT, choices, usage=usage(completions, n_prompts), timings=timings(completions))
+        return self._event(self.OBJECT, choices, usage=usage(completions, n_prompts)) | timings(
+            [done.timings for done in completions]
+        )
 
 
 def usage(completions: list[Completion], n_prompts: int) -> Body:
@@ -95,6 +98,14 @@ def usage(completions: list[Completion], n_prompts: int) -> Body:
     }
 
 
-def timings(completions: list[Completion]) -> Body:
-    """llama-server's `timings`, summed over the choices."""
-    return Timings.total(done.timings for done in completions).to_dict()
+def timings(parts: list[Timings]) -> Body:
+    """llama-server's `timings`, summed over the choices, and our own `dflash` beside it."""
+    total = Timings.total(parts)
+    return {"timings": total.to_dict(), "dflash": total.drafting()}
+
+
+@cache
+def fingerprint() -> str:
+    """What computes: our build and llama.cpp's commit in it, in the shape of llama-server's build info."""
+    stamp = installed_stamp() or {}
+    return f"b{stamp.get('key', '0')[:8]}-{stamp.get('llama_cpp_commit', 'unknown')[:9]}"

@@ -20,7 +20,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
         fields, generations, answers = await start_chat(service, body)
-        return await respond(request, fields, ChatReply(fields.model or settings.alias, answers), generations, 1)
+        return await respond(request, fields, ChatReply(settings.alias, answers), generations, 1)
 
     add_endpoint(
         app,

@@ -31,13 +31,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
         def start() -> list[Generation]:
             tokens = [engine.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
             return submit_all(
+                engine,
                 fields,
                 len(tokens),
                 lambda index, sampling: engine.submit(tokens[index], sampling, **fields.options),
             )
 
         generations = await asyncio.to_thread(start)
-        return await respond(request, fields, reply_type(fields.model or settings.alias), generations, len(prompts))
+        return await respond(request, fields, reply_type(settings.alias), generations, len(prompts))
 
     async def completions(request: Request, body: CompletionRequest) -> Response:
         """OpenAI's completion."""

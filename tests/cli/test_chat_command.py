@@ -93,6 +93,7 @@ def test_a_server_as_the_other_end() -> None:
             changes = list(remote(url, None)([{"role": "user", "content": "hi"}], {"temperature": 0}))
             assert "".join(change.get("content") or "" for change in changes) == "hello world"
             assert changes[-1]["timings"]["predicted_n"] == 11
+            assert changes[-1]["timings"]["acceptance_length"] > 1
         with pytest.raises(DFlashError, match="temperature must be at least 0"):
             list(remote(server.url, None)([{"role": "user", "content": "hi"}], {"temperature": -1}))
     with pytest.raises(DFlashError, match="cannot talk to"):

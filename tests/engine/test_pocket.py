@@ -105,7 +105,8 @@ def test_a_request_shapes_its_drafts(engine: Engine) -> None:
 
 def test_timings_tell_how_a_request_was_drafted(engine: Engine) -> None:
     def timings(**options: Any) -> dict[str, Any]:
-        return engine.generate(PROMPT, temperature=0, max_tokens=60, cache_prompt=False, **options).timings.to_dict()
+        done = engine.generate(PROMPT, temperature=0, max_tokens=60, cache_prompt=False, **options)
+        return done.timings.to_dict() | done.timings.drafting()
 
     for plain in (timings(draft="off"), timings(budget=1)):
         assert (plain["passes_n"], plain["plain_n"], plain["draft_n"], plain["nodes_mean"]) == (59, 59, 0, 1)

@@ -31,7 +31,7 @@ def test_generate() -> None:
     assert done.acceptance_lengths == [4, 4, 2]
     timings = done.timings.to_dict()
     assert (timings["predicted_n"], timings["draft_n"], timings["draft_n_accepted"]) == (11, 12, 7)
-    assert timings["acceptance_length"] == pytest.approx(10 / 3)
+    assert done.timings.drafting()["acceptance_length"] == pytest.approx(10 / 3)
     assert timings["predicted_per_second"] == pytest.approx(1e3 * 10 / timings["predicted_ms"])
 
 
@@ -60,7 +60,7 @@ def test_a_trace_has_every_pass_and_costs_nothing_unasked() -> None:
     )
     assert untraced.steps == []
     assert [(step.n_nodes, step.n_denoised, step.reason) for step in plain.steps] == [(1, 0, "drafting is off")] * 3
-    timings = plain.timings.to_dict()
+    timings = plain.timings.drafting()
     assert (timings["plain_n"], timings["nodes_mean"], timings["depth_mean"], timings["denoised_mean"]) == (
         3,
         1,

@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 
+from dflash_local.build.installation import installed_stamp
 from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, Drafting, DraftMode
 from dflash_local.server.service import Settings
@@ -57,12 +58,33 @@ def test_chat(server: Live) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (9, 26)
     timings = answer.model_extra["timings"]  # type: ignore[index]
     assert timings["predicted_n"] == 26
-    assert timings["acceptance_length"] == pytest.approx(25 / 2)
     assert timings["draft_n"] == 8
+    assert all(isinstance(value, (int, float)) and value >= 0 for value in timings.values())
+    drafting = answer.model_extra["dflash"]  # type: ignore[index]
+    assert drafting["acceptance_length"] == pytest.approx(25 / 2)
     controller = ("passes_n", "plain_n", "nodes_mean", "depth_mean", "denoised_mean", "reason")
-    assert {name: timings[name] for name in controller} == {
+    assert {name: drafting[name] for name in controller} == {
         "passes_n": 2, "plain_n": 0, "nodes_mean": 5, "depth_mean": 3, "denoised_mean": 8, "reason": "drafting pays",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/completion"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_timings_are_numbers_and_the_model_is_the_alias(server: Live, path: str, stream: bool) -> None:
+    """An answer that ends in the prompt's pass has no acceptance length, and a client's name may be long."""
+    body = {"messages": MESSAGES, "prompt": "hi", "max_tokens": 1, "stream": stream, "model": "x" * 5000}
+    text = server.http.post(path, json=body).text
+    answers = sse(text) if stream else [json.loads(text)]
+    assert answers[-1]["dflash"]["acceptance_length"] is None
+    assert all(isinstance(value, (int, float)) and value >= 0 for value in answers[-1]["timings"].values())
+    assert {answer["model"] for answer in answers if "model" in answer} == {"fake"}
+
+
+def test_the_fingerprint_names_the_build(server: Live) -> None:
+    answer = server.openai.chat.completions.create(model="x", messages=MESSAGES)
+    stamp = installed_stamp()
+    assert stamp is not None
+    assert answer.system_fingerprint == f"b{stamp['key'][:8]}-{stamp['llama_cpp_commit'][:9]}"
 
 
 def test_chat_stream(server: Live) -> None:

@@ -125,9 +125,27 @@ def test_full_queue_answers_503_with_retry_after() -> None:
 def test_a_request_that_fits_in_part_is_not_started_in_part() -> None:
     native, gate = gated(n_slots=2)
     with live(lambda _: Engine.over(native, max_queue=1)) as server:
-        assert server.http.post(PATHS[0], json={**BODY, "n": 4}).status_code == 503
+        with server.http.stream("POST", PATHS[0], json={**BODY, "stream": True}):
+            wait_until(lambda: server.engine.n_running == 1)
+            assert server.http.post(PATHS[0], json={**BODY, "n": 3}).status_code == 503
         gate.release(10)
         wait_until(lambda: server.engine.n_running + server.engine.n_waiting == 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (PATHS[0], {**BODY, "n": 4}, "n"),
+        (PATHS[1], {"prompt": ["x", "y"], "n": 2}, "n"),
+        (PATHS[2], {"prompt": ["x"] * 4}, "prompt"),
+    ],
+)
+def test_more_choices_than_the_queue_ever_holds_are_refused_for_good(path: str, body: Any, param: str) -> None:
+    with live(lambda _: Engine.over(FakeNative(n_slots=2), max_queue=1)) as server:
+        refused = server.http.post(path, json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+        assert "--max-queue" in refused.json()["error"]["message"]
+        assert "retry-after" not in refused.headers
 
 
 # ---- clients that leave ----
