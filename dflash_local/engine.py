@@ -230,6 +230,19 @@ class Engine:
         pieces = self._scheduler.pieces(special)
         return b"".join([pieces[token] for token in self._token_array(tokens, "tokens")]).decode("utf-8", "replace")
 
+    def tokens_through(self, text: str, completion: Completion, generation: Generation) -> int:
+        """How many tokens an answer had up to the end of `text`, which is a part of it; 0 if it is none."""
+        start = completion.text.find(text)
+        if not text or start < 0:
+            return 0
+        n_bytes = len(completion.text[: start + len(text)].encode())
+        pieces = self._scheduler.pieces(generation.request.special)
+        for count, token in enumerate(completion.tokens):
+            if n_bytes <= 0:
+                return count
+            n_bytes -= len(pieces[token])
+        return len(completion.tokens)
+
     # ---- generation ----
 
     def submit(

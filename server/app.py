@@ -15,7 +15,7 @@ from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
 from dflash_local.server.errors import HTTPError, error_response
 from dflash_local.server.openapi import add_openapi
-from dflash_local.server.routes import chat, completions, embeddings, facts, text
+from dflash_local.server.routes import chat, completions, embeddings, facts, messages, responses, text
 from dflash_local.server.security import KeyCheck
 from dflash_local.server.service import Loader, Service, Settings
 
@@ -43,7 +43,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
     )
     _add_error_handlers(app)
-    for group in (chat, completions, embeddings, facts, text):
+    for group in (chat, completions, embeddings, facts, messages, responses, text):
         group.add_routes(app, service)
     add_openapi(app)
     add_docs(app)

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import ContextLengthError, DFlashError, QueueFullError, RequestError
+
+MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
+_MESSAGE_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+# By this the SDK learns to send whole conversations.
+_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 class HTTPError(DFlashError):
@@ -45,15 +59,40 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}}
 
 
-def error_response(error: Exception) -> JSON:
-    """The whole answer to a request that failed before its first byte."""
+def describe_message_error(error: Exception) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body of an error in Anthropic's shape."""
     status, body = describe(error)
+    kind = _MESSAGE_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    told: dict[str, Any] = {"type": kind, "message": body["error"]["message"]}
+    if body["error"]["param"] == "thread":
+        told["details"] = _NO_THREADS
+    return status, {"type": "error", "error": told}
+
+
+class ErrorResponse(JSON):
+    """An error in the shape of whose API was asked."""
+
+    def __init__(self, error: Exception, headers: Mapping[str, str]) -> None:
+        self._error = error
+        status, body = describe(error)
+        super().__init__(body, status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if MESSAGES in scope["path"]:
+            self.body = self.render(describe_message_error(self._error)[1])
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
+
+
+def error_response(error: Exception) -> ErrorResponse:
+    """The whole answer to a request that failed before its first byte."""
+    status, _ = describe(error)
     headers = {}
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(math.ceil(error.retry_after))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSON(body, status, headers)
+    return ErrorResponse(error, headers)
 
 
 LOADING = HTTPError(503, "Loading model", type="unavailable_error", code="loading")

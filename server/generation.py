@@ -58,6 +58,12 @@ async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields
     return await asyncio.to_thread(start)
 
 
+async def count_tokens(service: Service, body: ChatRequest) -> int:
+    """Tokens of a chat completion's prompt."""
+    engine, chat = service.engine, parse_chat(body, service.settings.defaults)
+    return await asyncio.to_thread(lambda: len(engine.tokenize(engine.apply_chat(chat).prompt)))
+
+
 def submit_all(
     engine: Engine, fields: RequestFields, n_prompts: int, submit: Callable[[int, SamplingParams], Generation]
 ) -> list[Generation]:

@@ -279,7 +279,8 @@ def _n_common(held: list[int], prompt: list[int]) -> int:
 
 
 class _FakeChat(NativeChat):
-    """Everything is content, but for what follows `<tool_call>`, which is the arguments of a call to `f`."""
+    """Everything is content, but for what stands between `<think>` and `</think>` at the start, and for what follows
+    each `<tool_call>`, which is the arguments of a call to `f`."""
 
     def __init__(self, tools: bool) -> None:
         self._tools, self._text = tools, ""
@@ -289,20 +290,31 @@ class _FakeChat(NativeChat):
         self._text += text
         after = self.message()
         deltas: list[dict[str, Any]] = []
-        if more := after["content"][len(before["content"]) :]:
-            deltas.append({"content": more})
-        for call in after.get("tool_calls", []):
-            known = len(before["tool_calls"][0]["function"]["arguments"]) if "tool_calls" in before else 0
-            arguments = call["function"]["arguments"][known:]
-            name = {} if known else {"name": "f"}
-            deltas.append({"tool_calls": [{"index": 0, "function": {**name, "arguments": arguments}}]})
+        for kind in ("reasoning_content", "content"):
+            if more := after.get(kind, "")[len(before.get(kind, "")) :]:
+                deltas.append({kind: more})
+        known = before.get("tool_calls", [])
+        for index, call in enumerate(after.get("tool_calls", [])):
+            arguments = call["function"]["arguments"]
+            if index >= len(known):
+                deltas.append({"tool_calls": [{"index": index, **call}]})
+            elif more := arguments[len(known[index]["function"]["arguments"]) :]:
+                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": more}}]})
         return deltas
 
     def message(self) -> dict[str, Any]:
-        content, mark, arguments = self._text.partition("<tool_call>")
+        text, thoughts = self._text, ""
+        if text.startswith("<think>"):
+            thoughts, _, text = text.removeprefix("<think>").partition("</think>")
+        content, *calls = text.split("<tool_call>") if self._tools else [text]
         message: dict[str, Any] = {"role": "assistant", "content": content}
-        if mark and self._tools:
-            message["tool_calls"] = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]
+        if thoughts:
+            message["reasoning_content"] = thoughts
+        if calls:
+            message["tool_calls"] = [
+                {"id": f"id{index}", "type": "function", "function": {"name": "f", "arguments": arguments}}
+                for index, arguments in enumerate(calls)
+            ]
         return message
 
     def __del__(self) -> None:

@@ -33,6 +33,29 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     ],
     "/v1/completions": [{"prompt": "x", "max_tokens": 3}, {"prompt": ["x", [1, 2]], "stop": ["l"]}],
     "/completion": [{"prompt": "x", "n_predict": 3}, {"prompt": ["x", "y"]}],
+    "/v1/messages": [
+        {"messages": MESSAGES, "max_tokens": 3},
+        {
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "call"}]}],
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+            "tool_choice": {"type": "auto"},
+            "thinking": {"type": "enabled", "budget_tokens": 9},
+            "max_tokens": 90,
+        },
+    ],
+    "/v1/messages/count_tokens": [{"messages": MESSAGES, "system": "be"}],
+    "/v1/responses": [
+        {"input": "hi", "max_output_tokens": 3, "metadata": {"a": "b"}},
+        {
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "call"}]}],
+            "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+            "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+            "text": {"format": {"type": "text"}},
+            "reasoning": {"effort": "low"},
+        },
+    ],
+    "/v1/responses/input_tokens": [{"input": "hi"}],
+    "/v1/chat/completions/input_tokens": [{"messages": MESSAGES}],
     "/tokenize": [{"content": "hi"}, {"content": "hi", "with_pieces": True}],
     "/detokenize": [{"tokens": [104]}],
     "/apply-template": [{"messages": MESSAGES}],
@@ -43,12 +66,12 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"query": "a cat", "texts": ["a", "cat"], "return_text": True},
     ],
 }
-STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/messages", "/v1/responses")
 
 
 def script(prompt: bytes) -> list[list[int]]:
     if b"call" in prompt:
-        return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
+        return [[*b"<think>hm</think>ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
     return [[*b"h"], [*b"ello"], [EOG]]
 
 
@@ -89,12 +112,16 @@ def test_every_route_is_documented(document: dict[str, Any], app: FastAPI) -> No
         (getattr(route, "path", ""), method.lower()) for route in app.routes for method in getattr(route, "methods", ())
     }
     documented = {(path, method) for path, item in document["paths"].items() for method in item}
-    assert {(path, method) for path, method in routes if path not in HIDDEN and method != "head"} == documented
+    hidden = HIDDEN | {
+        getattr(route, "path", "") for route in app.routes if not getattr(route, "include_in_schema", True)
+    }
+    assert {(path, method) for path, method in routes if path not in hidden and method != "head"} == documented
     for path, method in documented:
         operation = document["paths"][path][method]
         assert operation["description"]
         assert ("requestBody" in operation) == (method == "post")
-        assert "ErrorAnswer" in json.dumps(operation["responses"]["4XX"])
+        error = "MessageError" if path.startswith("/v1/messages") else "ErrorAnswer"
+        assert error in json.dumps(operation["responses"]["4XX"])
 
 
 def test_every_endpoint_is_tried(app: FastAPI) -> None:
@@ -124,7 +151,7 @@ def test_requests_and_answers_are_as_published(
     check(document, answer_schema(document, path, "post"), answer.json())
     if path in STREAMED:
         text = server.http.post(path, json={**body, "stream": True, "stream_options": {"include_usage": True}}).text
-        events = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data: {")]
+        events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: {")]
         schema = answer_schema(document, path, "post", "text/event-stream")
         assert events
         for event in events:
@@ -137,7 +164,13 @@ def test_facts_are_as_published(server: Live, document: dict[str, Any], path: st
 
 
 def test_errors_are_as_published(server: Live, document: dict[str, Any]) -> None:
-    for path, body in (("/v1/chat/completions", {}), ("/completion", {"prompt": "x" * 5000}), ("/tokenize", [])):
+    for path, body in (
+        ("/v1/chat/completions", {}),
+        ("/completion", {"prompt": "x" * 5000}),
+        ("/tokenize", []),
+        ("/v1/messages", {"thread": {"type": "create"}}),
+        ("/v1/responses", {}),
+    ):
         answer = server.http.post(path, json=body)
         assert answer.status_code == 400
         error = document["paths"][path]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"]

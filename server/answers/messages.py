@@ -1,0 +1,135 @@
+"""Anthropic's message."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dflash_local.server.answers.answer import Answer
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+
+
+class TextBlock(Answer):
+    """What the model says."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(Answer):
+    """What it thought."""
+
+    type: Literal["thinking"]
+    thinking: str = Field(description="empty if thinking.display is omitted")
+    signature: str = Field(description="to be sent back as it is")
+
+
+class ToolUseBlock(Answer):
+    """A call of a tool."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+Block = TextBlock | ThinkingBlock | ToolUseBlock
+
+
+class ThinkingTokens(Answer):
+    """Of the answer's tokens."""
+
+    thinking_tokens: int
+
+
+class MessageUsage(Answer):
+    """Tokens; the prompt's are the sum of the first three."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int = Field(description="taken from a slot's cache")
+    output_tokens: int
+    output_tokens_details: ThinkingTokens
+
+
+class Message(Answer):
+    """A message."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[Block]
+    stop_reason: StopReason | None = Field(description="null in the first event of a stream")
+    stop_sequence: str | None
+    usage: MessageUsage
+
+
+class MessageTokens(Answer):
+    """Length of a prompt."""
+
+    input_tokens: int
+
+
+class BlockDelta(Answer):
+    """More of a block."""
+
+    type: Literal["text_delta", "thinking_delta", "signature_delta", "input_json_delta"]
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+
+
+class MessageDelta(Answer):
+    """How the message ended."""
+
+    stop_reason: StopReason
+    stop_sequence: str | None
+
+
+class MessageErrorDetail(Answer):
+    """What went wrong."""
+
+    type: Literal[
+        "invalid_request_error",
+        "authentication_error",
+        "permission_error",
+        "not_found_error",
+        "request_too_large",
+        "rate_limit_error",
+        "overloaded_error",
+        "api_error",
+    ]
+    message: str
+    details: dict[str, Any] | None = Field(None, description="of a `thread`, which is refused")
+
+
+class MessageError(Answer):
+    """An error, whole or as a stream's last event."""
+
+    type: Literal["error"]
+    error: MessageErrorDetail
+
+
+class MessageEvent(Answer):
+    """An event of a streamed message; its name is its `type`."""
+
+    type: Literal[
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+        "ping",
+        "error",
+    ]
+    message: Message | None = None
+    index: int | None = Field(None, description="of the block")
+    content_block: Block | None = None
+    delta: BlockDelta | MessageDelta | None = None
+    usage: MessageUsage | None = Field(None, description="in message_delta")
+    error: MessageErrorDetail | None = None

@@ -1,0 +1,311 @@
+"""MessagesRequest: the body of Anthropic's messages, and the chat completion that it asks for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, SkipValidation, WithJsonSchema
+
+from dflash_local.errors import RequestError
+from dflash_local.server.fields.chat import ChatRequest, Document
+from dflash_local.server.fields.fields import Fields, Policy
+from dflash_local.server.fields.item import Item, items
+from dflash_local.server.fields.single import SingleFields
+from dflash_local.server.fields.transcript import Transcript
+from dflash_local.server.thoughts import unseal
+
+MAX_TOKENS = 4096  # of an answer if the client does not say, as in llama-server
+
+# Claude Code's first block of instructions. It differs in every request, so that no two prompts would have a prefix in
+# common, and it means nothing to a model.
+_BILLING_HEADER = re.compile(r"x-anthropic-billing-header:(?:[ \t]*[\w.-]+=[^;\n]*;)*\s*")
+_EFFORTS = {"xhigh": "high", "max": "high"}  # templates know low, medium and high
+
+
+class Turn(Document):
+    """A turn of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[dict[str, Any]] = Field(
+        description="text, or blocks: text, thinking, redacted_thinking, tool_use, tool_result, search_result"
+    )
+
+
+class MessageTool(Document):
+    """A tool of the client. Tools of Anthropic's own, which have another `type`, are left out."""
+
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] = Field(description="JSON schema of the input")
+    type: Literal["custom"] | None = None
+
+
+class MessageToolChoice(Fields):
+    """Which tools the model may or must call."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = Field(None, description="of the one tool to call")
+    disable_parallel_tool_use: bool | None = Field(None, description="at most one call in an answer")
+
+
+class Thinking(Fields):
+    """Whether the model thinks before it answers."""
+
+    type: Literal["enabled", "disabled", "adaptive"] = Field(description="adaptive: as the model likes")
+    budget_tokens: int | None = Field(None, ge=0, description="most tokens of thoughts")
+    display: Literal["summarized", "omitted"] | None = Field(
+        None, description="omitted: thoughts are not shown; the signature brings them back"
+    )
+
+
+class JsonFormat(Fields):
+    """An answer that is JSON."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Fields):
+    """How the answer is to be."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="reasoning_effort")
+    format: JsonFormat | None = None
+
+
+class MessagesRequest(SingleFields):
+    """A message in Anthropic's format."""
+
+    messages: SkipValidation[list[Turn]] = Field(description="the conversation so far")
+    system: Annotated[Any, WithJsonSchema({"type": ["string", "array"]})] = Field(
+        None, description="instructions, as text or text blocks"
+    )
+    tools: SkipValidation[list[MessageTool] | None] = Field(None, description="tools that the model may call")
+    tool_choice: MessageToolChoice | None = Field(None, description="whether it must call one, and which")
+    thinking: Thinking | None = Field(None, description="whether it thinks first")
+    output_config: OutputConfig | None = Field(None, description="effort, and a JSON format")
+    output_format: JsonFormat | None = Field(None, description="older than output_config.format")
+    context_management: Annotated[Any, WithJsonSchema({"type": "object"})] = Field(
+        None, description="edits of the conversation, none of which are made"
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
+
+    POLICY: ClassVar = Policy(
+        names={"stop": ("stop_sequences", "stop")},
+        harmless={
+            "cache_control": "prompts are found in the cache by their tokens",
+            "inference_geo": "it runs where this server runs",
+            "speed": "there is one",
+            "betas": "nothing here needs any",
+            "diagnostics": "nothing is stored",
+            "user_profile_id": "nobody is told apart",
+            "workspace_id": "nobody is told apart",
+        },
+        refused={
+            "container": "there are no containers",
+            "mcp_servers": "this server calls no other: put their tools into tools",
+            "thread": "nothing is stored: send the whole conversation",
+        },
+    )
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """The client wants thoughts back as a signature only."""
+        return self.thinking is not None and self.thinking.display == "omitted"
+
+    def chat(self, *, strict: bool = False) -> ChatRequest:
+        """The chat completion that it asks for; what that cannot say is added to `ignored`.
+
+        Raises:
+            RequestError: a turn, block or tool is malformed or cannot be read here.
+        """
+        ignored: list[str] = []
+        chat = self.passed_on("chat_template_kwargs")
+        chat.setdefault("max_tokens", MAX_TOKENS)
+        chat["messages"] = _conversation(self, ignored)
+        chat |= _tools(self, ignored) | _thinking(self.thinking) | _output(self)
+        _note_edits(self.context_management, ignored)
+        self.ignore(ignored, strict=strict)
+        return ChatRequest.of(chat)
+
+
+# ---- the conversation ----
+
+# Blocks about a server's own work, besides its tools.
+_FOREIGN = ("fallback", "tool_addition", "tool_removal")
+
+
+def _conversation(body: MessagesRequest, ignored: list[str]) -> list[dict[str, Any]]:
+    transcript = Transcript()
+    for text in _texts(body.system, "system", ignored):
+        if text := _BILLING_HEADER.sub("", text, count=1) if text.startswith("x-anthropic-billing-header:") else text:
+            transcript.instruct(text)
+    if not isinstance(body.messages, list) or not body.messages:
+        raise RequestError("messages must be a list of at least one turn", param="messages")
+    for turn in items(body.messages, "messages", ignored):
+        _read_turn(turn, transcript, ignored)
+    return transcript.messages
+
+
+def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
+    role = turn.need("role", str)
+    content = turn.texts("content")
+    turn.finish()
+    if role == "system":
+        for text in _texts(content, f"{turn.place}.content", ignored):
+            if text:
+                transcript.instruct(text)
+    elif role == "user":
+        if isinstance(content, str):
+            transcript.ask(content)
+        for block in items(content if isinstance(content, list) else [], f"{turn.place}.content", ignored):
+            _read_user_block(block, transcript)
+    elif role == "assistant":
+        if isinstance(content, str) and content:
+            transcript.answer(content)
+        for block in items(content if isinstance(content, list) else [], f"{turn.place}.content", ignored):
+            _read_assistant_block(block, transcript)
+    else:
+        raise turn.refusal("role", f"must be user, assistant or system, got {role!r:.40}")
+
+
+def _read_user_block(block: Item, transcript: Transcript) -> None:
+    if block.need("type", str) == "tool_result":
+        # Among the other blocks in their order: a call's result comes before what the user says to it.
+        transcript.result(block.need("tool_use_id", str), _result(block))
+        block.finish("cache_control", "toolset_name")
+    elif text := _text(block):
+        transcript.ask(text)
+
+
+def _read_assistant_block(block: Item, transcript: Transcript) -> None:
+    kind = block.need("type", str)
+    if kind == "thinking":
+        if thoughts := block.text("thinking") or unseal(block.text("signature")):
+            transcript.think(thoughts)
+        block.finish("signature", "cache_control")
+    elif kind == "redacted_thinking":
+        if thoughts := unseal(block.text("data")):
+            transcript.think(thoughts)
+        else:
+            block.ignore("redacted_thinking")  # its words are Anthropic's secret
+    elif kind == "tool_use":
+        transcript.call(block.need("id", str), block.need("name", str), block.get("input", dict) or {})
+        block.finish("cache_control", "caller", "toolset_name")
+    elif text := _text(block):
+        transcript.answer(text)
+
+
+def _text(block: Item) -> str:
+    """What a block says that holds nothing but text; nothing if it is about another server's work."""
+    kind = block.need("type", str)
+    if kind == "text":
+        text = block.need("text", str)
+        block.finish("cache_control", "citations")
+    elif kind == "search_result":
+        parts = [block.text("title"), block.text("source"), *(_text(part) for part in block.items("content"))]
+        text = "\n".join(part for part in parts if part)
+        block.finish("cache_control", "citations")
+    elif kind == "tool_reference":  # a tool that was found: all tools are in the prompt anyway
+        text = block.need("tool_name", str)
+    elif kind == "compaction":  # a summary of what came before
+        text = block.text("content")
+        block.finish("cache_control", "encrypted_content")
+    elif kind in _FOREIGN or kind.startswith(("server_tool_", "mcp_")) or kind.endswith("_tool_result"):
+        text = ""
+        block.ignore(kind)
+    elif kind in ("image", "document", "container_upload"):
+        raise block.refusal("type", f"'{kind}' is not supported: this model reads text only")
+    else:
+        raise block.refusal("type", f"'{kind:.40}' is not known here")
+    return text
+
+
+def _texts(value: Any, place: str, ignored: list[str]) -> Iterator[str]:
+    """The texts of a string or of text blocks."""
+    if value is None:
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for block in items(value, place, ignored):
+            yield _text(block)
+    else:
+        raise RequestError(f"{place} must be a string or a list of text blocks", param=place)
+
+
+def _result(block: Item) -> str:
+    """What a tool gave back. Chat templates have no mark for a failure, so the text must tell."""
+    content = block.texts("content")
+    text = content if isinstance(content, str) else "\n".join(_text(part) for part in block.items("content"))
+    failed = block.get("is_error", bool) and "error" not in text.lower()
+    return f"Error: {text}" if failed else text
+
+
+# ---- the rest ----
+
+
+def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
+    if body.tools is not None and not isinstance(body.tools, list):
+        raise RequestError("tools must be a list", param="tools")
+    functions = []
+    for tool in items(body.tools or [], "tools", ignored):
+        if (kind := tool.text("type")) not in ("", "custom"):
+            tool.ignore(kind)  # a tool of Anthropic's servers, or one that only their models know
+            continue
+        function: dict[str, Any] = {"name": tool.need("name", str), "description": tool.text("description")}
+        function["parameters"] = tool.get("input_schema", dict) or {}
+        functions.append({"type": "function", "function": function})
+        tool.finish("cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers")
+    if body.tools and not functions:
+        raise RequestError(
+            "tools has only tools that run on Anthropic's servers: there is none of them here", param="tools"
+        )
+    chosen: dict[str, Any] = {"tools": functions} if functions else {}
+    choice = body.tool_choice
+    if choice is None:
+        return chosen
+    if choice.type in ("any", "tool") and not functions:
+        raise RequestError(f'tool_choice is "{choice.type}", but there are no tools', param="tool_choice")
+    if choice.type == "tool":
+        chosen["tool_choice"] = {"type": "function", "function": {"name": choice.name or ""}}
+    else:
+        chosen["tool_choice"] = {"any": "required"}.get(choice.type, choice.type)
+    if choice.disable_parallel_tool_use is not None:
+        chosen["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    return chosen
+
+
+def _thinking(thinking: Thinking | None) -> dict[str, Any]:
+    """Without a word from the client the server's own setting holds."""
+    if thinking is None:
+        return {}
+    chosen: dict[str, Any] = {"enable_thinking": thinking.type != "disabled"}
+    if thinking.type == "enabled" and thinking.budget_tokens is not None:
+        chosen["reasoning_budget_tokens"] = thinking.budget_tokens
+    return chosen
+
+
+def _output(body: MessagesRequest) -> dict[str, Any]:
+    config, wanted = body.output_config, body.output_format
+    chosen: dict[str, Any] = {}
+    if config is not None:
+        wanted = config.format or wanted
+        if config.effort is not None:
+            chosen["reasoning_effort"] = _EFFORTS.get(config.effort, config.effort)
+    if wanted is not None:
+        chosen["response_format"] = {"type": "json_schema", "json_schema": {"schema": wanted.schema_}}
+    return chosen
+
+
+def _note_edits(management: Any, ignored: list[str]) -> None:
+    """Name the edits that would have changed the conversation."""
+    if management is None:
+        return
+    item = Item(management, "context_management", ignored)
+    for edit in item.items("edits"):
+        kind = edit.need("type", str)
+        if not (kind.startswith("clear_thinking_") and edit.says("keep", "all")):
+            edit.ignore(kind)
+    item.finish()

@@ -1,0 +1,58 @@
+"""Transcript: a chat completion's messages, gathered from the items of another format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_JOINT = "\n"  # between the texts of one turn, as llama.cpp joins text parts
+
+
+class Transcript:
+    """Turns in order. What one side says in several items is one turn: many templates want user and assistant to
+    alternate, and an assistant's thoughts, text and calls were one answer."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def instruct(self, text: str) -> None:
+        """Instructions. Those at the start are one system message; later ones are a user's turn, because many templates
+        refuse or drop a system message that is not the first."""
+        if all(message["role"] == "system" for message in self.messages):
+            self._say("system", text)
+        else:
+            self._say("user", text)
+
+    def ask(self, text: str) -> None:
+        """What the user says."""
+        self._say("user", text)
+
+    def answer(self, text: str) -> None:
+        """What the assistant said."""
+        self._say("assistant", text)
+
+    def think(self, thoughts: str) -> None:
+        """What the assistant thought."""
+        turn = self._turn("assistant")
+        turn["reasoning_content"] = turn.get("reasoning_content", "") + thoughts
+
+    def call(self, call_id: str, name: str, arguments: str | dict[str, Any]) -> None:
+        """A tool that the assistant called. Arguments as an object are written as templates and models write them."""
+        if isinstance(arguments, dict):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self._turn("assistant").setdefault("tool_calls", []).append(call)
+
+    def result(self, call_id: str, text: str) -> None:
+        """What a tool gave back."""
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+
+    def _say(self, role: str, text: str) -> None:
+        turn = self._turn(role)
+        turn["content"] = turn["content"] + _JOINT + text if turn["content"] else text
+
+    def _turn(self, role: str) -> dict[str, Any]:
+        """The last message if it is this side's, else a new one."""
+        if not self.messages or self.messages[-1]["role"] != role:
+            self.messages.append({"role": role, "content": ""})
+        return self.messages[-1]

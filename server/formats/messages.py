@@ -1,0 +1,215 @@
+"""Anthropic's message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic_core import from_json
+
+from dflash_local.conversation import ChatAnswer, ChatCompletion
+from dflash_local.generation import Chunk, Completion
+from dflash_local.server.errors import describe_message_error
+from dflash_local.server.formats.events import named_event
+from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.thoughts import seal
+
+Kind = Literal["thinking", "text", "tool_use"]
+
+
+class MessagesReply(Reply):
+    """`/v1/messages`, one answer.
+
+    Args:
+        n_prompt: tokens of the prompt, which the stream's first event tells.
+        stops: the client's stop sequences; a template's own are no business of the client.
+        max_tokens: what the client allowed.
+        count: tokens of an answer up to the end of a part of its text.
+        hide_thoughts: a block of thoughts is empty but for its signature, which brings them back.
+    """
+
+    PREFIX = "msg_"
+    TAIL = ""
+
+    def __init__(
+        self,
+        model: str,
+        answer: ChatAnswer,
+        *,
+        n_prompt: int,
+        stops: tuple[str, ...],
+        max_tokens: int,
+        count: Callable[[str, Completion], int],
+        hide_thoughts: bool,
+    ) -> None:
+        super().__init__(model)
+        self._answer_parser = answer
+        self._n_prompt, self._stops, self._max_tokens, self._hide = n_prompt, stops, max_tokens, hide_thoughts
+        self._count = count
+        self._n_blocks = 0
+        self._open: Kind | None = None  # the kind of the last block, while it may grow
+        self._thoughts = ""  # of the open block
+        self._calls: dict[int, int] = {}  # the parser's calls: their blocks
+
+    def frame(self, body: Body) -> str:
+        return named_event(body)
+
+    def ping(self) -> str:
+        """What keeps a silent stream open."""
+        return named_event({"type": "ping"})
+
+    def failure(self, error: Exception) -> list[Body]:
+        return [describe_message_error(error)[1]]
+
+    # ---- a stream ----
+
+    def begin(self, index: int) -> list[Body]:
+        usage = {**_NOTHING_YET, "input_tokens": self._n_prompt}
+        return [{"type": "message_start", "message": self._message([], None, None, usage)}]
+
+    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+        return self._grow(self._answer_parser.push(chunk.text))
+
+    def end(self, index: int, completion: Completion) -> list[Body]:
+        deltas, chat = self._answer_parser.finish(completion)
+        reason, sequence = self._stop(chat)
+        return [
+            *self._grow(deltas),
+            *self._close_block(),
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": reason, "stop_sequence": sequence},
+                "usage": self._usage(chat),
+            },
+            {"type": "message_stop"},
+        ]
+
+    def close(self, events: list[Body], completions: list[Completion]) -> None:
+        """Anthropic's events carry nothing besides."""
+
+    def _grow(self, deltas: list[dict[str, Any]]) -> list[Body]:
+        events: list[Body] = []
+        for delta in deltas:
+            if thoughts := delta.get("reasoning_content"):
+                events += self._open_block("thinking", thinking="", signature="")
+                self._thoughts += thoughts
+                if not self._hide:
+                    events.append(self._delta("thinking_delta", thinking=thoughts))
+            if text := delta.get("content"):
+                events += self._open_block("text", text="")
+                events.append(self._delta("text_delta", text=text))
+            for call in delta.get("tool_calls", ()):
+                events += self._grow_call(call)
+        return events
+
+    def _grow_call(self, call: dict[str, Any]) -> list[Body]:
+        function, events = call["function"], []
+        if call["index"] not in self._calls:
+            events = self._open_block("tool_use", new=True, id=call.get("id", ""), name=function["name"], input={})
+            self._calls[call["index"]] = self._n_blocks - 1
+        if arguments := function.get("arguments"):
+            events.append(self._delta("input_json_delta", block=self._calls[call["index"]], partial_json=arguments))
+        return events
+
+    def _open_block(self, kind: Kind, *, new: bool = False, **empty: Any) -> list[Body]:
+        """Events that make the open block one of `kind`."""
+        if self._open == kind and not new:
+            return []
+        events = self._close_block()
+        self._open = kind
+        self._n_blocks += 1
+        block = {"type": kind, **empty}
+        return [*events, {"type": "content_block_start", "index": self._n_blocks - 1, "content_block": block}]
+
+    def _close_block(self) -> list[Body]:
+        events: list[Body] = []
+        if self._open == "thinking":
+            events.append(self._delta("signature_delta", signature=self._signature(self._thoughts)))
+            self._thoughts = ""
+        if self._open is not None:
+            events.append({"type": "content_block_stop", "index": self._n_blocks - 1})
+        self._open = None
+        return events
+
+    def _delta(self, kind: str, *, block: int | None = None, **change: str) -> Body:
+        index = self._n_blocks - 1 if block is None else block
+        return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **change}}
+
+    # ---- a whole message ----
+
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+        chat = self._answer_parser.parse(completions[0])
+        return self._message(self._blocks(chat.message), *self._stop(chat), self._usage(chat))
+
+    def _blocks(self, message: dict[str, Any]) -> list[Body]:
+        blocks: list[Body] = []
+        if thoughts := message.get("reasoning_content"):
+            shown = "" if self._hide else thoughts
+            blocks.append({"type": "thinking", "thinking": shown, "signature": self._signature(thoughts)})
+        if text := message.get("content"):
+            blocks.append({"type": "text", "text": text})
+        for call in message.get("tool_calls", ()):
+            function = call["function"]
+            inputs = _arguments(function["arguments"])
+            blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": inputs})
+        return blocks
+
+    def _message(self, blocks: list[Body], reason: str | None, sequence: str | None, usage: Body) -> Body:
+        return {
+            "id": self._head["id"],
+            "type": "message",
+            "role": "assistant",
+            "model": self._head["model"],
+            "content": blocks,
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "usage": usage,
+        }
+
+    # ---- parts of both ----
+
+    def _signature(self, thoughts: str) -> str:
+        """Never empty: there are clients that drop thoughts without one."""
+        return seal(thoughts if self._hide else "")
+
+    def _usage(self, chat: ChatCompletion) -> Body:
+        """Anthropic counts what came from the cache apart from the rest of the prompt."""
+        done, thoughts = chat.completion, chat.message.get("reasoning_content", "")
+        return {
+            "input_tokens": done.prompt_tokens - done.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": done.cached_tokens,
+            "output_tokens": len(done.tokens),
+            "output_tokens_details": {"thinking_tokens": self._count(thoughts, done)},
+        }
+
+    def _stop(self, chat: ChatCompletion) -> tuple[str, str | None]:
+        """`stop_reason` and `stop_sequence`."""
+        completion = chat.completion
+        if chat.finish_reason == "tool_calls":
+            return "tool_use", None
+        if chat.finish_reason == "length":
+            full = self._max_tokens < 0 or len(completion.tokens) < self._max_tokens
+            return ("model_context_window_exceeded" if full else "max_tokens"), None
+        if completion.stopped_by in self._stops:
+            return "stop_sequence", completion.stopped_by
+        return "end_turn", None
+
+
+# How much of the prompt is in the cache is not known before it is read.
+_NOTHING_YET = {
+    "input_tokens": 0,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 0,
+    "output_tokens_details": {"thinking_tokens": 0},
+}
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """A call's input. An answer that was cut off may end in the middle of it."""
+    try:
+        value = from_json(text, allow_partial="trailing-strings")
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,47 @@
+"""Anthropic's messages."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
+from dflash_local.server.errors import JSON, MESSAGES
+from dflash_local.server.fields.messages import MessagesRequest
+from dflash_local.server.formats.messages import MessagesReply
+from dflash_local.server.generation import count_tokens, respond, start_chat
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """A message, and how many tokens it would read."""
+    settings = service.settings
+
+    async def messages(request: Request, body: MessagesRequest) -> Response:
+        """A message in Anthropic's format."""
+        chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
+        fields, generations, answers = await start_chat(service, chat)
+        reply = MessagesReply(
+            fields.model or settings.alias,
+            answers[0],
+            n_prompt=generations[0].request.n_prompt,
+            stops=fields.options["stop"],
+            max_tokens=fields.options["max_tokens"],
+            count=partial(service.engine.tokens_through, generation=generations[0]),
+            hide_thoughts=body.hides_thoughts,
+        )
+        return await respond(request, fields, reply, generations, 1)
+
+    async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:
+        """How many tokens a message would read; nothing is generated."""
+        chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
+        return JSON({"input_tokens": await count_tokens(service, chat)})
+
+    errors = {kind: {"model": MessageError} for kind in ("4XX", "5XX")}
+    add_endpoint(app, (MESSAGES,), messages, answer=Message, event=MessageEvent, responses=errors)
+    count = f"{MESSAGES}/count_tokens"
+    add_endpoint(app, (count,), count_message_tokens, answer=MessageTokens, responses=errors)

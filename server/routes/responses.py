@@ -1,0 +1,77 @@
+"""OpenAI's responses."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.conversation import ChatAnswer
+from dflash_local.errors import ContextLengthError
+from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.fields.responses import ResponsesRequest
+from dflash_local.server.formats.responses import Count, ResponsesReply, echo
+from dflash_local.server.generation import count_tokens, respond, start_chat
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """A response, and how many tokens it would read. Nothing is stored, so none can be fetched."""
+    settings = service.settings
+
+    async def responses(request: Request, body: ResponsesRequest) -> Response:
+        """A response in OpenAI's newer format; nothing is stored."""
+        engine = service.engine
+        chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
+
+        def make_reply(fields: RequestFields, answer: ChatAnswer | None, count: Count) -> ResponsesReply:
+            model = fields.model or settings.alias
+            return ResponsesReply(model, answer, echo=echo(body, fields), names=body.names, count=count)
+
+        try:
+            fields, generations, answers = await start_chat(service, chat)
+        except ContextLengthError as error:
+            if not body.stream:
+                raise
+            # Codex shortens its conversation if a stream says so, and gives up on a 400; OpenAI's streams do the same.
+            reply = make_reply(parse_fields(chat, settings.defaults), None, lambda _text, _completion: 0)
+            events = "".join(reply.frame(event) for event in reply.failure(error))
+            return Response(events, media_type="text/event-stream")
+        reply = make_reply(fields, answers[0], partial(engine.tokens_through, generation=generations[0]))
+        return await respond(request, fields, reply, generations, 1)
+
+    async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
+        """How many tokens a response would read; nothing is generated."""
+        chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
+        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, chat)})
+
+    async def chat_input_tokens(request: Request, body: ChatRequest) -> Response:
+        """How many tokens a chat completion would read; nothing is generated."""
+        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, body)})
+
+    async def stored(response_id: str) -> Response:
+        """Responses are not stored."""
+        raise HTTPError(404, f"{response_id:.80}: responses are not stored here", type="not_found_error")
+
+    async def compact(_request: Request) -> Response:
+        """Conversations are not compacted here."""
+        raise HTTPError(404, "conversations are not compacted here: ask for a summary", type="not_found_error")
+
+    for root in ("/v1/responses", "/responses"):
+        add_endpoint(app, (root,), responses, answer=ResponseAnswer, event=ResponseEvent)
+        add_endpoint(app, (f"{root}/input_tokens",), input_tokens, answer=InputTokens)
+        for path, handler, methods in (
+            (f"{root}/compact", compact, ["POST"]),
+            (f"{root}/{{response_id}}", stored, ["GET", "DELETE"]),
+            (f"{root}/{{response_id}}/input_items", stored, ["GET"]),
+            (f"{root}/{{response_id}}/cancel", stored, ["POST"]),
+        ):
+            app.add_api_route(path, handler, methods=methods, include_in_schema=False)
+    paths = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
+    add_endpoint(app, paths, chat_input_tokens, answer=InputTokens)
