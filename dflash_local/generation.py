@@ -237,6 +237,11 @@ class Generation:
         self._wakes_per_chunk = False
 
     @property
+    def outcome(self) -> Completion | DFlashError | None:
+        """The result or the error, once it is there."""
+        return self._outcome
+
+    @property
     def done(self) -> bool:
         """True once the result or the error is there."""
         return self._outcome is not None

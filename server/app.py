@@ -7,16 +7,23 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
 from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.middleware.failures import Failures
+from dflash_local.server.middleware.head import HeadAsGet
+from dflash_local.server.middleware.prefix import Prefix
+from dflash_local.server.middleware.request_log import RequestLog
+from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi
 from dflash_local.server.routes import chat, completions, embeddings, facts, messages, responses, text
-from dflash_local.server.security import KeyCheck
+from dflash_local.server.security.bodies import BodyLimits
+from dflash_local.server.security.hosts import HostCheck
+from dflash_local.server.security.keys import KeyCheck
+from dflash_local.server.security.origins import CorsHeaders, OriginCheck
 from dflash_local.server.service import Loader, Service, Settings
 
 
@@ -37,17 +44,31 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
 
     app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
-    if settings.api_keys:
-        app.add_middleware(KeyCheck, keys=settings.api_keys)
-    app.add_middleware(  # the outermost: preflight requests carry no key
-        CORSMiddleware, allow_origins=settings.cors_origins, allow_methods=["*"], allow_headers=["*"]
-    )
+    _add_middleware(app, settings)
     _add_error_handlers(app)
     for group in (chat, completions, embeddings, facts, messages, responses, text):
         group.add_routes(app, service)
     add_openapi(app)
     add_docs(app)
     return app
+
+
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """From the innermost to the outermost, which hears of a request first."""
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(BodyLimits, limits=settings.limits)
+    if settings.api_keys:
+        app.add_middleware(KeyCheck, keys=settings.api_keys)
+    if settings.webui and settings.static:
+        app.add_middleware(StaticFolder, folder=settings.static)
+    app.add_middleware(OriginCheck, cors=settings.cors)
+    if settings.allowed_hosts is not None:
+        app.add_middleware(HostCheck, allowed=settings.allowed_hosts)
+    if settings.api_prefix:
+        app.add_middleware(Prefix, prefix=settings.api_prefix)
+    app.add_middleware(Failures)
+    app.add_middleware(CorsHeaders, cors=settings.cors)
+    app.add_middleware(RequestLog, prefix=settings.api_prefix)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

@@ -29,10 +29,16 @@ class HTTPError(DFlashError):
     """A refusal that the HTTP layer itself makes."""
 
     def __init__(
-        self, status: int, message: str, *, type: str = "invalid_request_error", code: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        code: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.type, self.code = status, type, code
+        self.status, self.type, self.code, self.retry_after = status, type, code, retry_after
 
 
 class JSON(Response):
@@ -88,12 +94,12 @@ def error_response(error: Exception) -> ErrorResponse:
     """The whole answer to a request that failed before its first byte."""
     status, _ = describe(error)
     headers = {}
-    if isinstance(error, QueueFullError):
-        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    if retry_after := getattr(error, "retry_after", None):
+        headers["Retry-After"] = str(math.ceil(retry_after))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return ErrorResponse(error, headers)
 
 
-LOADING = HTTPError(503, "Loading model", type="unavailable_error", code="loading")
+LOADING = HTTPError(503, "Loading model", type="unavailable_error", code="loading", retry_after=2)
 UNAUTHORIZED = HTTPError(401, "Invalid API key", type="authentication_error", code="invalid_api_key")

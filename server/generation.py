@@ -26,6 +26,7 @@ async def respond(
     request: Request, fields: RequestFields, reply: Reply, generations: list[Generation], n_prompts: int
 ) -> Response:
     """The generations' answer, as a stream or whole. They are cancelled if the client goes away."""
+    request.state.generations = generations  # for the log
     if fields.stream:
         return EventStream(
             reply,

@@ -1,4 +1,4 @@
-"""The server as a process: its socket, its signals, its drain."""
+"""The server as a process: its signals, its drain."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
-from dflash_local.errors import DFlashError
+from dflash_local.server.security.connections import Connections, connections_possible
 from dflash_local.server.service import Service
+from dflash_local.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +39,11 @@ class Server(uvicorn.Server):
     one does not wait for the running step either.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, drain_timeout: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, connections: Connections, drain_timeout: float
+    ) -> None:
         super().__init__(config)
-        self._service, self._drain_timeout = service, drain_timeout
+        self._service, self._connections, self._drain_timeout = service, connections, drain_timeout
         self._n_signals = 0
         self._hurry = asyncio.Event()
         service.stop = self.stop
@@ -47,6 +51,13 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Begin to drain."""
         self.should_exit = True
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        watcher = asyncio.create_task(self._connections.watch())
+        try:
+            await super().serve(sockets)
+        finally:
+            watcher.cancel()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         limit = asyncio.create_task(self._cut_off())
@@ -83,47 +94,33 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. It is opened before the model loads, so that a port that is taken is reported at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it a kept connection waits 40 ms per
-    # answer.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if sys.platform != "win32":  # there it would let two servers share the port
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        sock.listen(2048)
-    except (OSError, OverflowError) as error:
-        sock.close()
-        raise DFlashError(f"cannot listen on {host}:{port}: {error}", hint="choose another --port or --host") from None
-    return sock
-
-
-def make_server(
-    app: FastAPI, *, drain_timeout: float, ssl_key: str | None = None, ssl_cert: str | None = None
-) -> Server:
+def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -> Server:
     """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to
     finish."""
+    service: Service = app.state.service
+    limits = service.settings.limits
+    connections = Connections(replace(limits, connections=connections_possible(limits.connections)))
     config = uvicorn.Config(
         app,
+        http=connections.protocol,  # type: ignore[arg-type]  # all that uvicorn does with it is to call it
+        ws="none",
         access_log=False,
-        log_level="warning",
+        log_config=None,
         server_header=False,
-        ssl_keyfile=ssl_key,
-        ssl_certfile=ssl_cert,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_certfile=tls.cert if tls else None,
         timeout_graceful_shutdown=math.ceil(drain_timeout) + LAST_WORDS,
     )
-    return Server(config, app.state.service, drain_timeout)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return Server(config, service, connections, drain_timeout)
 
 
 def serve(
     app: FastAPI,
-    sock: socket.socket,
+    sockets: Sequence[socket.socket],
     *,
     drain_timeout: float,
-    ssl_key: str | None = None,
-    ssl_cert: str | None = None,
+    tls: Tls | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until a signal comes and what runs has finished. `on_ready` is called once signals are obeyed, before the
@@ -132,14 +129,14 @@ def serve(
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
     """
-    server = make_server(app, drain_timeout=drain_timeout, ssl_key=ssl_key, ssl_cert=ssl_cert)
+    server = make_server(app, drain_timeout=drain_timeout, tls=tls)
     # The engine thread needs the GIL after every step, every few milliseconds; Python's default lets it wait for five.
     sys.setswitchinterval(0.0005)
     # Set before the loop exists too: uvicorn captures signals only inside of it, and Ctrl-C while asyncio makes its
     # loop would break that off half-way.
     with server.capture_signals():
         on_ready()
-        asyncio.run(server.serve(sockets=[sock]))
+        asyncio.run(server.serve(sockets=[*sockets]))
     failure = app.state.service.failure
     if failure is not None:
         raise failure

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dflash_local.engine import Engine
@@ -16,6 +17,8 @@ from dflash_local.server.embeddings.process import EmbeddingProcess
 from dflash_local.server.errors import LOADING, HTTPError
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.metrics import Metrics
+from dflash_local.server.security.limits import Limits
+from dflash_local.server.security.origins import Cors
 from dflash_local.stats import EngineStats
 
 log = logging.getLogger(__name__)
@@ -52,18 +55,30 @@ NO_SCORES = HTTPError(
 class Settings:
     """What the command line decides about the HTTP side."""
 
-    alias: str = "dflash-local"
+    alias: str = "dflash-local"  # the model's id
+    aliases: tuple[str, ...] = ()  # all of its names
+    tags: tuple[str, ...] = ()
     model_path: str = ""
     api_keys: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ("*",)
+    cors: Cors = field(default_factory=Cors)
+    allowed_hosts: tuple[str, ...] | None = None  # besides names that nobody can register; None: any
+    limits: Limits = field(default_factory=Limits)
     defaults: Defaults = field(default_factory=Defaults)
-    max_body: int = 64 * 2**20
+    api_prefix: str = ""
     webui: bool = True
+    static: Path | None = None  # a folder whose files take the chat page's place
+    ui_settings: Mapping[str, Any] = field(default_factory=dict)
     slots_endpoint: bool = True
     strict_fields: bool = False
     embedding: ModelOptions | None = None
     rerank: ModelOptions | None = None
     embd_normalize: int = 2
+    metrics_endpoint: bool = True
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of one request body."""
+        return self.limits.body
 
 
 class Service:
@@ -147,10 +162,10 @@ class Service:
             return 503, {
                 "error": {"message": LOADING.message, "type": LOADING.type, "param": None, "code": LOADING.code}
             } | {"progress": round(self.progress, 3)}
-        if self.failure is not None:
+        if self.failure is not None:  # whose message may hold paths, and anybody may ask for this
             return 503, {
                 "error": {
-                    "message": str(self.failure),
+                    "message": "the engine is dead: the server's log says why",
                     "type": "unavailable_error",
                     "param": None,
                     "code": "engine_dead",

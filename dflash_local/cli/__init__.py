@@ -46,7 +46,7 @@ def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage
     errors exit with 2."""
-    argv = sys.argv[1:] if argv is None else list(argv)
+    argv = [_spelled(arg) for arg in (sys.argv[1:] if argv is None else argv)]
     try:
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
         return int(args.func(args))
@@ -57,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _spelled(arg: str) -> str:
+    """llama.cpp's flags may be written with _ for -; no value begins with two dashes."""
+    flag, equals, value = arg.partition("=")
+    return flag.replace("_", "-") + equals + value if arg.startswith("--") else arg
 
 
 if __name__ == "__main__":

@@ -104,5 +104,5 @@ def _options(args: argparse.Namespace, path: str, name: str, pooling: str | None
         n_threads=args.n_threads_batch or args.n_threads or min(this_machine().cores, usable_cores()),
         n_gpu_layers=args.n_gpu_layers,
         mmap=args.load_mode in ("auto", "mmap", "mmap+mlock"),
-        verbose=args.verbose,
+        verbose=args.verbosity > 3,
     )

@@ -6,8 +6,9 @@ Names and variables are those of llama.cpp's `common/arg.cpp`; a flag on the com
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SAMPLING_ALIASES = {
     "seed": ("-s",),
     "temperature": ("--temp",),
+    "top_n_sigma": ("--top-nsigma",),
     "typical_p": ("--typical",),
     "dynatemp_exponent": ("--dynatemp-exp",),
     "mirostat_tau": ("--mirostat-ent",),
@@ -39,21 +41,48 @@ _SAMPLING_ENV = {
 }
 
 
+SILENT = argparse.SUPPRESS  # as a help text: --help leaves the flag out
+
+
 class FlagGroup(Protocol):
     """An argparse parser or group."""
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action: ...
 
 
-def add_flag(group: FlagGroup, *names: str, env: str | None = None, **options: Any) -> None:
-    """`add_argument`, with the environment variable `env` as the default."""
+def add_flag(
+    group: FlagGroup, *names: str, env: str | None = None, off: Sequence[str] = (), off_help: str = "", **options: Any
+) -> argparse.Action:
+    """`add_argument`, with the environment variable `env` as the default; `off` are names that switch the flag off, as
+    does the variable's LLAMA_ARG_NO_ form, whatever its value."""
     if env and options.get("help"):
         options["help"] += f" [{env}]"
     action = group.add_argument(*names, **options)
-    value = os.environ.get(env) if env else None
-    if value is not None:
-        # argparse converts a default that is a string like a typed argument.
-        action.default = truth(value) if action.nargs == 0 else value
+    variables = variables_for(env, off)
+    action.variables = variables  # type: ignore[attr-defined]  # for `variables_of`
+    # argparse converts a default that is a string like a typed argument.
+    for variable in variables:
+        if (value := os.environ.get(variable)) is not None:
+            action.default = value if variable == env else "off"
+    if action.nargs == 0:
+        action.type = truth
+    if off:
+        group.add_argument(
+            *off, dest=action.dest, action="store_false", default=action.default, help=off_help or SILENT
+        )
+    return action
+
+
+def variables_for(env: str | None, off: Sequence[str] = ()) -> tuple[str, ...]:
+    """The variables of a flag in llama.cpp: one with names that switch it off has one more, which beats the other."""
+    if env is None:
+        return ()
+    return (env, env.replace("LLAMA_ARG_", "LLAMA_ARG_NO_")) if off else (env,)
+
+
+def variables_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Every environment variable that the parser knows."""
+    return {name for action in parser._actions for name in getattr(action, "variables", ())}
 
 
 def truth(value: str) -> bool:
@@ -89,6 +118,25 @@ def one_of(*names: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def read_text(path: Path, param: str) -> str:
+    """A file that a flag names. Raises RequestError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read {path}: {error}", param=param, hint=f"give {param} a text file") from None
+
+
+def json_object(text: str, param: str) -> dict[str, Any]:
+    """The JSON object that a flag gives. Raises RequestError."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise RequestError(f"{param} is not valid JSON: {error}", param=param) from None
+    if not isinstance(value, dict):
+        raise RequestError(f"{param} must be a JSON object", param=param)
+    return value
 
 
 def _layers(text: str) -> int:
@@ -193,8 +241,9 @@ def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag) -> None
         add_flag(group, *flag.names, env=flag.env, dest=name, default=default, **arguments)
         return
     if flag.names:
-        add_flag(group, *flag.names, env=flag.env, dest=name, action="store_true", default=default, help=text)
-    if flag.off_names:
+        switch = {"dest": name, "default": default, "action": "store_true", "help": text}
+        add_flag(group, *flag.names, env=flag.env, off=flag.off_names, off_help=flag.off_help or "", **switch)
+    elif flag.off_names:
         group.add_argument(*flag.off_names, dest=name, action="store_false", default=default, help=flag.off_help)
 
 
@@ -213,10 +262,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
         options["drafter"] = str(auto_convert(Path(options["drafter"]), Path(options["model"])))
     if args.chat_template_file:
-        try:
-            options["chat_template"] = args.chat_template_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the chat template: {error}", param="--chat-template-file") from None
+        options["chat_template"] = read_text(args.chat_template_file, "--chat-template-file")
     return options
 
 

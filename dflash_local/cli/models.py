@@ -21,7 +21,7 @@ HF_REPO, HF_FILE, HF_DRAFT = "LLAMA_ARG_HF_REPO", "LLAMA_ARG_HF_FILE", "LLAMA_AR
 NO_MODEL = "give -m TARGET.gguf, or -hf USER/NAME:QUANT, such as unsloth/Qwen3-8B-GGUF:Q4_K_M"
 
 
-def add_hub_flags(add_flag: Callable[..., None]) -> None:
+def add_hub_flags(add_flag: Callable[..., object]) -> None:
     """Add the flags with `add_flag(*names, env=..., **options)`."""
     add_flag(
         "-hf", "-hfr", "--hf-repo", env=HF_REPO, metavar="USER/NAME[:QUANT]",
@@ -39,7 +39,7 @@ def add_hub_flags(add_flag: Callable[..., None]) -> None:
     add_access_flags(add_flag)
 
 
-def add_access_flags(add_flag: Callable[..., None]) -> None:
+def add_access_flags(add_flag: Callable[..., object]) -> None:
     """Add the flags that tell how to get at the Hub."""
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",

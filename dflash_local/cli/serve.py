@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dflash_local import __version__
 from dflash_local.cli.embeddings import (
     add_embedding_flags,
     check_embedding_flags,
     embedding_settings,
     writes_no_text,
 )
-from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, load_engine
+from dflash_local.cli.foreign import add_foreign_flags, check_variables
+from dflash_local.cli.http_flags import add_http_flags, http_settings
+from dflash_local.cli.logs import add_log_flags, set_up_logs
 from dflash_local.cli.models import take_models, target_repository
-from dflash_local.errors import RequestError
+from dflash_local.cli.request_flags import add_request_flags, request_defaults
 
 if TYPE_CHECKING:
     from dflash_local.server.service import Loader, Settings
@@ -31,20 +35,7 @@ examples:
 Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/serving.md lists the endpoints.
 """
 
-# Flags of llama-server that change nothing here. They are accepted so that its command lines work.
-IGNORED_SWITCHES = (
-    "--jinja", "--metrics", "--ui", "--webui", "--slots", "-cb", "--cont-batching", "--no-context-shift", "--no-mmproj",
-    "--perf", "--no-perf", "--prefill-assistant", "--log-disable",
-)  # fmt: skip
-IGNORED_OPTIONS = (
-    "--threads-http",
-    "--spec-type",
-    "--cache-reuse",
-    "-to",
-    "--timeout",
-    "-sps",
-    "--slot-prompt-similarity",
-)
+log = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,125 +47,60 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "at /.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       dflash-local serve --help",
         allow_abbrev=False,
     )
+    parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     add_engine_flags(parser)
-
-    http = parser.add_argument_group("HTTP")
     add_flag(
-        http,
-        "--host",
-        env="LLAMA_ARG_HOST",
-        default="127.0.0.1",
-        metavar="HOST",
-        help="address to listen on (default: 127.0.0.1)",
-    )
-    add_flag(
-        http,
-        "--port",
-        env="LLAMA_ARG_PORT",
-        type=count(),
-        default=8080,
-        metavar="N",
-        help="port; 0 takes a free one (default: 8080)",
-    )
-    add_flag(
-        http,
-        "-a",
-        "--alias",
-        env="LLAMA_ARG_ALIAS",
-        metavar="NAME",
-        help="the model's name in the API (default: its file name)",
-    )
-    add_flag(
-        http, "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]", help="keys that clients must show (default: none)"
-    )
-    add_flag(
-        http, "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE", help="file with one key a line"
-    )
-    add_flag(
-        http, "--cors-origins", env="LLAMA_ARG_CORS_ORIGINS", default="*", metavar="LIST",
-        help="comma-separated origins that browsers may call from (default: *)",
+        parser, "--spec-type", env="LLAMA_ARG_SPEC_TYPE", type=_spec_type, metavar="TYPE",
+        help="llama-server's name for the drafter: draft-dflash or draft-dspark, as the file is; none is --draft off",
     )  # fmt: skip
-    add_flag(http, "--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
-    add_flag(http, "--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
-    http.add_argument(
-        "--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)"
-    )
-    http.add_argument(
-        "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
-        help="how long running requests may take to finish after SIGTERM (default: 60)",
-    )  # fmt: skip
-    http.add_argument(
-        "--max-body", type=count(1), default=64, metavar="MIB", help="largest request body in MiB (default: 64)"
-    )
-    add_flag(
-        http, "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
-        help="a stream that is silent for so long is pinged; -1: never (default: 30)",
-    )  # fmt: skip
-    http.add_argument("--no-webui", "--no-ui", dest="webui", action="store_false", help="no chat page at /")
-    http.add_argument("--no-slots", dest="slots", action="store_false", help="no /slots endpoint")
-    http.add_argument(
-        "--strict-fields", action="store_true",
-        help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
-    )  # fmt: skip
-
-    requests = parser.add_argument_group("requests", "defaults for requests that do not say")
-    add_flag(
-        requests, "-n", "--predict", "--n-predict", env="LLAMA_ARG_N_PREDICT", type=count(-1), default=-1, metavar="N",
-        help="most new tokens (default: until the context is full)",
-    )  # fmt: skip
-    add_flag(
-        requests, "--reasoning-format", env="LLAMA_ARG_THINK", default="auto", metavar="none|auto|deepseek",
-        help="where thoughts go: none leaves them in the text (default: auto)",
-    )  # fmt: skip
-    add_flag(
-        requests, "--chat-template-kwargs", env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS", metavar="JSON",
-        help="""more variables for the chat template, such as '{"enable_thinking": false}'""",
-    )  # fmt: skip
+    add_http_flags(parser)
+    add_request_flags(parser)
     add_sampling_flags(parser)
     add_embedding_flags(parser)
-
-    parser.add_argument("-v", "--verbose", action="store_true", help="log what llama.cpp says")
-    for name in IGNORED_SWITCHES:
-        parser.add_argument(name, dest="_ignored", action="store_true", help=argparse.SUPPRESS)
-    for name in IGNORED_OPTIONS:
-        parser.add_argument(name, dest="_ignored", help=argparse.SUPPRESS)
-    parser.set_defaults(func=run)
+    add_log_flags(parser)
+    add_foreign_flags(parser)
+    parser.set_defaults(func=run, parser=parser, foreign_flags={})
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.native import load, set_log_level
     from dflash_local.server.app import create_app
-    from dflash_local.server.process import listen, serve
+    from dflash_local.server.process import serve
+    from dflash_local.server.sockets import listening, url
+    from dflash_local.server.tls import Tls
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    native_level = set_up_logs(args)
+    for note in check_variables(args.parser, args.foreign_flags, os.environ):
+        log.warning("%s", note)
     check_embedding_flags(args)
     writes = not writes_no_text(args)
-    repository = target_repository(args) if writes or args.embedding or args.rerank else None
-    settings = make_settings(args)
-    load()  # a missing library is told now, neither after a download nor after the socket is open
-    if not writes:
+    if args.spec_type == "none" or not writes:
         args.draft = "off"
+    repository = target_repository(args) if writes or args.embedding or args.rerank else None
+    settings, tls = make_settings(args), Tls.of(args.ssl_key_file, args.ssl_cert_file)
+    load()  # a missing library is told now, neither after a download nor after the socket is open
     if repository or args.model:
         take_models(args)
-    name = args.alias or repository or Path(args.model or "").name
-    settings = replace(settings, alias=name, model_path=args.model or "", **embedding_settings(args, name))
-    set_log_level(logging.INFO if args.verbose else logging.WARNING)
+    names = settings.aliases or (repository or Path(args.model or "").name,)
+    settings = replace(
+        settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
+    )
+    set_log_level(native_level)
     app = create_app(_loader(args) if writes else None, settings)
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
-    with listen(args.host, args.port) as sock:
-        scheme = "https" if args.ssl_cert_file else "http"
-        host = f"[{args.host}]" if ":" in args.host else args.host
-        url = f"{scheme}://{host}:{sock.getsockname()[1]}"
+    with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
+        urls = ", ".join(url(sock, "https" if tls else "http") + settings.api_prefix for sock in sockets)
         serve(
             app,
-            sock,
+            sockets,
             drain_timeout=args.drain_timeout,
-            ssl_key=args.ssl_key_file,
-            ssl_cert=args.ssl_cert_file,
-            on_ready=lambda: logging.getLogger(__name__).info("listening on %s, loading %s", url, models),
+            tls=tls,
+            on_ready=lambda: log.info("listening on %s, loading %s", urls, models),
         )
     return 0
 
@@ -183,44 +109,20 @@ def _loader(args: argparse.Namespace) -> Loader:
     return lambda progress: load_engine(args, progress=progress, max_queue=args.max_queue)
 
 
+def _spec_type(text: str) -> str:
+    if text in ("none", "draft-dflash", "draft-dspark"):
+        return text
+    if text.startswith("ngram"):
+        raise argparse.ArgumentTypeError(f"{text} is not here: --lookup on drafts from the prompt, and is the default")
+    raise argparse.ArgumentTypeError(
+        f"must be none, draft-dflash or draft-dspark, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
+    )
+
+
 def make_settings(args: argparse.Namespace) -> Settings:
     """The HTTP side of the flags.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
     """
-    from dflash_local.server.fields.request import Defaults
-    from dflash_local.server.service import Settings
-
-    keys = (args.api_key or "").split(",")
-    if args.api_key_file:
-        try:
-            keys += args.api_key_file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the API keys: {error}", param="--api-key-file") from None
-    chat: dict[str, Any] = {"reasoning_format": args.reasoning_format}
-    if args.chat_template_kwargs:
-        chat["chat_template_kwargs"] = _json_object(args.chat_template_kwargs)
-    return Settings(
-        alias=args.alias or Path(args.model or "").name,
-        model_path=args.model or "",
-        api_keys=tuple(key.strip() for key in keys if key.strip()),
-        cors_origins=tuple(origin.strip() for origin in args.cors_origins.split(",")),
-        defaults=Defaults(sampling_options(args), args.predict, chat, args.sse_ping_interval),
-        max_body=args.max_body * 2**20,
-        webui=args.webui,
-        slots_endpoint=args.slots,
-        strict_fields=args.strict_fields,
-    )
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise RequestError(
-            f"--chat-template-kwargs is not valid JSON: {error}", param="--chat-template-kwargs"
-        ) from None
-    if not isinstance(value, dict):
-        raise RequestError("--chat-template-kwargs must be a JSON object", param="--chat-template-kwargs")
-    return value
+    return replace(http_settings(args), defaults=request_defaults(args))

@@ -34,6 +34,8 @@ class Model(Answer):
     object: Literal["model"]
     created: int
     owned_by: str
+    aliases: list[str] = Field(description="all of its names")
+    tags: list[str]
     meta: ModelMeta
 
 
@@ -62,6 +64,7 @@ class Props(Answer):
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
+    ui_settings: dict[str, Any] = Field(description="those of --ui-config")
     chat_template: str
     bos_token: str
     eos_token: str

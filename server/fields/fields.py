@@ -312,6 +312,8 @@ def _complaint(found: Any) -> str:
             return f"at least {limits['ge']}"
         case "less_than_equal":
             return f"at most {limits['le']}"
+        case "string_too_long":
+            return f"at most {limits['max_length']} characters long"
         case "literal_error":
             return f"one of {limits['expected']}"
         case kind:

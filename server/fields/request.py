@@ -34,6 +34,8 @@ class Defaults:
     max_tokens: int = -1
     chat: Mapping[str, Any] = field(default_factory=dict)  # CHAT_FIELDS
     ping_interval: float = 30
+    stop: tuple[str, ...] = ()
+    special: bool = False  # show control tokens
 
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
@@ -41,16 +43,21 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     if body.best_of not in (None, 1, body.n or 1):
         raise RequestError("best_of: choosing among more answers than n is not supported", param="best_of")
     given = body.given()
-    known = SAMPLING_FIELDS - CHAT_FIELDS if isinstance(body, ConversationFields) else SAMPLING_FIELDS
+    chat = isinstance(body, ConversationFields)
+    known = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
+    sampling = defaults.sampling
+    if chat or {"grammar", "json_schema"} & given.keys():  # one of them at most
+        sampling = replace(sampling, grammar=None, json_schema=None)
     return RequestFields(
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         ping_interval=defaults.ping_interval if body.sse_ping_interval is None else body.sse_ping_interval,
         n=body.n or 1,
-        sampling=replace(defaults.sampling, **{name: given[name] for name in known & given.keys()}),
+        sampling=replace(sampling, **{name: given[name] for name in known & given.keys()}),
         options={
             "max_tokens": defaults.max_tokens if body.max_tokens is None else body.max_tokens,
-            "stop": _stops(body.stop),
+            "stop": _stops(body.stop) or defaults.stop,
+            **({"special": True} if defaults.special else {}),
             "budget": "auto" if body.budget is None else body.budget,
             "draft": body.draft,
             "accept": body.accept,
@@ -66,6 +73,9 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
     """The fields for Engine.apply_chat(), which checks them: those of the body over those of the command line."""
     given = body.given()
     chat = {**defaults.chat, **{name: given[name] for name in CHAT_FIELDS & given.keys()}}
+    if not {"grammar", "json_schema", "response_format", "tools"} & given.keys():
+        constraints = {name: getattr(defaults.sampling, name) for name in ("grammar", "json_schema")}
+        chat |= {name: value for name, value in constraints.items() if value is not None}
     kwargs = {**defaults.chat.get("chat_template_kwargs", {}), **(body.chat_template_kwargs or {})}
     effort = body.reasoning_effort
     if effort == "none":

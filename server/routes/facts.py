@@ -39,7 +39,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSON({"object": "list", "data": entries})
 
     def _entry(name: str, meta: dict[str, Any]) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": created, "owned_by": "dflash-local", "meta": meta}
+        names = {"aliases": settings.aliases, "tags": settings.tags}
+        return {"id": name, "object": "model", "created": created, "owned_by": "dflash-local", **names, "meta": meta}
 
     async def props(request: Request) -> Response:
         """llama-server's properties."""
@@ -54,7 +55,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             "modalities": {"vision": False, "audio": False, "video": False},
             "endpoint_slots": settings.slots_endpoint,
             "endpoint_props": False,
-            "endpoint_metrics": True,
+            "endpoint_metrics": settings.metrics_endpoint,
+            "ui_settings": settings.ui_settings,
             "chat_template": engine.info.get("chat_template", ""),
             "bos_token": _token_text(engine, "bos_token"),
             "eos_token": _token_text(engine, "eos_token"),
@@ -70,6 +72,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def metrics(request: Request) -> Response:
         """Counters for Prometheus."""
+        if not settings.metrics_endpoint:
+            raise HTTPError(501, "started with --no-metrics", type="not_supported_error")
         if service.has_engine:
             text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
         else:

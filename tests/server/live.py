@@ -4,8 +4,10 @@ own."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import openai
@@ -21,8 +24,9 @@ from fastapi import FastAPI
 
 from dflash_local.engine import Engine
 from dflash_local.server.app import create_app
-from dflash_local.server.process import listen, make_server
+from dflash_local.server.process import make_server
 from dflash_local.server.service import Service, Settings
+from dflash_local.server.sockets import listening
 
 
 @dataclass
@@ -30,6 +34,7 @@ class Live:
     """A running server and its usual clients."""
 
     url: str
+    app: FastAPI
     service: Service
     http: httpx.Client
     openai: openai.OpenAI
@@ -41,29 +46,43 @@ class Live:
 
 @contextmanager
 def live(
-    load: Callable[[Callable[[float], bool]], Engine] | None, settings: Settings | None = None, *, wait: bool = True
+    load: Callable[[Callable[[float], bool]], Engine] | None,
+    settings: Settings | None = None,
+    *,
+    wait: bool = True,
+    hosts: Sequence[str] = ("127.0.0.1",),
 ) -> Iterator[Live]:
-    """Serve; `wait` until the model is loaded."""
+    """Serve; `wait` until the model is loaded. `url` is that of the first host."""
     app: FastAPI = create_app(load, settings)
-    sock = listen("127.0.0.1", 0)
-    server = make_server(app, drain_timeout=5)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
-    thread.start()
-    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     key = settings.api_keys[0] if settings and settings.api_keys else "none"
-    try:
-        with (
-            httpx.Client(base_url=url, timeout=30) as http,
-            openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30) as client,
-        ):
-            if wait:
-                wait_until(lambda: http.get("/health").status_code == 200, 60)
-            yield Live(url, app.state.service, http, client)
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        sock.close()
-        assert not thread.is_alive(), "the server does not stop"
+    with listening(hosts, 0) as sockets:
+        server = make_server(app, drain_timeout=5)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[*sockets])))
+        thread.start()
+        url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
+        try:
+            with (
+                httpx.Client(base_url=url, timeout=30) as http,
+                openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30) as client,
+            ):
+                health = (settings.api_prefix if settings else "") + "/health"
+                if wait:
+                    wait_until(lambda: http.get(health).status_code == 200, 60)
+                yield Live(url, app, app.state.service, http, client)
+        finally:
+            server.should_exit = True
+            thread.join(20)
+            assert not thread.is_alive(), "the server does not stop"
+
+
+def raw_request(server: Live, method: str, path: str, body: dict[str, Any] | None = None) -> socket.socket:
+    """A request on a socket of our own, to be closed at will."""
+    host, port = server.url.removeprefix("http://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=10)
+    data = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    client.sendall(head.encode() + data)
+    return client
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def test_defaults_are_the_engines() -> None:
     } == {}
     assert sampling_options(parse("-m", "T.gguf")).to_json() == "{}"
     settings = make_settings(parse("-m", "some/T.gguf"))
-    assert (settings.alias, settings.api_keys, settings.cors_origins) == ("T.gguf", (), ("*",))
+    assert (settings.alias, settings.api_keys, settings.cors.origins) == ("T.gguf", (), ("localhost",))
 
 
 @pytest.mark.parametrize(

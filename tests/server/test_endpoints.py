@@ -12,6 +12,7 @@ import pytest
 from dflash_local.build.installation import installed_stamp
 from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, Drafting, DraftMode
+from dflash_local.server.security.limits import Limits
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
 from tests.server.live import Live, live
@@ -37,7 +38,7 @@ def native() -> FakeNative:
 
 @pytest.fixture(scope="module")
 def server(native: FakeNative) -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(native), Settings(alias="fake", max_body=10_000)) as running:
+    with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
         yield running
 
 
@@ -244,6 +245,7 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
         ({"messages": MESSAGES, "chat_template_kwargs": 3}, "chat_template_kwargs"),
         ({"messages": MESSAGES, "reasoning_effort": 3}, "reasoning_effort"),
         ({"messages": MESSAGES, "model": 3}, "model"),
+        ({"messages": MESSAGES, "model": "x" * 257}, "model"),
         ({"messages": MESSAGES, "budget": "big"}, "budget"),
         ({"messages": MESSAGES, "budget": 1000}, "budget"),
         ({"messages": MESSAGES, "budget": 0}, "budget"),
@@ -413,9 +415,3 @@ def test_page(server: Live) -> None:
     assert response.headers["content-type"].startswith("text/html")
     assert "http://" not in response.text  # self-contained
     assert "https://" not in response.text
-
-
-def test_cors(server: Live) -> None:
-    headers = {"Origin": "http://example.test", "Access-Control-Request-Method": "POST"}
-    response = server.http.options("/v1/chat/completions", headers=headers)
-    assert response.headers["access-control-allow-origin"] == "*"

@@ -22,10 +22,10 @@ import pytest
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import service as service_module
-from dflash_local.server.process import listen
 from dflash_local.server.service import Settings
+from dflash_local.server.sockets import listen
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, wait_until
+from tests.server.live import live, raw_request, wait_until
 
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
@@ -156,7 +156,7 @@ def test_more_choices_than_the_queue_ever_holds_are_refused_for_good(path: str, 
 def test_disconnect_frees_the_slot_within_one_step(path: str, stream: bool) -> None:
     native, gate = gated()
     with live(lambda _: Engine.over(native)) as server:
-        with raw_request(server, path, {**BODY, "prompt": "hi", "stream": stream}) as client:
+        with raw_request(server, "POST", path, {**BODY, "prompt": "hi", "stream": stream}) as client:
             gate.release(3)
             wait_until(lambda: native.n_steps == 3)
             if stream:
@@ -173,7 +173,7 @@ def test_disconnect_while_waiting_leaves_the_queue() -> None:
     with live(lambda _: Engine.over(native)) as server, ThreadPoolExecutor() as pool:
         running = pool.submit(server.http.post, PATHS[0], json={**BODY, "max_tokens": 5})
         wait_until(lambda: server.engine.n_running == 1)
-        with raw_request(server, PATHS[0], BODY):
+        with raw_request(server, "POST", PATHS[0], BODY):
             wait_until(lambda: server.engine.n_waiting == 1)
         gate.release(1)
         time.sleep(0.05)
@@ -181,15 +181,6 @@ def test_disconnect_while_waiting_leaves_the_queue() -> None:
         assert running.result(10).status_code == 200
         wait_until(lambda: server.engine.n_waiting == 0)
         assert len(native.submitted) == 1
-
-
-def raw_request(server: Live, path: str, body: dict[str, Any]) -> socket.socket:
-    """A request on a socket of our own, to be closed at will."""
-    host, port = server.url.removeprefix("http://").split(":")
-    client = socket.create_connection((host, int(port)), timeout=10)
-    data = json.dumps(body).encode()
-    client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), len(data), data))
-    return client
 
 
 # ---- death ----
@@ -273,13 +264,14 @@ PROGRAM = """
     import sys
     from dflash_local.engine import Engine
     from dflash_local.server.app import create_app
-    from dflash_local.server.process import listen, serve
+    from dflash_local.server.process import serve
+    from dflash_local.server.sockets import listen
     from tests.fake_native import FakeNative
 
-    native = FakeNative(b"x" * 40, n_slots=2, step_seconds=float(sys.argv[1]))
+    native = FakeNative(b"x" * 200, n_slots=2, step_seconds=float(sys.argv[1]))
     with listen("127.0.0.1", 0) as sock:
         print(sock.getsockname()[1], flush=True)
-        serve(create_app(lambda _: Engine.over(native)), sock, drain_timeout=float(sys.argv[2]))
+        serve(create_app(lambda _: Engine.over(native)), [sock], drain_timeout=float(sys.argv[2]))
 """
 
 
@@ -316,7 +308,7 @@ def test_a_signal_drains(process: tuple[subprocess.Popen[str], str], number: sig
         running.send_signal(number)
         wait_until(lambda: not reachable(url))  # no new connections
         assert not answers[0].done()
-        assert answers[0].result(20).json()["choices"][0]["message"]["content"] == "x" * 40
+        assert answers[0].result(20).json()["choices"][0]["message"]["content"] == "x" * 200
         assert answers[1].result(20).text.endswith("data: [DONE]\n\n")
     assert running.wait(10) == 0
 

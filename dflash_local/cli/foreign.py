@@ -1,0 +1,300 @@
+"""llama-server's flags and variables that `serve` has no use for: which change nothing, which are refused, and why.
+
+All others are flags of our own; what the parser knows already is left out here, so a flag that becomes real needs no
+change in this table. tests/server/test_llama_flags.py holds both together to `common/arg.cpp` of the pinned source.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from dflash_local.cli.flags import SILENT, truth, variables_for, variables_of
+from dflash_local.errors import RequestError
+
+
+class Effect(Enum):
+    """What giving a flag comes to."""
+
+    SAME = "it is so here anyway"
+    NONE = "accepted, and told that it changes nothing"
+    REFUSED = "an error"
+
+
+SAME, NONE, REFUSED = Effect.SAME, Effect.NONE, Effect.REFUSED
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """One flag of llama-server: its names, how many values it takes, and its variable; `why` goes into the message.
+
+    `off` names switch it off; `off_effect` is what that comes to, and `effect` what switching it on does.
+    """
+
+    names: tuple[str, ...]
+    effect: Effect
+    why: str
+    env: str | None = None
+    values: int = 0
+    off: tuple[str, ...] = ()
+    off_effect: Effect = SAME
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its environment variables."""
+        return variables_for(self.env, self.off)
+
+
+def _entry(names: str, effect: Effect, why: str, **more: Any) -> Foreign:
+    env = more.pop("env", None)
+    return Foreign(tuple(names.split()), effect, why, f"LLAMA_ARG_{env}" if env else None, **more)
+
+
+def _switch(names: str, effect: Effect, why: str, env: str | None = None) -> Foreign:
+    return _entry(names, effect, why, env=env)
+
+
+def _value(names: str, effect: Effect, why: str, env: str | None = None) -> Foreign:
+    return _entry(names, effect, why, env=env, values=1)
+
+
+def _pair(names: str, off: str, effect: Effect, off_effect: Effect, why: str, env: str | None = None) -> Foreign:
+    return _entry(names, effect, why, env=env, off=tuple(off.split()), off_effect=off_effect)
+
+
+_PINNED = "threads are not pinned and keep their priority: start the process with taskset, numactl or nice"
+_PLACED = "weights go where -ngl, -ts, -sm and -mg put them: single tensors, experts and devices cannot be chosen yet"
+_ROPE = "target and drafter use the rotation that they were trained with"
+_IMAGES = "images, audio and video are not supported"
+_LORA = "adapters are not supported: merge them into the GGUF"
+_VECTORS = "control vectors are not supported: drafters were trained without them"
+_TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
+_FITTED = "nothing is fitted to the memory of devices: choose -c, -ngl and -ts"
+_LOOKUP = "prompt lookup has no such settings: the budget controller measures what pays (--lookup off switches it off)"
+_TREE = "the draft tree takes what pays by measured times: there is no such threshold"
+_DRAFTER = "the drafter computes on the target's threads"
+_NAMED = "give the model by name: -hf USER/NAME:QUANT"
+_REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
+_SYNTHETIC = "drafts are never accepted by chance: that would be other text"
+_LATER = "it is not supported yet"
+
+FOREIGN: tuple[Foreign, ...] = (
+    # what llama-server switches and is always so here
+    _pair(
+        "-cb --cont-batching", "-nocb --no-cont-batching", SAME, REFUSED,
+        "requests always share passes; -np 1 runs one at a time", "CONT_BATCHING",
+    ),
+    _pair("--perf", "--no-perf", SAME, SAME, "", "PERF"),
+    _pair("--jinja", "--no-jinja", SAME, NONE, "templates are Jinja, with or without it", "JINJA"),
+    _pair(
+        "--context-shift", "--no-context-shift", REFUSED, SAME,
+        "no token can be dropped from a full context: drafter and trees count on positions that never change; raise -c",
+        "CONTEXT_SHIFT",
+    ),
+    _value("--keep", NONE, "the context is never shifted"),
+    _value("--threads-http", NONE, "one event loop serves all connections", "THREADS_HTTP"),
+    _switch("--props", NONE, "there is no property that POST /props could change", "ENDPOINT_PROPS"),
+    _switch("-bs --backend-sampling", NONE, "tokens are sampled on the CPU", "BACKEND_SAMPLING"),
+    _value("-dt --defrag-thold", NONE, "llama.cpp itself no longer uses it", "DEFRAG_THOLD"),
+    _value("-lzm --lazy-mode", NONE, "the file is mapped: what is never used is not read (--load-mode)", "LAZY_MODE"),
+    _pair("--repack", "-nr --no-repack", SAME, NONE, "weights are packed for this machine's kernels", "REPACK"),
+    _switch("--no-host", NONE, "weights lie in the buffers that the kernels want", "NO_HOST"),
+    _pair("--op-offload", "--no-op-offload", SAME, NONE, "llama.cpp decides where large products are computed"),
+    # threads
+    _value("-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll", NONE, _PINNED),
+    _value("-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch", NONE, _PINNED),
+    _value("--numa", NONE, _PINNED, "NUMA"),
+    _value("--spec-draft-threads -td --threads-draft", NONE, _DRAFTER),
+    _value("--spec-draft-threads-batch -tbd --threads-batch-draft", NONE, _DRAFTER),
+    _value("--spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft", NONE, _DRAFTER),
+    _value("--spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft", NONE, _DRAFTER),
+    _value("--spec-draft-poll --poll-draft --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft", NONE, _DRAFTER),
+    _value("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", NONE, _DRAFTER),
+    _value("--spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft", NONE, _DRAFTER),
+    # devices and memory
+    _value("-dev --device", REFUSED, _PLACED, "DEVICE"),
+    _value("--spec-draft-device -devd --device-draft", REFUSED, _PLACED),
+    _switch("--list-devices", REFUSED, "'dflash-local doctor' lists what the machine has"),
+    _value("-ot --override-tensor", REFUSED, _PLACED, "OVERRIDE_TENSOR"),
+    _value("--spec-draft-override-tensor -otd --override-tensor-draft", REFUSED, _PLACED),
+    _switch("-cmoe --cpu-moe", REFUSED, _PLACED, "CPU_MOE"),
+    _value("-ncmoe --n-cpu-moe", REFUSED, _PLACED, "N_CPU_MOE"),
+    _value("-ncffn --n-cpu-ffn", REFUSED, _PLACED, "N_CPU_FFN"),
+    _switch("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", REFUSED, _PLACED, "SPEC_DRAFT_CPU_MOE"),
+    _value(
+        "--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", REFUSED, _PLACED, "SPEC_DRAFT_N_CPU_MOE"
+    ),
+    _pair(
+        "-kvo --kv-offload", "-nkvo --no-kv-offload", SAME, REFUSED, "the KV cache lies with its layers", "KV_OFFLOAD"
+    ),
+    _value("--rpc", REFUSED, "layers on other machines are not supported", "RPC"),
+    _value("-fit --fit", REFUSED, _FITTED, "FIT"),
+    _value("-fitt --fit-target", REFUSED, _FITTED, "FIT_TARGET"),
+    _value("-fitc --fit-ctx", REFUSED, _FITTED, "FIT_CTX"),
+    # the model
+    _switch("--check-tensors", REFUSED, "tensors are not searched for values that are no numbers"),
+    _value("--override-kv", REFUSED, "a model is served with the metadata of its file: change them there"),
+    _value("--rope-scaling", REFUSED, _ROPE, "ROPE_SCALING_TYPE"),
+    _value("--rope-scale", REFUSED, _ROPE, "ROPE_SCALE"),
+    _value("--rope-freq-base", REFUSED, _ROPE, "ROPE_FREQ_BASE"),
+    _value("--rope-freq-scale", REFUSED, _ROPE, "ROPE_FREQ_SCALE"),
+    *(
+        _value("--yarn-" + name, REFUSED, _ROPE, "YARN_" + name.replace("-", "_").upper())
+        for name in ("orig-ctx", "ext-factor", "attn-factor", "beta-slow", "beta-fast")
+    ),
+    _value("--lora --lora-scaled", REFUSED, _LORA),
+    _switch("--lora-init-without-apply", REFUSED, _LORA),
+    _value("--control-vector --control-vector-scaled", REFUSED, _VECTORS),
+    _entry("--control-vector-layer-range", REFUSED, _VECTORS, values=2),
+    _value("-mu --model-url", REFUSED, _NAMED, "MODEL_URL"),
+    _value("-dr --docker-repo", REFUSED, _NAMED, "DOCKER_REPO"),
+    _switch("-cl --cache-list", REFUSED, "'hf cache ls' lists the models in the cache"),
+    _switch("--embd-gemma-default --gpt-oss-20b-default --gpt-oss-120b-default", REFUSED, _NAMED),
+    _switch("--fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default", REFUSED, _NAMED),
+    _switch("--fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default", REFUSED, _NAMED),
+    _switch("--vision-gemma-4b-default --vision-gemma-12b-default", REFUSED, _NAMED),
+    # images
+    _value("-mm --mmproj", REFUSED, _IMAGES, "MMPROJ"),
+    _value("-mmu --mmproj-url", REFUSED, _IMAGES, "MMPROJ_URL"),
+    _value("--media-path", REFUSED, _IMAGES),
+    Foreign(("-mmdev", "--mmproj-device"), NONE, _IMAGES, "MTMD_BACKEND_DEVICE", values=1),
+    _pair("--mmproj-auto", "--no-mmproj --no-mmproj-auto", NONE, SAME, _IMAGES, "MMPROJ_AUTO"),
+    _pair("--mmproj-offload", "--no-mmproj-offload", NONE, SAME, _IMAGES, "MMPROJ_OFFLOAD"),
+    *(
+        _value("--" + name, NONE, _IMAGES, name.replace("-", "_").upper())
+        for name in (
+            "image-min-tokens", "image-max-tokens", "mtmd-batch-max-tokens", "video-fps", "video-timestamp-interval",
+            "video-ffmpeg-dir",
+        )
+    ),
+    # drafts
+    _value("--spec-draft-n-min", NONE, _TREE, "SPEC_DRAFT_N_MIN"),
+    _value("--spec-draft-p-min --draft-p-min", NONE, _TREE, "SPEC_DRAFT_P_MIN"),
+    _value("--spec-draft-p-split --draft-p-split", NONE, _TREE, "SPEC_DRAFT_P_SPLIT"),
+    _pair(
+        "--spec-draft-backend-sampling", "--no-spec-draft-backend-sampling", NONE, NONE,
+        "the drafter's candidates are chosen inside its graph", "SPEC_DRAFT_BACKEND_SAMPLING",
+    ),
+    _value("--spec-synth-len", REFUSED, _SYNTHETIC, "SPEC_SYNTH_LEN"),
+    _value("--spec-synth-rates", REFUSED, _SYNTHETIC, "SPEC_SYNTH_RATES"),
+    _switch("--spec-default", SAME, ""),  # llama.cpp's prompt lookup: ours is on by default
+    _value("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", REFUSED, "lookup reads the prompt, and no files"),
+    _value("--spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match", NONE, _LOOKUP),
+    *(
+        _value(f"--spec-ngram-{kind}-size-n --spec-ngram-{kind}-size-m --spec-ngram-{kind}-min-hits", NONE, _LOOKUP)
+        for kind in ("simple", "map-k", "map-k4v")
+    ),
+    _value("--spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits", REFUSED, _REMOVED),
+    _value("--draft-n", REFUSED, _REMOVED, "DRAFT_MAX"),
+    _value("--draft-min --draft-n-min", REFUSED, _REMOVED, "DRAFT_MIN"),
+    # tools, logs, the shell
+    _pair(
+        "--ui-mcp-proxy --webui-mcp-proxy", "--no-ui-mcp-proxy --no-webui-mcp-proxy", REFUSED, SAME, _TOOLS,
+        "UI_MCP_PROXY",
+    ),
+    _value("--tools", REFUSED, _TOOLS, "TOOLS"),
+    _value("--tools-runtime", REFUSED, _TOOLS, "TOOLS_RUNTIME"),
+    _value("--mcp-servers-config", REFUSED, _TOOLS, "MCP_SERVERS_CONFIG"),
+    _value("--mcp-servers-json", REFUSED, _TOOLS, "MCP_SERVERS_JSON"),
+    _pair("-ag --agent", "-no-ag --no-agent", REFUSED, SAME, _TOOLS, "AGENT"),
+    _value("--log-prompts-dir", REFUSED, "prompts are not written to disk"),
+    _switch("--completion-bash", REFUSED, "there is no completion script"),
+    # variables alone: their flags are those of llama.cpp's other programs
+    *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
+    # not yet
+    _pair("--skip-chat-parsing", "--no-skip-chat-parsing", REFUSED, SAME, _LATER, "SKIP_CHAT_PARSING"),
+    _value("--reasoning-budget-message", REFUSED, _LATER, "THINK_BUDGET_MESSAGE"),
+    _value("--cache-reuse", NONE, _LATER, "CACHE_REUSE"),
+    _value("-sps --slot-prompt-similarity", NONE, _LATER),
+    _value("--kv-unified-per-slot", REFUSED, _LATER, "KV_UNIFIED_PER_SLOT"),
+    _value("-ctxcp --ctx-checkpoints --swa-checkpoints", REFUSED, _LATER, "CTX_CHECKPOINTS"),
+    _value("-cms --checkpoint-min-step", REFUSED, _LATER, "CHECKPOINT_MIN_SPACING_NT"),
+    _value("-cram --cache-ram", REFUSED, _LATER, "CACHE_RAM"),
+    _pair("--cache-idle-slots", "--no-cache-idle-slots", REFUSED, SAME, _LATER, "CACHE_IDLE_SLOTS"),
+    _pair("--cache-prompt", "--no-cache-prompt", SAME, REFUSED, _LATER, "CACHE_PROMPT"),
+    _value("--slot-save-path", REFUSED, _LATER),
+    _value("--pooling", REFUSED, _LATER, "POOLING"),
+    _switch("--embedding --embeddings", REFUSED, _LATER, "EMBEDDINGS"),
+    _switch("--rerank --reranking", REFUSED, _LATER, "RERANKING"),
+    _value("--embd-normalize", REFUSED, _LATER),
+    _value("--models-dir", REFUSED, _LATER, "MODELS_DIR"),
+    _value("--models-preset", REFUSED, _LATER, "MODELS_PRESET"),
+    _value("--models-max", REFUSED, _LATER, "MODELS_MAX"),
+    _pair("--models-autoload", "--no-models-autoload", REFUSED, SAME, _LATER, "MODELS_AUTOLOAD"),
+    _value("--sleep-idle-seconds", REFUSED, _LATER),
+    _switch("--spm-infill", REFUSED, _LATER),
+)  # fmt: skip
+
+
+class _Given(argparse.Action):
+    """A foreign flag on the command line."""
+
+    def __init__(self, option_strings: list[str], dest: str, *, foreign: Foreign, effect: Effect, nargs: int) -> None:
+        super().__init__(option_strings, dest, nargs=nargs, default=SILENT, help=SILENT)
+        self.foreign, self.effect = foreign, effect
+        self.variables = foreign.variables
+
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, _values: object, name: str | None = None
+    ) -> None:
+        if self.effect is REFUSED:
+            raise argparse.ArgumentError(self, self.foreign.why)
+        given = vars(namespace).setdefault("foreign_flags", {})
+        given[self.foreign] = f"{name}: {self.foreign.why}" if self.effect is NONE else ""
+
+
+def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
+    """Add those that the parser does not know."""
+    for foreign in FOREIGN:
+        for names, effect in ((foreign.names, foreign.effect), (foreign.off, foreign.off_effect)):
+            for name in names:
+                if name not in parser._option_string_actions:
+                    parser.add_argument(
+                        name, action=_Given, foreign=foreign, effect=effect, nargs=foreign.values, dest=SILENT
+                    )
+
+
+def known_variables(parser: argparse.ArgumentParser) -> set[str]:
+    """Every variable that means something here, if only a refusal."""
+    return variables_of(parser).union(*(foreign.variables for foreign in FOREIGN if not foreign.names))
+
+
+def check_variables(
+    parser: argparse.ArgumentParser, given: Mapping[Foreign, str], environ: Mapping[str, str]
+) -> Iterator[str]:
+    """Notes about what was given and changes nothing: foreign flags, their variables, and variables with llama.cpp's
+    prefix that nobody knows. A flag beats its variable.
+
+    Raises:
+        RequestError: a variable is set that is refused.
+    """
+    yield from filter(None, given.values())
+    actions = [action for action in parser._actions if isinstance(action, _Given)]
+    for foreign in dict.fromkeys(action.foreign for action in actions):
+        variable = next((name for name in reversed(foreign.variables) if name in environ), None)
+        if variable is None or foreign in given:
+            continue
+        effect = _effect(foreign, variable, environ[variable])
+        if effect is REFUSED:
+            raise RequestError(f"{variable} is set: {foreign.why}", param=variable, hint=f"unset {variable}")
+        if effect is NONE:
+            yield f"{variable}: {foreign.why}"
+    for name in sorted(environ.keys() - known_variables(parser)):
+        if name.startswith("LLAMA_ARG_"):
+            yield f"{name}: neither the pinned llama-server nor this server has such a variable"
+
+
+def _effect(foreign: Foreign, variable: str, value: str) -> Effect:
+    """What a variable comes to. For switches any value of the LLAMA_ARG_NO_ form means off."""
+    if foreign.values:
+        return foreign.effect
+    if variable != foreign.env:
+        return foreign.off_effect
+    try:
+        on = truth(value)
+    except argparse.ArgumentTypeError as error:
+        raise RequestError(f"{variable} {error}", param=variable, hint=f"unset {variable}") from None
+    return foreign.effect if on else foreign.off_effect

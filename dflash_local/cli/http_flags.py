@@ -1,0 +1,230 @@
+"""Flags of `serve` about HTTP: where it listens, who may ask, what it shows, how much it bears."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.flags import add_flag, count, json_object, read_text
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.server.service import Settings
+
+log = logging.getLogger(__name__)
+
+MIB = 2**20
+
+
+def add_http_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `http_settings` reads, and those of the sockets."""
+    _add_addresses(partial(add_flag, parser.add_argument_group("HTTP")))
+    _add_access(partial(add_flag, parser.add_argument_group("who may ask")))
+    _add_limits(partial(add_flag, parser.add_argument_group("limits")))
+
+
+def _add_addresses(flag: Any) -> None:
+    flag(
+        "--host", env="LLAMA_ARG_HOST", type=_hosts, default="127.0.0.1", metavar="HOST[,HOST]",
+        help="addresses to listen on; what ends in .sock is a UNIX socket (default: 127.0.0.1)",
+    )  # fmt: skip
+    flag(
+        "--port", env="LLAMA_ARG_PORT", type=count(), default=8080, metavar="N",
+        help="port; 0 takes a free one (default: 8080)",
+    )  # fmt: skip
+    flag(
+        "--reuse-port", env="LLAMA_ARG_REUSE_PORT", action="store_true",
+        help="let other servers listen on the same port; the system shares the connections out",
+    )  # fmt: skip
+    flag(
+        "--api-prefix", env="LLAMA_ARG_API_PREFIX", type=_prefix, default="", metavar="/PATH",
+        help="serve below this path (default: none)",
+    )  # fmt: skip
+    flag(
+        "-a", "--alias", env="LLAMA_ARG_ALIAS", type=_names, default=(), metavar="NAME[,NAME]",
+        help="the model's names in the API; the alphabetically first is its id (default: its file name)",
+    )  # fmt: skip
+    flag(
+        "--tags", env="LLAMA_ARG_TAGS", type=_names, default=(), metavar="TAG[,TAG]",
+        help="tags that /v1/models shows; nothing depends on them",
+    )  # fmt: skip
+    flag(
+        "--ui", "--webui", env="LLAMA_ARG_UI", off=("--no-webui", "--no-ui"), off_help="no chat page at /",
+        dest="webui", action="store_true", default=True, help="a chat page at / (default)",
+    )  # fmt: skip
+    flag(
+        "--path", env="LLAMA_ARG_STATIC_PATH", type=Path, metavar="DIR",
+        help="serve the files of this folder in place of the chat page; they need no key",
+    )  # fmt: skip
+    flag(
+        "--ui-config", "--webui-config", env="LLAMA_ARG_UI_CONFIG", metavar="JSON",
+        help="settings for a user interface, which /props shows",
+    )  # fmt: skip
+    flag(
+        "--ui-config-file", "--webui-config-file", env="LLAMA_ARG_UI_CONFIG_FILE", type=Path, metavar="FILE",
+        help="the same from a file",
+    )  # fmt: skip
+    flag(
+        "--slots", env="LLAMA_ARG_ENDPOINT_SLOTS", off=("--no-slots",), off_help="no /slots endpoint",
+        action="store_true", default=True, help="the /slots endpoint (default)",
+    )  # fmt: skip
+    flag(
+        "--metrics", env="LLAMA_ARG_ENDPOINT_METRICS", off=("--no-metrics",), off_help="no /metrics endpoint",
+        action="store_true", default=True, help="the /metrics endpoint (default)",
+    )  # fmt: skip
+    flag(
+        "--strict-fields", action="store_true",
+        help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
+    )  # fmt: skip
+    flag("--ssl-key-file", env="LLAMA_ARG_SSL_KEY_FILE", metavar="FILE", help="PEM private key, for HTTPS")
+    flag("--ssl-cert-file", env="LLAMA_ARG_SSL_CERT_FILE", metavar="FILE", help="PEM certificate, for HTTPS")
+
+
+def _add_access(flag: Any) -> None:
+    flag(
+        "--api-key", env="LLAMA_API_KEY", metavar="KEY[,KEY]",
+        help="keys, one of which clients must show (default: none)",
+    )  # fmt: skip
+    flag(
+        "--api-key-file", env="LLAMA_ARG_API_KEY_FILE", type=Path, metavar="FILE",
+        help="file with one key a line; lines that begin with # are comments",
+    )  # fmt: skip
+    flag(
+        "--allowed-hosts", metavar="NAME[,NAME]", default="",
+        help="names under which a server that only this machine reaches may be called, besides private ones; * for any",
+    )  # fmt: skip
+    flag(
+        "--cors-origins", env="LLAMA_ARG_CORS_ORIGINS", metavar="LIST",
+        help="origins whose pages may call; localhost means all of this machine, * all (default: * with a key, else "
+        "localhost)",
+    )  # fmt: skip
+    flag(
+        "--cors-methods", env="LLAMA_ARG_CORS_METHODS", default="GET, POST, DELETE, OPTIONS", metavar="LIST",
+        help="methods that they may use (default: GET, POST, DELETE, OPTIONS)",
+    )  # fmt: skip
+    flag(
+        "--cors-headers", env="LLAMA_ARG_CORS_HEADERS", default="*", metavar="LIST",
+        help="headers that they may send (default: *, whatever they ask for)",
+    )  # fmt: skip
+    flag(
+        "--cors-credentials", env="LLAMA_ARG_CORS_CREDENTIALS", off=("--no-cors-credentials",),
+        off_help="they may not", action="store_true", default=True, help="they may send credentials (default)",
+    )  # fmt: skip
+
+
+def _add_limits(flag: Any) -> None:
+    flag(
+        "--sse-ping-interval", env="LLAMA_ARG_SSE_PING_INTERVAL", type=count(-1), default=30, metavar="SECONDS",
+        help="a stream that is silent for so long is pinged; -1: never (default: 30)",
+    )  # fmt: skip
+    flag("--max-queue", type=count(), default=64, metavar="N", help="requests that may wait for a slot (default: 64)")
+    flag(
+        "-to", "--timeout", env="LLAMA_ARG_TIMEOUT", type=count(1), default=300, metavar="SECONDS",
+        help="how long a client may take to send its request, or to read a part of the answer (default: 300)",
+    )  # fmt: skip
+    flag(
+        "--max-connections", type=count(1), default=2048, metavar="N",
+        help="connections at once; of more, the one that has been without a request longest is closed (default: 2048)",
+    )  # fmt: skip
+    flag("--max-body", type=count(1), default=32, metavar="MIB", help="largest request body in MiB (default: 32)")
+    flag(
+        "--drain-timeout", type=float, default=60.0, metavar="SECONDS",
+        help="how long running requests may take to finish after SIGTERM (default: 60)",
+    )  # fmt: skip
+
+
+def http_settings(args: argparse.Namespace) -> Settings:
+    """Settings from the flags, but for the defaults of requests and the model's path.
+
+    Raises:
+        RequestError: a file cannot be read, or a value is malformed.
+    """
+    from dflash_local.server.security.keys import read_keys
+    from dflash_local.server.security.limits import Limits
+    from dflash_local.server.security.origins import Cors, default_origins, parse_origins
+    from dflash_local.server.service import Settings
+
+    keys = read_keys(args.api_key, args.api_key_file)
+    origins = default_origins(keys) if args.cors_origins is None else parse_origins(args.cors_origins)
+    _warn_if_open(args, keys, origins)
+    return Settings(
+        alias=args.alias[0] if args.alias else Path(args.model or "").name,
+        aliases=args.alias,
+        tags=args.tags,
+        model_path=args.model or "",
+        api_keys=keys,
+        cors=Cors(origins, args.cors_methods, args.cors_headers, args.cors_credentials),
+        allowed_hosts=_allowed_hosts(args, keys),
+        limits=Limits(
+            timeout=args.timeout,
+            head_timeout=min(args.timeout, Limits.head_timeout),
+            connections=args.max_connections,
+            body=args.max_body * MIB,
+            bodies=max(Limits.bodies, args.max_body * MIB),
+        ),
+        api_prefix=args.api_prefix,
+        webui=args.webui,
+        static=_folder(args.path),
+        ui_settings=_ui_settings(args),
+        slots_endpoint=args.slots,
+        metrics_endpoint=args.metrics,
+        strict_fields=args.strict_fields,
+    )
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(host.strip().strip("[]") for host in text.split(",") if host.strip())
+    if not hosts:
+        raise argparse.ArgumentTypeError("needs at least one address")
+    return hosts
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(sorted({name.strip() for name in text.split(",")} - {""}))
+
+
+def _prefix(text: str) -> str:
+    prefix = text.rstrip("/")
+    if prefix and not prefix.startswith("/"):
+        raise argparse.ArgumentTypeError(f"must begin with /, got {text!r}")
+    return prefix
+
+
+def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None where every name is fine: who needs a key, or can be reached from elsewhere anyway."""
+    from dflash_local.server.security.hosts import is_loopback
+    from dflash_local.server.sockets import is_unix
+
+    named = tuple(name.strip() for name in args.allowed_hosts.split(",") if name.strip())
+    if not named and (keys or not all(is_loopback(host) or is_unix(host) for host in args.host)):
+        return None
+    return (*named, *args.host)
+
+
+def _warn_if_open(args: argparse.Namespace, keys: tuple[str, ...], origins: tuple[str, ...]) -> None:
+    from dflash_local.server.security.hosts import is_loopback
+    from dflash_local.server.security.origins import ANY
+    from dflash_local.server.sockets import is_unix
+
+    if keys:
+        return
+    if far := [host for host in args.host if not is_loopback(host) and not is_unix(host)]:
+        log.warning("everybody who can reach %s may use this server: --api-key demands a key", ", ".join(far))
+    if ANY in origins:
+        log.warning("every web page that a user opens may use this server: --api-key, or --cors-origins without *")
+
+
+def _folder(path: Path | None) -> Path | None:
+    if path is not None and not path.is_dir():
+        raise RequestError(f"{path} is no folder", param="--path", hint="give --path the folder with index.html")
+    return path
+
+
+def _ui_settings(args: argparse.Namespace) -> dict[str, Any]:
+    text, param = args.ui_config, "--ui-config"
+    if args.ui_config_file:
+        text, param = read_text(args.ui_config_file, "--ui-config-file"), "--ui-config-file"
+    return json_object(text, param) if text else {}

@@ -1,0 +1,117 @@
+"""Where the log goes, how much of it and in what form: llama-server's flags."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from dflash_local.cli.flags import add_flag, count, truth
+from dflash_local.errors import RequestError
+
+# llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 bring what llama.cpp says.
+_LEVELS = (logging.ERROR, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
+_INFO, _TRACE, _ALL = 3, 4, 5
+_COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging.DEBUG: 33}
+
+
+def add_log_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `set_up_logs` reads."""
+    flag = partial(add_flag, parser.add_argument_group("log"))
+    flag(
+        "-lv", "--verbosity", "--log-verbosity", env="LLAMA_ARG_LOG_VERBOSITY", type=count(), default=_INFO,
+        metavar="N", help="1 errors, 2 warnings, 3 a line for each request, 4 what llama.cpp says, 5 all (default: 3)",
+    )  # fmt: skip
+    flag(
+        "-v", "--verbose", "--log-verbose", dest="verbosity", action="store_const", const=_ALL, help="the same as -lv 5"
+    )
+    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still told")
+    flag(
+        "--log-file",
+        env="LLAMA_ARG_LOG_FILE",
+        type=Path,
+        metavar="FILE",
+        help="log to this file, too; it is appended to",
+    )
+    flag(
+        "--log-jsonl", env="LLAMA_ARG_LOG_JSONL", off=("--no-log-jsonl",), action="store_true",
+        help="log one JSON object a line, to standard output",
+    )  # fmt: skip
+    flag(
+        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=_colors, default="auto", metavar="on|off|auto",
+        help="color warnings and errors (default: auto, on a terminal)",
+    )  # fmt: skip
+    for name, what in (("prefix", "the level"), ("timestamps", "the time")):
+        flag(
+            f"--log-{name}", env=f"LLAMA_ARG_LOG_{name.upper()}", off=(f"--no-log-{name}",), action="store_true",
+            default=True, help=f"begin lines with {what} (default: on)",
+        )  # fmt: skip
+
+
+def _colors(text: str) -> str:
+    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
+
+
+def set_up_logs(args: argparse.Namespace) -> int:
+    """Send the log where the flags say. Returns from which level on llama.cpp is heard.
+
+    Raises:
+        RequestError: the file cannot be opened.
+    """
+    if args.log_disable:
+        logging.disable(logging.CRITICAL)
+        return logging.CRITICAL
+    handlers = [*_handlers(args)]
+    logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
+    if args.verbosity > _TRACE:
+        return logging.DEBUG
+    # Up to level 3 llama.cpp tells what goes wrong, as libraries do.
+    return logging.INFO if args.verbosity == _TRACE else max(logging.WARNING, logging.getLogger().level)
+
+
+def _handlers(args: argparse.Namespace) -> Iterator[logging.Handler]:
+    stream = logging.StreamHandler(sys.stdout if args.log_jsonl else sys.stderr)
+    stream.setFormatter(JsonLines() if args.log_jsonl else Lines(args, colors=_has_colors(args.log_colors)))
+    yield stream
+    if args.log_file:
+        try:
+            file = logging.FileHandler(args.log_file, encoding="utf-8")
+        except OSError as error:
+            raise RequestError(
+                f"cannot write the log: {error}",
+                param="--log-file",
+                hint="give --log-file a file in a folder that exists",
+            ) from None
+        file.setFormatter(JsonLines() if args.log_jsonl else Lines(args, colors=False))
+        yield file
+
+
+def _has_colors(wanted: str) -> bool:
+    return wanted == "on" or (wanted == "auto" and sys.stderr.isatty() and "NO_COLOR" not in os.environ)
+
+
+class Lines(logging.Formatter):
+    """Time, level and message, as far as the flags want them."""
+
+    def __init__(self, args: argparse.Namespace, *, colors: bool) -> None:
+        parts = ["%(asctime)s"] * args.log_timestamps + ["%(levelname)s"] * args.log_prefix + ["%(message)s"]
+        super().__init__(" ".join(parts))
+        self._colors = _COLORS if colors else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        text, color = super().format(record), self._colors.get(record.levelno)
+        return f"\x1b[{color}m{text}\x1b[0m" if color else text
+
+
+class JsonLines(logging.Formatter):
+    """llama-server's --log-jsonl: {"type": "log", "time" (microseconds since 1970), "level", "msg"}."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = {logging.WARNING: "warn", logging.CRITICAL: "error"}.get(record.levelno, record.levelname.lower())
+        message = super().format(record)
+        return json.dumps({"type": "log", "time": int(record.created * 1e6), "level": level, "msg": message})

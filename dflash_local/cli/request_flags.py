@@ -1,0 +1,181 @@
+"""Flags of `serve` that say what a request wants when it does not say so itself."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.cli.flags import add_flag, count, json_object, one_of, read_text, sampling_options, truth
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.server.fields.request import Defaults
+
+_ESCAPE = re.compile(r"""\\([nrt'"\\]|x[0-9a-fA-F]{2})""")
+REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
+
+
+def add_request_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `request_defaults` reads, but for the numbers of SamplingParams."""
+    flag = partial(add_flag, parser.add_argument_group("requests", "defaults for requests that do not say"))
+    flag(
+        "-n", "--predict", "--n-predict", env="LLAMA_ARG_N_PREDICT", type=_predict, default=-1, metavar="N",
+        help="most new tokens (default: until the context is full)",
+    )  # fmt: skip
+    flag(
+        "-r", "--reverse-prompt", action="append", default=[], metavar="TEXT",
+        help="an answer ends before this text; may be given several times",
+    )  # fmt: skip
+    flag("-sp", "--special", action="store_true", help="show control tokens in the text")
+    _add_chat(flag)
+    _add_constraints(flag)
+
+
+def _add_chat(flag: Any) -> None:
+    flag(
+        "--reasoning-format", env="LLAMA_ARG_THINK", type=one_of(*REASONING_FORMATS), default="auto",
+        metavar="none|auto|deepseek", help="where thoughts go: none leaves them in the text (default: auto)",
+    )  # fmt: skip
+    flag(
+        "-rea", "--reasoning", env="LLAMA_ARG_REASONING", type=_on_off_auto, default="auto", metavar="on|off|auto",
+        help="whether the model thinks before it answers (default: auto, as its template has it)",
+    )  # fmt: skip
+    flag(
+        "--reasoning-effort", env="LLAMA_ARG_REASONING_EFFORT", default="default", metavar="LEVEL",
+        help="how hard it thinks, in the template's words: low, medium, high, ... (default: the template's)",
+    )  # fmt: skip
+    flag(
+        "--reasoning-preserve", env="LLAMA_ARG_REASONING_PRESERVE", off=("--no-reasoning-preserve",),
+        off_help="forget them", action="store_true", default=None,
+        help="keep the thoughts of earlier turns, if the template can (default: as the template has it)",
+    )  # fmt: skip
+    flag(
+        "--chat-template-kwargs", env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS", metavar="JSON",
+        help="""more variables for the chat template, such as '{"key": "value"}'""",
+    )  # fmt: skip
+    flag(
+        "--prefill-assistant", env="LLAMA_ARG_PREFILL_ASSISTANT", off=("--no-prefill-assistant",),
+        off_help="answer it", action="store_true", default=True,
+        help="continue a conversation's last message if it is the assistant's (default)",
+    )  # fmt: skip
+
+
+def _add_constraints(flag: Any) -> None:
+    flag("--grammar", metavar="GBNF", help="grammar that answers follow")
+    flag("--grammar-file", type=Path, metavar="FILE", help="the same from a file")
+    flag("-j", "--json-schema", metavar="JSON", help="JSON schema that answers follow")
+    flag("-jf", "--json-schema-file", type=Path, metavar="FILE", help="the same from a file")
+    flag(
+        "--samplers", type=_samplers, metavar="NAME;NAME", help="the samplers, in order (default: llama.cpp's)",
+    )  # fmt: skip
+    flag("--sampler-seq", "--sampling-seq", dest="samplers", metavar="LETTERS", help="the same by their initials")
+    flag("--ignore-eos", action="store_true", help="never end an answer by itself")
+    flag(
+        "-l", "--logit-bias", type=_bias, action="append", default=[], metavar="TOKEN(+|-)BIAS",
+        help="make a token likelier or less likely; may be given several times",
+    )  # fmt: skip
+    flag(
+        "--dry-sequence-breaker", action="append", default=[], metavar="TEXT",
+        help="DRY looks for no repetition across this text, instead of the usual ones; none: there is no such text",
+    )  # fmt: skip
+    flag(
+        "-e", "--escape", off=("--no-escape",), off_help="take them as they are", action="store_true", default=True,
+        help="read escapes such as \\n in -r and --dry-sequence-breaker (default)",
+    )  # fmt: skip
+
+
+def request_defaults(args: argparse.Namespace) -> Defaults:
+    """What requests get that do not say.
+
+    Raises:
+        RequestError: a file cannot be read, or a value is out of range or malformed.
+    """
+    from dflash_local.server.fields.request import Defaults
+
+    chosen: dict[str, Any] = {
+        "samplers": args.samplers,
+        "logit_bias": args.logit_bias or None,
+        "dry_sequence_breakers": _breakers(args),
+    }
+    sampling = replace(sampling_options(args), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
+    stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
+    return Defaults(sampling, args.predict, _chat(args), args.sse_ping_interval, stop, args.special)
+
+
+def _chat(args: argparse.Namespace) -> dict[str, Any]:
+    """Fields of a chat body."""
+    chat: dict[str, Any] = {"reasoning_format": args.reasoning_format}
+    kwargs = json_object(args.chat_template_kwargs, "--chat-template-kwargs") if args.chat_template_kwargs else {}
+    if args.reasoning_effort != "default":
+        kwargs["reasoning_effort"] = args.reasoning_effort
+    if args.reasoning_preserve is not None:
+        kwargs["preserve_reasoning"] = args.reasoning_preserve
+    if args.reasoning != "auto":
+        kwargs["enable_thinking"] = args.reasoning == "on"
+    if not isinstance(kwargs.get("enable_thinking", True), bool):
+        raise RequestError("enable_thinking must be true or false", param="--chat-template-kwargs")
+    if kwargs:
+        chat["chat_template_kwargs"] = kwargs
+    if not args.prefill_assistant:
+        chat["continue_final_message"] = False
+    return chat
+
+
+def _constraint(args: argparse.Namespace) -> dict[str, Any]:
+    """The grammar or the schema."""
+    given = {
+        "--grammar": args.grammar,
+        "--grammar-file": args.grammar_file and read_text(args.grammar_file, "--grammar-file"),
+        "--json-schema": args.json_schema,
+        "--json-schema-file": args.json_schema_file and read_text(args.json_schema_file, "--json-schema-file"),
+    }
+    texts = {param: text for param, text in given.items() if text}
+    if len(texts) > 1:
+        raise RequestError(f"{' and '.join(texts)} exclude each other", param=[*texts][1], hint="give one of them")
+    for param, text in texts.items():
+        return {"grammar": text} if "grammar" in param else {"json_schema": json_object(text, param)}
+    return {}
+
+
+def _breakers(args: argparse.Namespace) -> list[str] | None:
+    if not args.dry_sequence_breaker:
+        return None
+    last_none = max((at for at, text in enumerate(args.dry_sequence_breaker) if text == "none"), default=-1)
+    return [_unescaped(text, args) for text in args.dry_sequence_breaker[last_none + 1 :]]
+
+
+def _unescaped(text: str, args: argparse.Namespace) -> str:
+    """`text` with llama.cpp's escapes read; others stay as they are."""
+    return _ESCAPE.sub(_character, text) if args.escape else text
+
+
+def _character(escape: re.Match[str]) -> str:
+    name = escape[1]
+    return chr(int(name[1:], 16)) if name[0] == "x" else {"n": "\n", "r": "\r", "t": "\t"}.get(name, name)
+
+
+def _predict(text: str) -> int:
+    return max(count(-2)(text), -1)  # -2 is llama.cpp's other name for "until the context is full"
+
+
+def _on_off_auto(text: str) -> str:
+    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
+
+
+def _samplers(text: str) -> list[str]:
+    return [name for name in text.split(";") if name]
+
+
+def _bias(text: str) -> tuple[int, float]:
+    for sign in ("+", "-"):
+        token, found, bias = text.partition(sign)
+        if found and token.isdecimal():
+            try:
+                return int(token), float(sign + bias)
+            except ValueError:
+                break
+    raise argparse.ArgumentTypeError(f"must be a token id, + or -, and a number, such as 15043+1; got {text!r}")

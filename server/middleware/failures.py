@@ -1,0 +1,38 @@
+"""Failures: what no handler expected becomes an answer, too."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dflash_local.server.errors import error_response
+from dflash_local.server.middleware.request_log import printable
+
+log = logging.getLogger(__name__)
+
+
+class Failures:
+    """ASGI middleware: an unexpected exception is logged and answered with a 500 in the shape of all errors.
+
+    Starlette would do that outside of all middleware, where no header tells a browser that its page may read it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched if scope["type"] == "http" else send)
+        except Exception as error:
+            if scope["type"] != "http" or begun:
+                raise
+            log.exception("%s failed", printable(scope["path"]))
+            await error_response(error)(scope, receive, send)

@@ -1,0 +1,30 @@
+"""Prefix: everything is served below a path, as behind a proxy that shares its name with others."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dflash_local.server.errors import HTTPError, error_response
+
+
+class Prefix:
+    """ASGI middleware: requests below `prefix` go on, with ASGI's `root_path`; all others are not found."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app, self._prefix = app, prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["path"] == self._prefix or scope["path"].startswith(self._prefix + "/"):
+            path = scope["path"] if scope["path"] != self._prefix else self._prefix + "/"
+            await self._app({**scope, "path": path, "root_path": self._prefix}, receive, send)
+        else:
+            missing = HTTPError(404, f"everything here is below {self._prefix}", type="not_found_error")
+            await error_response(missing)(scope, receive, send)
+
+
+def route_path(scope: Scope) -> str:
+    """The path without the prefix."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))

@@ -1,0 +1,82 @@
+"""RequestLog: one line for each request, without a word of its text."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dflash_local.generation import Completion, Generation, Timings
+
+log = logging.getLogger(__name__)
+
+# What monitors and pages ask for all the time: told only by a log that tells everything.
+POLLED = frozenset(
+    {"/", "/favicon.ico", "/health", "/v1/health", "/metrics", "/models", "/v1/models", "/props", "/slots"}
+)
+LONGEST = 200
+
+
+class RequestLog:
+    """ASGI middleware, the outermost. Who generates leaves its generations in the request's state, as `generations`."""
+
+    def __init__(self, app: ASGIApp, prefix: str = "") -> None:
+        self._app, self._prefix = app, prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        scope.setdefault("state", {})
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            path = scope["path"].removeprefix(self._prefix)
+            polled = path in POLLED and scope["method"] in ("GET", "HEAD") and status in (200, 503)
+            level = logging.DEBUG if polled else logging.INFO
+            if log.isEnabledFor(level):
+                log.log(level, "%s", _line(scope, status, time.monotonic() - began))
+
+
+def _line(scope: Scope, status: int, seconds: float) -> str:
+    """`POST /v1/completions 200 812 ms, prompt 31 (cached 20), generated 128, 163.1 tok/s, AL 4.2`."""
+    head = f"{printable(scope['method'])} {printable(scope['path'])} {status or '-'} {1e3 * seconds:.0f} ms"
+    return ", ".join((head, *_answers(scope["state"].get("generations", ()))))
+
+
+def _answers(generations: Sequence[Generation]) -> Iterator[str]:
+    outcomes = [generation.outcome for generation in generations]
+    if None in outcomes:
+        yield "the client left"
+    if any(isinstance(outcome, Exception) for outcome in outcomes):
+        yield "failed"
+    done = [outcome for outcome in outcomes if isinstance(outcome, Completion)]
+    if not done:
+        return
+    timings = Timings.total(completion.timings for completion in done)
+    if len(generations) > 1:
+        yield f"{len(generations)} choices"
+    yield f"prompt {sum(completion.prompt_tokens for completion in done)} (cached {timings.cache_n})"
+    yield f"generated {sum(len(completion.tokens) for completion in done)}"
+    if timings.n_steps:
+        yield f"{timings.predicted_per_second:.1f} tok/s"
+    if timings.acceptance_length is not None:
+        yield f"AL {timings.acceptance_length:.2f}"
+    if any(completion.finish_reason == "cancelled" for completion in done):
+        yield "the client left"
+
+
+def printable(text: str) -> str:
+    """What a client sent, fit for a log: on one line, without control characters, and not long."""
+    safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:LONGEST])
+    return safe + "..." * (len(text) > LONGEST)

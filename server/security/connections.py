@@ -1,0 +1,184 @@
+"""Connections: all that are open, how many and for how long; one of them is uvicorn's protocol with limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.security.limits import Limits
+
+# Files that the process needs besides connections: models, logs, listening sockets.
+SPARE_FILES = 128
+SWEEP_SECONDS = 0.5
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+FULL = HTTPError(
+    503,
+    "too many connections are busy: try again later",
+    type="unavailable_error",
+    code="too_many_connections",
+    retry_after=5,
+)
+SLOW = HTTPError(408, "the head of the request did not come in time", code="head_timeout")
+
+
+class Connections:
+    """The open connections of a server."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}  # without a request, longest first
+
+    def protocol(self, *args: Any, **kwargs: Any) -> Connection:
+        """uvicorn's `http_protocol_class`."""
+        return Connection(self, *args, **kwargs)
+
+    async def watch(self) -> None:
+        """End connections that are too slow, for as long as the server runs."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for connection in [*self._open]:
+                connection.end_if_late(now, self._limits)
+
+    def add(self, connection: Connection) -> bool:
+        """A new one. False if there are too many, and all of the others have a request."""
+        self._open.add(connection)
+        has_room = len(self._open) <= self._limits.connections
+        if not has_room and self._idle:
+            longest = next(iter(self._idle))
+            self.remove(longest)
+            longest.drop()
+            has_room = True
+        self._idle[connection] = None
+        return has_room
+
+    def remove(self, connection: Connection) -> None:
+        """It is closed, or will be at once."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+
+    def set_idle(self, connection: Connection, idle: bool) -> None:
+        """A request has ended or begun."""
+        self._idle.pop(connection, None)
+        if idle and connection in self._open:
+            self._idle[connection] = None
+
+
+class Connection(H11Protocol):
+    """A client's connection. h11 bounds the length of a head; here are the limits that uvicorn does not have: time for
+    the head, time for a client that does not read, and the number of connections."""
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._all = connections
+        self._answer: ASGIApp = self.app
+        self.app = self._run
+        self._n_requests = 0  # a second one may begin before the first one's code has ended
+        self._head_since: float | None = self.loop.time()  # no whole head since then; None: none is due
+        self._has_bytes = False  # of that head
+        self._full_since: float | None = None  # the client does not read
+        self._closing_since: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self._all.add(self):
+            self._answer = _refuse
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._n_requests:
+            self._has_bytes = True
+            self._head_since = self._head_since or self.loop.time()
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        self._full_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._full_since = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is told so in the shape of all errors, if an answer has not begun yet."""
+        error = HTTPError(400, msg, code="invalid_http")
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._write_error(error)
+        self.transport.close()
+
+    def end_if_late(self, now: float, limits: Limits) -> None:
+        """Close the connection if its client is too slow."""
+        if self.transport.is_closing():
+            self._closing_since = self._closing_since or now
+            if now - self._closing_since > limits.head_timeout:
+                self._abort()  # the client does not read the rest
+        elif self._full_since is not None and now - self._full_since > limits.timeout:
+            self._abort()
+        elif self._head_since is not None and now - self._head_since > limits.head_timeout:
+            if self._has_bytes:
+                self._write_error(SLOW)
+            self.transport.close()
+
+    def drop(self) -> None:
+        """Make room: it has no request."""
+        if self.transport.get_write_buffer_size():
+            self._abort()
+        else:
+            self.transport.close()
+
+    def _abort(self) -> None:
+        """Close without the rest, which the system would go on to send otherwise, however long that takes."""
+        with suppress(OSError):
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self.transport.abort()
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._n_requests += 1
+        self._has_bytes, self._head_since = False, None
+        self._all.set_idle(self, False)
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._n_requests -= 1
+            self._all.set_idle(self, not self._n_requests)
+
+    def _write_error(self, error: HTTPError) -> None:
+        """An answer to what is no request."""
+        response = error_response(error)
+        head = [b"HTTP/1.1 %d %s" % (response.status_code, HTTPStatus(response.status_code).phrase.encode())]
+        head += [b"%s: %s" % field for field in (*response.raw_headers, (b"connection", b"close"))]
+        self.transport.write(b"\r\n".join((*head, b"", bytes(response.body))))
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    response = error_response(FULL)
+    response.headers["Connection"] = "close"
+    await response(scope, receive, send)
+
+
+def connections_possible(wanted: int) -> int:
+    """How many connections the process can hold, `wanted` at most: its limit of open files is raised if need be."""
+    if sys.platform == "win32":
+        return wanted
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + SPARE_FILES:
+        soft = wanted + SPARE_FILES if hard == resource.RLIM_INFINITY else min(wanted + SPARE_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else max(min(wanted, soft - SPARE_FILES), 1)

@@ -1,0 +1,72 @@
+"""Host names: which are this machine's, and which a client may have asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dflash_local.server.errors import HTTPError, error_response
+
+ANY = "*"
+# Names that nobody can register, so that no foreign web page has them: RFC 6761, RFC 6762, RFC 8375, ICANN's .internal.
+PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".home.arpa", ".test")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address can only mean this machine."""
+    name = host.lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class HostCheck:
+    """ASGI middleware for a server that listens on this machine only: 403 for a request that was sent to somebody
+    else's name. So a web page whose own name points here (DNS rebinding) gets nothing, though for the browser it is of
+    the same origin.
+
+    Addresses and names that nobody can register are fine: containers and tunnels use them.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
+        self._app, self._allowed = app, {name.lower() for name in allowed}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._allows(host := Headers(scope=scope).get("host", "")):
+            await error_response(_refusal(host))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _allows(self, host: str) -> bool:
+        name = _without_port(host).lower().rstrip(".")
+        return name in self._allowed or ANY in self._allowed or _is_private(name)
+
+
+def _is_private(name: str) -> bool:
+    if "." not in name or name.endswith(PRIVATE_SUFFIXES):
+        return True
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _refusal(host: str) -> HTTPError:
+    return HTTPError(
+        403,
+        f"this server does not answer to the name {host!r:.80}: start it with --allowed-hosts to add it",
+        type="permission_error",
+        code="host_not_allowed",
+    )

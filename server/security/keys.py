@@ -1,0 +1,76 @@
+"""API keys: where they come from, and the check of every request."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dflash_local.errors import RequestError
+from dflash_local.server.errors import UNAUTHORIZED, error_response
+from dflash_local.server.middleware.prefix import route_path
+
+# What is the same for every server of this version is no secret, and browsers send no key for a page.
+PUBLIC = frozenset({"/", "/favicon.ico", "/health", "/v1/health", "/docs", "/openapi.json"})
+
+
+def read_keys(listed: str | None, file: Path | None) -> tuple[str, ...]:
+    """The keys of --api-key (`listed`, with commas between them) and of --api-key-file, where a line that begins with #
+    is a comment.
+
+    Raises:
+        RequestError: the file cannot be read, or one of the two is given and has no key: a server that was meant to be
+            closed must not be open.
+    """
+    keys: list[str] = []
+    if listed is not None:
+        keys += _some(listed.split(","), "--api-key", "--api-key (or LLAMA_API_KEY) is given, but empty")
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read the API keys: {error}", param="--api-key-file") from None
+        keys += _some((line for line in lines if not line.startswith("#")), "--api-key-file", f"{file} has no key")
+    return tuple(keys)
+
+
+def _some(lines: Sequence[str] | Iterator[str], param: str, why_not: str) -> list[str]:
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys:
+        raise RequestError(why_not, param=param, hint=f"give a key, or leave {param} out to let everybody in")
+    return keys
+
+
+class KeyCheck:
+    """ASGI middleware: 401 for every path that is not public, unless the client shows one of the keys."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app, self._keys = app, [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not _is_public(route_path(scope)) and not self._allows(scope["headers"]):
+            await error_response(UNAUTHORIZED)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _allows(self, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+        # All credentials against all keys: the time that it takes tells nothing.
+        return True in [
+            hmac.compare_digest(credential, key) for credential in _credentials(headers) for key in self._keys
+        ]
+
+
+def _is_public(path: str) -> bool:
+    return path in PUBLIC or path.startswith("/docs/")
+
+
+def _credentials(headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """What the client shows. A proxy's own `Authorization: Basic ...` does not hide an X-Api-Key."""
+    for name, value in headers:
+        if name == b"x-api-key":
+            yield value
+        elif name == b"authorization":
+            scheme, _, credential = value.partition(b" ")
+            yield credential.strip() if scheme.lower() == b"bearer" else value

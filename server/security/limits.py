@@ -1,0 +1,28 @@
+"""Limits: how long clients may take, and how much they may hold at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client cannot take from the others.
+
+    Attributes:
+        timeout: seconds that a client may take to send a body, or to read a part of an answer.
+        head_timeout: seconds for the head of a request, and for the last bytes of an answer that has ended.
+        connections: open at once. When one more comes, the one that has waited longest without a request goes.
+        body: bytes of one body.
+        bodies: bytes of all bodies that are being read or have not been turned into tokens yet.
+        free_body: bytes of each body that do not count among them, so that large ones do not lock out small ones.
+    """
+
+    timeout: float = 300.0
+    head_timeout: float = 60.0
+    connections: int = 2048
+    body: int = 32 * MIB
+    bodies: int = 256 * MIB
+    free_body: int = MIB // 4
