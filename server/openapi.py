@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from dflash_local.server.routes.endpoint import IGNORED, Endpoint
+from dflash_local.server.fields.fields import IGNORED
+from dflash_local.server.routes.endpoint import Endpoint
 
 REF = "#/components/schemas/{model}"
 

@@ -15,6 +15,7 @@ from dflash_local.errors import RequestError
 
 log = logging.getLogger(__name__)
 
+IGNORED = "X-DFlash-Ignored"  # the header with their names
 MAX_NAMES = 16  # of ignored fields in a header
 MAX_NAME = 64  # characters of each
 MAX_LOGGED = 256  # different names that the log ever shows

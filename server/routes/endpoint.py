@@ -13,11 +13,10 @@ from starlette.responses import Response
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.fields.body import read_json
-from dflash_local.server.fields.fields import Fields, ignored_header, log_ignored
+from dflash_local.server.fields.fields import IGNORED, Fields, ignored_header, log_ignored
 from dflash_local.server.service import Service
 
 Handler = Callable[..., Awaitable[Response]]
-IGNORED = "X-DFlash-Ignored"
 
 
 class Endpoint(APIRoute):

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.security.hosts import is_loopback
 
 ANY, LOCALHOST = "*", "localhost"
@@ -18,7 +19,7 @@ ANY, LOCALHOST = "*", "localhost"
 APP_SCHEMES = frozenset({"app", "capacitor", "ionic", "tauri", "vscode-file", "vscode-webview"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What a page may read of an answer besides its body.
-EXPOSED = "Retry-After, X-DFlash-Ignored"
+EXPOSED = f"Retry-After, {IGNORED}"
 PREFLIGHT_SECONDS = 600
 
 

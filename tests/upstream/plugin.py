@@ -42,6 +42,7 @@ def pytest_load_initial_conftests() -> None:
     # What the stories model says is not what the pocket model says.
     utils.match_regex = lambda regex, text: isinstance(text, str)
     _start_patiently(utils.ServerProcess)
+    _read_headers(utils.ServerProcess)
     _limit_requests()
     if path := os.environ.get("UPSTREAM_RECORD"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
@@ -63,6 +64,18 @@ def _start_patiently(process: Any) -> None:
         start(self, max(timeout_seconds, START_SECONDS))
 
     process.__init__, process.start = free_port, patient_start
+
+
+def _read_headers(process: Any) -> None:
+    """By names in any case, as HTTP has it; llama-server writes them as the tests read them."""
+    make_request = process.make_request
+
+    def request(*args: Any, **kwargs: Any) -> Any:
+        result = make_request(*args, **kwargs)
+        result.headers = requests.structures.CaseInsensitiveDict(result.headers)
+        return result
+
+    process.make_request = request
 
 
 def _limit_requests() -> None:
