@@ -19,7 +19,7 @@ from dflash_local.server.middleware.prefix import Prefix
 from dflash_local.server.middleware.request_log import RequestLog
 from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi
-from dflash_local.server.routes import chat, completions, embeddings, facts, messages, responses, text
+from dflash_local.server.routes import chat, completions, embeddings, facts, infill, messages, responses, text
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.keys import KeyCheck
@@ -46,7 +46,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     app.state.service = service
     _add_middleware(app, settings)
     _add_error_handlers(app)
-    for group in (chat, completions, embeddings, facts, messages, responses, text):
+    for group in (chat, completions, embeddings, facts, infill, messages, responses, text):
         group.add_routes(app, service)
     add_openapi(app)
     add_docs(app)

@@ -12,10 +12,12 @@ from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError
+from dflash_local.options import DEFAULTS
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.process import EmbeddingProcess
 from dflash_local.server.errors import LOADING, HTTPError
 from dflash_local.server.fields.request import Defaults
+from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.security.origins import Cors
@@ -74,6 +76,8 @@ class Settings:
     rerank: ModelOptions | None = None
     embd_normalize: int = 2
     metrics_endpoint: bool = True
+    spm_infill: bool = False
+    n_batch: int = DEFAULTS["n_batch"]
 
     @property
     def max_body(self) -> int:
@@ -145,6 +149,11 @@ class Service:
         if self._metrics is None:
             self._metrics = Metrics(self.engine)
         return self._metrics
+
+    @property
+    def infill(self) -> Infill:
+        """Prompts with a gap for the engine. Raises HTTPError 501 if its model has no tokens for that."""
+        return Infill(self.engine, self.settings.n_batch, suffix_first=self.settings.spm_infill)
 
     async def stats(self) -> EngineStats:
         """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,7 @@ class FakeNative(NativeEngine):
         step_seconds: how long a step takes.
         gate: if given, each step first takes one permit of it.
         n_batch: prompt tokens that one pass reads; 0: all of them, and nothing is ever cached.
+        info: more of what the engine tells of itself.
     """
 
     def __init__(
@@ -86,9 +87,10 @@ class FakeNative(NativeEngine):
         step_seconds: float = 0.0,
         gate: threading.Semaphore | None = None,
         n_batch: int = 0,
+        info: Mapping[str, Any] | None = None,
     ) -> None:
         self._answer = (lambda _prompt: bytes_in_blocks(answer)) if isinstance(answer, bytes) else answer
-        self._n_ctx_slot = n_ctx_slot
+        self._n_ctx_slot, self._more_info = n_ctx_slot, info or {}
         self._step_seconds, self._gate, self._n_batch = step_seconds, gate, n_batch
         self._slots = [_Slot() for _ in range(n_slots)]
         self.submitted: list[dict[str, Any]] = []
@@ -119,6 +121,7 @@ class FakeNative(NativeEngine):
             "drafter": None,
             "chat_template": "fake",
             "memory": {},
+            **self._more_info,
         }
 
     def stats(self) -> dict[str, Any]:

@@ -225,7 +225,6 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--models-max", REFUSED, _LATER, "MODELS_MAX"),
     _pair("--models-autoload", "--no-models-autoload", REFUSED, SAME, _LATER, "MODELS_AUTOLOAD"),
     _value("--sleep-idle-seconds", REFUSED, _LATER),
-    _switch("--spm-infill", REFUSED, _LATER),
 )  # fmt: skip
 
 

@@ -75,6 +75,7 @@ def _add_addresses(flag: Any) -> None:
         "--metrics", env="LLAMA_ARG_ENDPOINT_METRICS", off=("--no-metrics",), off_help="no /metrics endpoint",
         action="store_true", default=True, help="the /metrics endpoint (default)",
     )  # fmt: skip
+    flag("--spm-infill", action="store_true", help="infill: the suffix first, as some models want it")
     flag(
         "--strict-fields", action="store_true",
         help="refuse requests with unknown fields (default: name them in the header X-DFlash-Ignored)",
@@ -172,6 +173,8 @@ def http_settings(args: argparse.Namespace) -> Settings:
         slots_endpoint=args.slots,
         metrics_endpoint=args.metrics,
         strict_fields=args.strict_fields,
+        spm_infill=args.spm_infill,
+        n_batch=args.n_batch,
     )
 
 

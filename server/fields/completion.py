@@ -27,7 +27,6 @@ class CompletionFields(GenerationFields):
             ),
             "tools": "tools need a chat: use /v1/chat/completions, or json_schema or grammar here",
             "echo": "echoing the prompt is not supported",
-            "suffix": "insertion is not supported",
         },
     )
 
@@ -35,6 +34,12 @@ class CompletionFields(GenerationFields):
 class CompletionRequest(CompletionFields):
     """A completion in OpenAI's format."""
 
+    suffix: str | None = Field(None, description="the text behind the completion, if the model has tokens for infill")
+
 
 class NativeRequest(CompletionFields):
     """A completion in llama-server's own format."""
+
+    POLICY: ClassVar = Policy(
+        refused={"suffix": "use /infill, or /v1/completions"},
+    )

@@ -16,6 +16,7 @@ from dflash_local.server.formats.native import NativeReply
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import TextReply
 from dflash_local.server.generation import respond, submit_all
+from dflash_local.server.infill import Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
@@ -24,12 +25,21 @@ def add_routes(app: FastAPI, service: Service) -> None:
     """The two formats of one endpoint."""
     settings = service.settings
 
-    async def complete(request: Request, body: CompletionFields, reply_type: type[Reply]) -> Response:
+    async def complete(
+        request: Request, body: CompletionFields, reply_type: type[Reply], suffix: str | None = None
+    ) -> Response:
         engine = service.engine
         fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body)
 
+        def to_tokens(prompt: str | list[int]) -> list[int]:
+            if not suffix:
+                return engine.tokenize(prompt) if isinstance(prompt, str) else prompt
+            layout = service.infill
+            prefix = layout.tokens(prompt) if isinstance(prompt, str) else prompt
+            return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
+
         def start() -> list[Generation]:
-            tokens = [engine.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+            tokens = [to_tokens(prompt) for prompt in prompts]
             return submit_all(
                 engine,
                 fields,
@@ -42,7 +52,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def completions(request: Request, body: CompletionRequest) -> Response:
         """OpenAI's completion."""
-        return await complete(request, body, TextReply)
+        return await complete(request, body, TextReply, body.suffix)
 
     async def completion(request: Request, body: NativeRequest) -> Response:
         """llama-server's own completion."""

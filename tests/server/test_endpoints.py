@@ -282,7 +282,6 @@ def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any
         ({"prompt": ["x"] * 129}, "prompt"),
         ({"prompt": ["x"] * 65, "n": 2}, "n"),
         ({"prompt": "x", "echo": True}, "echo"),
-        ({"prompt": "x", "suffix": "y"}, "suffix"),
         ({"prompt": "x", "best_of": 3}, "best_of"),
         ({"prompt": "x", "logprobs": 2}, "logprobs"),
         ({"prompt": "x", "response_format": {"type": "json_object"}}, "response_format"),

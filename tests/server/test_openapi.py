@@ -31,7 +31,7 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"messages": MESSAGES, "n": 2, "seed": 1, "max_completion_tokens": 3},
         {"messages": [{"role": "user", "content": "call"}], "tools": TOOLS},
     ],
-    "/v1/completions": [{"prompt": "x", "max_tokens": 3}, {"prompt": ["x", [1, 2]], "stop": ["l"]}],
+    "/v1/completions": [{"prompt": "x", "max_tokens": 3}, {"prompt": ["x", [1, 2]], "stop": ["l"], "suffix": "y"}],
     "/completion": [{"prompt": "x", "n_predict": 3}, {"prompt": ["x", "y"]}],
     "/v1/messages": [
         {"messages": MESSAGES, "max_tokens": 3},
@@ -56,6 +56,10 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     ],
     "/v1/responses/input_tokens": [{"input": "hi"}],
     "/v1/chat/completions/input_tokens": [{"messages": MESSAGES}],
+    "/infill": [
+        {"input_prefix": "a", "input_suffix": "b", "n_predict": 3},
+        {"input_prefix": "a", "input_suffix": "b", "prompt": "x", "input_extra": [{"text": "c", "filename": "d"}]},
+    ],
     "/tokenize": [{"content": "hi"}, {"content": "hi", "with_pieces": True}],
     "/detokenize": [{"tokens": [104]}],
     "/apply-template": [{"messages": MESSAGES}],
@@ -66,7 +70,8 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
         {"query": "a cat", "texts": ["a", "cat"], "return_text": True},
     ],
 }
-STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion", "/v1/messages", "/v1/responses")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/completion", "/infill", "/v1/messages", "/v1/responses")
+FIM = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
 
 
 def script(prompt: bytes) -> list[list[int]]:
@@ -83,7 +88,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     settings = Settings(
         embedding=ModelOptions(str(bert), "tiny-bert"), rerank=ModelOptions(str(ranker), "tiny-ranker", pooling="rank")
     )
-    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2)), settings) as running:
+    with live(lambda _progress: Engine.over(FakeNative(script, n_slots=2, info=FIM)), settings) as running:
         yield running
 
 

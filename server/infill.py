@@ -1,0 +1,102 @@
+"""Infill: the prompt of a text with a gap, for models that were trained with tokens for it ("fill in the middle").
+
+Its order, and what is left out of a long text, are llama-server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_local.engine import Engine
+from dflash_local.server.errors import HTTPError
+
+# What stands before other files, as Qwen's models know it from whole repositories; a model without such tokens gets
+# the separator.
+_PROJECT, _FILE = "myproject\n", "filename\n"
+_SEPARATOR = "\n\n--- snippet ---\n\n"
+# Tokens of the context that stay free for an answer that has no limit.
+_ANSWER = 256
+_CONTROL = 4  # prefix, suffix, middle, BOS
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What is before and behind a gap, what is known of its text, and other files: (name, text) each."""
+
+    prefix: Sequence[int]
+    suffix: Sequence[int]
+    begun: Sequence[int] = ()
+    files: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class FimTokens:
+    """A model's tokens for infill; -1: it has none."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int
+    separator: int
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> FimTokens:
+        """Those that the engine tells.
+
+        Raises:
+            HTTPError: 501, the model lacks one that is needed.
+        """
+        tokens = cls(*(int(info.get(f"fim_{name}", -1)) for name in ("pre", "suf", "mid", "rep", "sep")))
+        missing = [f"{name} token is missing." for name in ("prefix", "suffix", "middle") if getattr(tokens, name) < 0]
+        if missing:
+            message = f"Infill is not supported by this model: {' '.join(missing)}"
+            raise HTTPError(501, message, type="not_supported_error")
+        return tokens
+
+
+class Infill:
+    """Lays out prompts for an engine.
+
+    Args:
+        n_batch: tokens of prefix, suffix and what is begun, at most; other files get the context behind them.
+        suffix_first: some models want that order.
+    """
+
+    def __init__(self, engine: Engine, n_batch: int, *, suffix_first: bool = False) -> None:
+        self._engine, self._n_batch, self._suffix_first = engine, n_batch, suffix_first
+        self._fim = FimTokens.of(engine.info)
+
+    def tokens(self, text: str) -> list[int]:
+        """Those of a part of the text: names of control tokens in it are just text."""
+        return self._engine.tokenize(text, add_special=False, parse_special=False)
+
+    def prompt(self, gap: Gap, max_tokens: int) -> list[int]:
+        """The prompt, with room for an answer of `max_tokens` (-1: no limit): far parts of a long text are left out.
+
+        Of the text, the prefix gets three quarters; what is begun of the answer counts as suffix.
+        """
+        n_ctx = self._engine.n_ctx_slot
+        answer = max_tokens if max_tokens >= 0 else _ANSWER
+        room = max(0, min(self._n_batch, n_ctx - min(answer, n_ctx // 4) - _CONTROL - 1))
+        n_prefix = min(len(gap.prefix), 3 * (room // 4))
+        n_suffix = min(len(gap.suffix), max(0, room // 4 - 2 - len(gap.begun)))
+        files = self._files(gap.files)
+        n_files = min(len(files), max(0, n_ctx - self._n_batch - 2 * max(answer, _CONTROL)))
+        prefix = [self._fim.prefix, *gap.prefix[len(gap.prefix) - n_prefix :], *gap.begun]
+        suffix = [self._fim.suffix, *gap.suffix[:n_suffix]]
+        text = suffix + prefix if self._suffix_first else prefix + suffix
+        return [*files[len(files) - n_files :], *self._bos(), *text, self._fim.middle]
+
+    def _files(self, files: Sequence[tuple[str, str]]) -> list[int]:
+        fim = self._fim
+        tokens = [fim.repository, *self.tokens(_PROJECT)] if fim.repository >= 0 else []
+        for name, text in files:
+            head = [fim.separator, *self.tokens(f"{name}\n")] if fim.separator >= 0 else self.tokens(_SEPARATOR)
+            tokens += head + self.tokens(text)
+        return tokens + [fim.separator, *self.tokens(_FILE)] if fim.separator >= 0 else tokens
+
+    def _bos(self) -> list[int]:
+        info = self._engine.info
+        return [info["bos_token"]] if info.get("add_bos") else []

@@ -1,0 +1,51 @@
+"""Text in a gap: llama-server's infill."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.engine import Generation
+from dflash_local.server.answers.native import NativeCompletion, NativeCompletions, NativeEvent
+from dflash_local.server.fields.infill import InfillRequest
+from dflash_local.server.fields.request import parse_fields
+from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.generation import respond, submit_all
+from dflash_local.server.infill import FimTokens, Gap
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+
+def fim_tokens(service: Service) -> object:
+    """An engine whose model has tokens for it."""
+    return FimTokens.of(service.engine.info)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """One endpoint."""
+    settings = service.settings
+
+    async def infill(request: Request, body: InfillRequest) -> Response:
+        """The text between a prefix and a suffix, by a model that was trained for that."""
+        engine, fields = service.engine, parse_fields(body, settings.defaults)
+
+        def start() -> list[Generation]:
+            layout = service.infill
+            begun = engine.tokenize(body.prompt or "", add_special=False)
+            gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
+            tokens = layout.prompt(gap, fields.options["max_tokens"])
+            return submit_all(engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **fields.options))
+
+        generations = await asyncio.to_thread(start)
+        return await respond(request, fields, NativeReply(settings.alias), generations, 1)
+
+    add_endpoint(
+        app,
+        ("/infill",),
+        infill,
+        answer=NativeCompletion | NativeCompletions,
+        event=NativeEvent,
+        needs=fim_tokens,
+    )

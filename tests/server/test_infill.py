@@ -1,0 +1,209 @@
+"""Infill: how prompts with a gap are laid out, by llama-server's rules, and the endpoints that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.server.infill import Gap, Infill
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live
+from tests.server.test_cli import parse
+from tests.server.test_endpoints import sse
+
+# Tokens of the fake engine are bytes.
+NEEDED = {"fim_pre": 1, "fim_suf": 2, "fim_mid": 3}
+WHOLE = {**NEEDED, "fim_rep": 4, "fim_sep": 5, "add_bos": True, "bos_token": 6}
+N_CTX = 400
+BATCH = 64
+
+GAP: Any = {"input_prefix": "before", "input_suffix": "behind"}
+FILES: Any = {"input_extra": [{"text": "one"}, {"text": "two", "filename": "b.c"}]}
+
+
+class Asked:
+    """A server, and the prompts that reach its engine."""
+
+    def __init__(self, server: Live, native: FakeNative) -> None:
+        self.http, self._native = server.http, native
+
+    def prompt(self, path: str = "/infill", **body: Any) -> bytes:
+        self._native.prepared.clear()
+        self.http.post(path, json={"n_predict": 2, **body}).raise_for_status()
+        (prepared,) = self._native.prepared
+        return bytes(prepared.tokens)
+
+
+def served(info: Mapping[str, Any], **settings: Any) -> Iterator[Asked]:
+    native = FakeNative(b"hello", n_ctx_slot=N_CTX, info=info)
+    with live(lambda _progress: Engine.over(native), Settings(n_batch=BATCH, **settings)) as server:
+        yield Asked(server, native)
+
+
+@pytest.fixture(scope="module")
+def needed() -> Iterator[Asked]:
+    yield from served(NEEDED)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Asked]:
+    yield from served(WHOLE)
+
+
+@pytest.fixture(scope="module")
+def suffix_first() -> Iterator[Asked]:
+    yield from served(WHOLE, spm_infill=True)
+
+
+# ---- the prompt ----
+
+
+def test_order(needed: Asked, whole: Asked, suffix_first: Asked) -> None:
+    assert needed.prompt(**GAP) == b"\1before\2behind\3"
+    assert needed.prompt(**GAP, prompt="begun") == b"\1beforebegun\2behind\3"
+    assert whole.prompt(**GAP) == b"\4myproject\n\5filename\n\6\1before\2behind\3"
+    assert suffix_first.prompt(**GAP, prompt="begun") == b"\4myproject\n\5filename\n\6\2behind\1beforebegun\3"
+    assert needed.prompt(input_prefix="", input_suffix="") == b"\1\2\3"
+
+
+def test_other_files(needed: Asked, whole: Asked) -> None:
+    separator = b"\n\n--- snippet ---\n\n"
+    assert needed.prompt(**GAP, **FILES) == separator + b"one" + separator + b"two\1before\2behind\3"
+    files = b"\4myproject\n\5tmp\none\5b.c\ntwo\5filename\n"
+    assert whole.prompt(**GAP, **FILES) == files + b"\6\1before\2behind\3"
+
+
+def test_names_of_control_tokens_in_a_text_are_text(needed: Asked) -> None:
+    call = "<tool_call>"
+    text = call.encode()
+    assert needed.prompt(input_prefix=call, input_suffix=call) == b"\1" + text + b"\2" + text + b"\3"
+
+
+def test_far_parts_of_a_long_text_are_left_out(needed: Asked) -> None:
+    long = {"input_prefix": "far" + "p" * 100, "input_suffix": "s" * 100 + "far"}
+    assert needed.prompt(**long) == b"\1" + b"p" * 48 + b"\2" + b"s" * 14 + b"\3"
+    assert needed.prompt(**long, prompt="begun") == b"\1" + b"p" * 48 + b"begun\2" + b"s" * 9 + b"\3"
+    assert needed.prompt(**long, prompt="b" * 20) == b"\1" + b"p" * 48 + b"b" * 20 + b"\2\3"
+
+
+def test_files_get_the_rest_of_the_context(whole: Asked) -> None:
+    """n_ctx - n_batch - 2 n_predict tokens: the last ones."""
+    long = {**GAP, "input_extra": [{"text": "far"}, {"text": "x" * 1000}]}
+    tail = b"\5filename\n"
+    end = tail + b"\6\1before\2behind\3"
+    for n_predict in (10, 100):
+        assert whole.prompt(**long, n_predict=n_predict) == b"x" * (N_CTX - BATCH - 2 * n_predict - len(tail)) + end
+    for n_predict in (N_CTX, -1):
+        assert whole.prompt(**long, n_predict=n_predict) == end.removeprefix(tail)
+
+
+@pytest.mark.parametrize("n_predict", [-1, 0, 1, 300, 10**9])
+@pytest.mark.parametrize("n_ctx", [16, 100, 400, 4096])
+def test_the_longest_texts_fit(n_predict: int, n_ctx: int) -> None:
+    """Even where a batch is longer than the context; in llama-server that is an error."""
+    gap = Gap(b"p" * 5000, b"s" * 5000, files=[("name", "x" * 9000)])
+    with Engine.over(FakeNative(n_ctx_slot=n_ctx, info=WHOLE)) as engine:
+        for n_batch in (n_ctx - 5, n_ctx, 2048):
+            assert len(Infill(engine, n_batch).prompt(gap, n_predict)) < n_ctx
+
+
+# ---- the endpoints ----
+
+
+def test_answers_are_llama_servers(needed: Asked) -> None:
+    answer = needed.http.post("/infill", json=GAP).raise_for_status().json()
+    assert (answer["content"], answer["stop"], answer["stop_type"]) == ("hello", True, "eos")
+    assert answer["tokens_evaluated"] == 15
+    text = needed.http.post("/infill", json={**GAP, "stream": True}).text
+    events = sse(text)
+    assert "".join(event["content"] for event in events) == "hello"
+
+
+def test_suffix_of_a_completion(needed: Asked, suffix_first: Asked) -> None:
+    path = "/v1/completions"
+    assert needed.prompt(path, prompt="before", suffix="behind") == b"\1before\2behind\3"
+    assert needed.prompt(path, prompt=[7, 8], suffix="behind") == b"\1\7\x08\2behind\3"
+    assert suffix_first.prompt(path, prompt="before", suffix="x").endswith(b"\6\2x\1before\3")
+    assert needed.prompt(path, prompt="before", suffix="") == b"before"
+    answer = needed.http.post(path, json={"prompt": ["a", "b"], "suffix": "c"}).json()
+    assert [choice["text"] for choice in answer["choices"]] == ["hello", "hello"]
+    refusal = needed.http.post("/completion", json={"prompt": "a", "suffix": "b"})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "suffix")
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input_prefix": None}, "input_prefix"),
+        ({"input_prefix": 1}, "input_prefix"),
+        ({"input_suffix": None}, "input_suffix"),
+        ({"input_suffix": ["x"]}, "input_suffix"),
+        ({"prompt": ["x"]}, "prompt"),
+        ({"prompt": "x" * N_CTX}, "prompt"),
+        ({"input_extra": {}}, "input_extra"),
+        ({"input_extra": [1]}, "input_extra[0]"),
+        ({"input_extra": [{"text": "x"}, {}]}, "input_extra[1].text"),
+        ({"input_extra": [{"filename": "ok"}]}, "input_extra[0].text"),
+        ({"input_extra": [{"filename": 123, "text": "x"}]}, "input_extra[0].filename"),
+        ({"suffix": "x"}, "suffix"),
+        ({"grammar": "refuse me"}, "grammar"),
+    ],
+)
+def test_refusals(needed: Asked, change: dict[str, Any], param: str) -> None:
+    answer = needed.http.post("/infill", json={**GAP, **change})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_unknown_names_are_told(needed: Asked) -> None:
+    body = {**GAP, "colour": 1, "input_extra": [{"text": "x", "time": 3, "colour": 2}]}
+    assert needed.http.post("/infill", json=body).headers["X-DFlash-Ignored"] == "colour, input_extra[0].colour"
+    for asked in served(NEEDED, strict_fields=True):
+        answer = asked.http.post("/infill", json={**GAP, "input_extra": [{"text": "x", "colour": 2}]})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input_extra[0].colour")
+
+
+def test_a_model_without_tokens_for_it() -> None:
+    for missing in ({}, {"fim_pre": -1, "fim_suf": -1, "fim_mid": -1}):
+        for asked in served(missing):
+            for path, body in (("/infill", {}), ("/infill", GAP), ("/v1/completions", {"prompt": "x", "suffix": "y"})):
+                answer = asked.http.post(path, json=body)
+                error = answer.json()["error"]
+                assert (answer.status_code, error["type"]) == (501, "not_supported_error")
+                assert error["message"].endswith(
+                    "model: prefix token is missing. suffix token is missing. middle token is missing."
+                )
+    for asked in served({**NEEDED, "fim_suf": -1}):
+        assert (
+            asked.http.post("/infill", json=GAP).json()["error"]["message"].endswith("model: suffix token is missing.")
+        )
+
+
+def test_the_flags() -> None:
+    from dflash_local.cli.serve import make_settings
+
+    settings = make_settings(parse("-m", "T.gguf", "--spm-infill", "-b", "512"))
+    assert (settings.spm_infill, settings.n_batch) == (True, 512)
+    assert not make_settings(parse("-m", "T.gguf")).spm_infill
+
+
+def test_the_pocket_pair_answers_a_laid_out_prompt(pocket: dict[str, Path]) -> None:
+    """With control tokens that the pair has in the places of those that it has not."""
+
+    def load(_progress: Any) -> Engine:
+        engine = Engine(pocket["target"], pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False)
+        engine.info.update(fim_pre=8, fim_suf=9, fim_mid=3)
+        return engine
+
+    with live(load) as server:
+        greedy = {"temperature": 0, "n_predict": 24}
+        answer = server.http.post("/infill", json={**GAP, **greedy}).raise_for_status().json()
+        words = [server.engine.tokenize(text, add_special=False) for text in GAP.values()]
+        tokens = [8, *words[0], 9, *words[1], 3]
+        plain = server.http.post("/completion", json={"prompt": tokens, **greedy}).raise_for_status().json()
+        assert answer["content"] == plain["content"]
+        assert answer["tokens_evaluated"] == len(tokens)
