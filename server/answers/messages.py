@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
+from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 
@@ -133,3 +134,6 @@ class MessageEvent(Answer):
     delta: BlockDelta | MessageDelta | None = None
     usage: MessageUsage | None = Field(None, description="in message_delta")
     error: MessageErrorDetail | None = None
+    prompt_progress: ProgressAnswer | None = Field(None, description="in ping, with return_progress")
+    timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")

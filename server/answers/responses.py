@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import TimingsAnswer
+from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -101,6 +101,7 @@ class ResponseAnswer(Answer):
     usage: ResponseUsage | None
     user: str | None
     timings: TimingsAnswer | None = Field(None, description="of an answer that is not streamed")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
 class ResponseEvent(Answer):
@@ -119,7 +120,9 @@ class ResponseEvent(Answer):
     arguments: str | None = None
     name: str | None = None
     logprobs: list[Any] | None = None
-    timings: TimingsAnswer | None = Field(None, description="of the last event")
+    prompt_progress: ProgressAnswer | None = Field(None, description="in response.in_progress, with return_progress")
+    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
+    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
 class InputTokens(Answer):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic_core import from_json
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
-from dflash_local.generation import Chunk, Completion
+from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.errors import describe_message_error
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Body, Reply
@@ -55,8 +55,11 @@ class MessagesReply(Reply):
         return named_event(body)
 
     def ping(self) -> str:
-        """What keeps a silent stream open."""
         return named_event({"type": "ping"})
+
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        """The format has no event for it, but for one that clients pass over."""
+        return [{"type": "ping", "prompt_progress": progress._asdict()}]
 
     def failure(self, error: Exception) -> list[Body]:
         return [describe_message_error(error)[1]]
@@ -85,7 +88,7 @@ class MessagesReply(Reply):
         ]
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
-        """Anthropic's events carry nothing besides."""
+        """Nothing: timings are there only for who asks for them with every chunk."""
 
     def _grow(self, deltas: list[dict[str, Any]]) -> list[Body]:
         events: list[Body] = []

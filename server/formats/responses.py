@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
-from dflash_local.generation import Chunk, Completion
+from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.errors import describe
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
@@ -50,11 +50,25 @@ class ResponsesReply(Reply):
         return named_event(body)
 
     def begin(self, index: int) -> list[Body]:
+        """Once, whoever is first to need it."""
+        if self._n_events:
+            return []
         response = self._response("in_progress")
         return self._numbered([
             {"type": "response.created", "response": response},
             {"type": "response.in_progress", "response": response},
         ])  # fmt: skip
+
+    def ping(self) -> str:
+        """An event, not a comment: Codex gives up on streams that bring none for five minutes."""
+        return "".join(self.frame(event) for event in self.begin(0) or self._still_in_progress())
+
+    def progress(self, index: int, progress: Progress) -> list[Body]:
+        return [*self.begin(index), *self._still_in_progress(prompt_progress=progress._asdict())]
+
+    def _still_in_progress(self, **more: Any) -> list[Body]:
+        event = {"type": "response.in_progress", "response": self._response("in_progress"), **more}
+        return self._numbered([event])
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         return self._numbered(self._output.grow(self._answer_parser.push(chunk.text)))
@@ -70,15 +84,14 @@ class ResponsesReply(Reply):
         more, chat = self._answer_parser.finish(completions[0])
         self._output.grow(deltas + more)
         self._output.finish(cut=chat.finish_reason == "length")
-        return {**self._finished(chat), "timings": timings(completions)}
+        return self._finished(chat) | timings([done.timings for done in completions])
 
     def failure(self, error: Exception) -> list[Body]:
         """As OpenAI has it: also of a prompt that is too long, which is how clients learn that they must shorten it."""
         told = describe(error)[1]["error"]
         code = told["code"] if told["code"] == "context_length_exceeded" else "server_error"
         response = self._response("failed", error={"code": code, "message": told["message"]})
-        begun = [] if self._n_events else self.begin(0)
-        return begun + self._numbered([{"type": "response.failed", "response": response}])
+        return self.begin(0) + self._numbered([{"type": "response.failed", "response": response}])
 
     def _numbered(self, events: list[Body]) -> list[Body]:
         for event in events:

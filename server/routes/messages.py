@@ -26,7 +26,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
         fields, generations, answers = await start_chat(service, chat)
         reply = MessagesReply(
-            fields.model or settings.alias,
+            settings.alias,
             answers[0],
             n_prompt=generations[0].request.n_prompt,
             stops=fields.options["stop"],

@@ -31,8 +31,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
 
         def make_reply(fields: RequestFields, answer: ChatAnswer | None, count: Count) -> ResponsesReply:
-            model = fields.model or settings.alias
-            return ResponsesReply(model, answer, echo=echo(body, fields), names=body.names, count=count)
+            return ResponsesReply(settings.alias, answer, echo=echo(body, fields), names=body.names, count=count)
 
         try:
             fields, generations, answers = await start_chat(service, chat)

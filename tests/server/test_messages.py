@@ -14,6 +14,7 @@ from anthropic.types import Message, MessageTokensCount
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.messages import MessagesRequest
+from dflash_local.server.fields.request import Defaults
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
@@ -547,3 +548,27 @@ def test_a_stream_that_fails_ends_with_an_error() -> None:
     assert json.loads(data.removeprefix("data: ")) == {
         "type": "error", "error": {"type": "api_error", "message": "the pass broke"},
     }  # fmt: skip
+
+
+def test_pings_and_progress_while_a_prompt_is_read() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(script, gate=gate, n_batch=4)
+    body = {"messages": ASK, "max_tokens": 9, "stream": True, "return_progress": True, "timings_per_token": True}
+    with live(lambda _: Engine.over(native), Settings(defaults=Defaults(ping_interval=0.05))) as running:
+        with running.http.stream("POST", "/v1/messages", json=body) as response:
+            lines = response.iter_lines()
+            first, then = ([next(lines) for _ in range(3)] for _ in range(2))
+            assert first[0] == "event: ping"
+            assert "prompt_progress" in first[1]
+            assert then == ["event: ping", 'data: {"type":"ping"}', ""]
+            gate.release(20)
+            found = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        read = [event["prompt_progress"]["processed"] for event in found if "prompt_progress" in event]
+        assert read == sorted(read)
+        assert read[-1] == 9
+        assert all(event["type"] == "ping" for event in found if "prompt_progress" in event)
+        assert any("timings" in event for event in found if event["type"] == "content_block_delta")
+        with anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0) as client:
+            gate.release(20)
+            with client.messages.stream(model="fake", max_tokens=9, messages=ASK) as stream:
+                assert stream.get_final_text() == TEXT[:9]

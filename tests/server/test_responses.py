@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.server.fields.request import Defaults
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
@@ -23,6 +24,7 @@ from tests.server.live import Live, live
 
 TEXT = "hello world, said the fake"
 FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+OURS = ("timings", "dflash", "prompt_progress")
 EVENTS: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
@@ -62,7 +64,7 @@ def events(server: Live, **body: Any) -> list[dict[str, Any]]:
         name, data = frame.split("\n")
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
-        EVENTS.validate_python({key: value for key, value in event.items() if key != "timings"}, strict=True)
+        EVENTS.validate_python({key: value for key, value in event.items() if key not in OURS}, strict=True)
         parsed.append(event)
     assert [event["sequence_number"] for event in parsed] == list(range(len(parsed)))
     return parsed
@@ -74,6 +76,7 @@ def events(server: Live, **body: Any) -> list[dict[str, Any]]:
 def test_a_response_is_what_the_sdk_expects(server: Live) -> None:
     body = post(server, input="hi", instructions="be", metadata={"a": "b"}, max_output_tokens=90, user="u").json()
     assert body.pop("timings")["predicted_n"] == 26
+    assert body.pop("dflash")["passes_n"] == 7
     assert body.pop("store") is False
     response = Response.model_validate(body, strict=True, extra="forbid")
     assert response.id.startswith("resp_")
@@ -92,8 +95,8 @@ def test_a_response_is_what_the_sdk_expects(server: Live) -> None:
 
 def test_items(server: Live) -> None:
     body = post(server, input="call", tools=[FUNCTION]).json()
-    body.pop("timings")
-    body.pop("store")
+    for name in ("timings", "dflash", "store"):
+        body.pop(name)
     response = Response.model_validate(body, strict=True, extra="forbid")
     thoughts, message, call = response.output
     assert (thoughts.type, message.type, call.type) == ("reasoning", "message", "function_call")
@@ -109,7 +112,7 @@ def test_a_stream_is_the_same_response(server: Live) -> None:
         whole = server.openai.responses.create(model="fake", input=question, tools=[FUNCTION])
         with server.openai.responses.stream(model="fake", input=question, tools=[FUNCTION]) as stream:
             streamed = stream.get_final_response()
-        drop: Any = {"id": True, "created_at": True, "completed_at": True, "timings": True}
+        drop: Any = {"id": True, "created_at": True, "completed_at": True, "timings": True, "dflash": True}
         items: Any = {"__all__": {"id": True, "parsed_arguments": True, "content": {"__all__": {"parsed"}}}}
         left, right = (made.model_dump(exclude=drop | {"output": items}) for made in (streamed, whole))
         assert left == right, question
@@ -436,3 +439,23 @@ def test_a_client_that_leaves_frees_its_slot() -> None:
             threading.Event().wait(0.01)
         assert done.is_set()
         assert native.cancelled == [0]
+
+
+def test_pings_and_progress_while_a_prompt_is_read() -> None:
+    """Pings are events that every client knows: there are some that wait for events, not for bytes."""
+    gate = threading.Semaphore(0)
+    native = FakeNative(script, gate=gate, n_batch=4)
+    body = {"input": "hi", "max_output_tokens": 9, "return_progress": True, "timings_per_token": True}
+    with live(lambda _: Engine.over(native), Settings(defaults=Defaults(ping_interval=0.05))) as running:
+        threading.Timer(0.3, gate.release, [20]).start()
+        found = events(running, **body)
+        kinds = [event["type"].removeprefix("response.") for event in found]
+        assert kinds[:3] == ["created", "in_progress", "in_progress"]
+        assert kinds.count("created") == 1
+        read = [event["prompt_progress"]["processed"] for event in found if "prompt_progress" in event]
+        assert read == sorted(read)
+        assert read[-1] == 9
+        assert all("timings" in event for event in found if event["type"] == "response.output_text.delta")
+        threading.Timer(0.3, gate.release, [20]).start()
+        with running.openai.responses.stream(model="fake", input="think") as stream:
+            assert stream.get_final_response().output_text == "It is so."
