@@ -15,6 +15,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.fields.request import Defaults
+from dflash_local.server.security.limits import Limits
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
@@ -44,7 +45,7 @@ def native() -> FakeNative:
 
 @pytest.fixture(scope="module")
 def server(native: FakeNative) -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(native), Settings(alias="fake", max_body=10_000)) as running:
+    with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
         yield running
 
 
