@@ -21,6 +21,7 @@ from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.security.origins import Cors
+from dflash_local.server.sleep import Sleep, give_back_memory
 from dflash_local.stats import EngineStats
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,12 @@ NO_SCORES = HTTPError(
     type="not_supported_error",
 )
 
+NOT_AWAKE = HTTPError(
+    503,
+    "the model could not be loaded again after it slept: the server's log says why",
+    type="unavailable_error",
+)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -77,6 +84,7 @@ class Settings:
     embd_normalize: int = 2
     metrics_endpoint: bool = True
     spm_infill: bool = False
+    sleep_idle_seconds: float = -1  # negative: never
     n_batch: int = DEFAULTS["n_batch"]
 
     @property
@@ -101,6 +109,9 @@ class Service:
         self._stopping = False
         self._loading: list[asyncio.Task[None]] = []
         self._ready = False
+        self.sleep = Sleep(settings.sleep_idle_seconds, self._free_engine, self._reload_engine)
+        self._asleep: Engine | None = None  # closed; its facts stay
+        self.control_texts: dict[str, str] = {}
         nice = NICE if load is not None else 0
         self._embedder, self._reranker = (
             None if options is None else EmbeddingProcess(options, nice=nice)
@@ -110,7 +121,7 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """The loaded engine.
+        """The loaded engine; while it sleeps, what is left of it: its facts.
 
         Raises:
             HTTPError: 501 if there is none, 503 while it loads; EngineDeadError once it is dead.
@@ -158,6 +169,8 @@ class Service:
     async def stats(self) -> EngineStats:
         """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is
         dead."""
+        if self._engine is self._asleep is not None:
+            return self._stats
         try:
             future = asyncio.wrap_future(self.engine.stats_soon())
             self._stats = EngineStats.of(await asyncio.wait_for(future, STATS_PATIENCE))
@@ -195,6 +208,7 @@ class Service:
         self._stopping = True
         await asyncio.gather(*(process.close() for process in self.processes))
         await asyncio.gather(*self._loading, return_exceptions=True)
+        await self.sleep.stop()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
 
@@ -213,10 +227,29 @@ class Service:
     async def _load_engine(self, load: Loader) -> None:
         engine = self._engine = await asyncio.to_thread(load, self._on_progress)
         loop = asyncio.get_running_loop()
-        engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, ended.result()))
+        engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, engine, ended.result()))
+        self._metrics = None
+        self.control_texts = {name: _text(engine, name) for name in ("bos_token", "eos_token")}
         # What is loaded stays: spare the collector, which holds the GIL, from walking it again and again.
         gc.collect()
         gc.freeze()
+        self.sleep.start()
+
+    async def _free_engine(self) -> None:
+        engine = self.engine
+        _ = self.metrics, await self.stats()  # what it counted is told on
+        self._asleep = engine
+        await asyncio.to_thread(engine.close)
+        give_back_memory()
+
+    async def _reload_engine(self) -> None:
+        assert self._load is not None
+        try:
+            await self._load_engine(self._load)
+        except Exception:
+            log.exception("the model could not be loaded again")
+            raise NOT_AWAKE from None
+        self._asleep = None
 
     def _summaries(self) -> list[str]:
         engine = [] if self._engine is None else [summary(self._engine)]
@@ -226,11 +259,16 @@ class Service:
         self.progress = done
         return not self._stopping and self.failure is None
 
-    def _on_end(self, cause: EngineDeadError) -> None:
-        if not self._stopping:
+    def _on_end(self, engine: Engine, cause: EngineDeadError) -> None:
+        if not self._stopping and engine is not self._asleep:
             self.failure = cause
             log.error("%s; the server stops in %g s", cause, DEATH_GRACE)
             asyncio.get_running_loop().call_later(DEATH_GRACE, self.stop)
+
+
+def _text(engine: Engine, name: str) -> str:
+    token = engine.info.get(name, -1)
+    return engine.detokenize([token], special=True) if token >= 0 else ""
 
 
 def summary(engine: Engine) -> str:

@@ -224,7 +224,6 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--models-preset", REFUSED, _LATER, "MODELS_PRESET"),
     _value("--models-max", REFUSED, _LATER, "MODELS_MAX"),
     _pair("--models-autoload", "--no-models-autoload", REFUSED, SAME, _LATER, "MODELS_AUTOLOAD"),
-    _value("--sleep-idle-seconds", REFUSED, _LATER),
 )  # fmt: skip
 
 

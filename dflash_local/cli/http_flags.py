@@ -75,6 +75,10 @@ def _add_addresses(flag: Any) -> None:
         "--metrics", env="LLAMA_ARG_ENDPOINT_METRICS", off=("--no-metrics",), off_help="no /metrics endpoint",
         action="store_true", default=True, help="the /metrics endpoint (default)",
     )  # fmt: skip
+    flag(
+        "--sleep-idle-seconds", type=_idle_seconds, default=-1, metavar="N",
+        help="free the model when nobody asked for N s, and load it for the next request (default: -1, never)",
+    )  # fmt: skip
     flag("--spm-infill", action="store_true", help="infill: the suffix first, as some models want it")
     flag(
         "--strict-fields", action="store_true",
@@ -174,6 +178,7 @@ def http_settings(args: argparse.Namespace) -> Settings:
         metrics_endpoint=args.metrics,
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,
+        sleep_idle_seconds=args.sleep_idle_seconds,
         n_batch=args.n_batch,
     )
 
@@ -231,3 +236,10 @@ def _ui_settings(args: argparse.Namespace) -> dict[str, Any]:
     if args.ui_config_file:
         text, param = read_text(args.ui_config_file, "--ui-config-file"), "--ui-config-file"
     return json_object(text, param) if text else {}
+
+
+def _idle_seconds(text: str) -> int:
+    seconds = count(-1)(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, or -1 for never, got 0")
+    return seconds

@@ -69,6 +69,7 @@ class Props(Answer):
     bos_token: str
     eos_token: str
     build_info: str
+    is_sleeping: bool
     dflash: dict[str, Any] = Field(description="target, drafter, context and memory")
 
 

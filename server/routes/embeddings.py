@@ -65,10 +65,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
     def reranker(service: Service) -> object:
         return service.reranker
 
-    add_endpoint(app, ("/v1/embeddings",), openai_handler, answer=EmbeddingList, needs=embedder)
-    add_endpoint(app, ("/embeddings", "/embedding"), native_handler, answer=list[NativeEmbedding], needs=embedder)
+    add_endpoint(app, ("/v1/embeddings",), openai_handler, answer=EmbeddingList, needs=embedder, wakes=False)
+    add_endpoint(
+        app, ("/embeddings", "/embedding"), native_handler, answer=list[NativeEmbedding], needs=embedder, wakes=False
+    )
     paths = ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking")
-    add_endpoint(app, paths, rerank_handler, answer=RankList | list[TeiRank], needs=reranker)
+    add_endpoint(app, paths, rerank_handler, answer=RankList | list[TeiRank], needs=reranker, wakes=False)
 
 
 async def _native(request: Request, body: EmbeddingFields, service: Service) -> Response:

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.error import ErrorAnswer
@@ -33,11 +34,21 @@ class Endpoint(APIRoute):
         *,
         event: type[BaseModel] | None = None,
         needs: Callable[[Service], object],
+        wakes: bool = True,
         **options: Any,
     ) -> None:
         self.event, self.needs = event, needs
         self.reads = next(iter(kind for kind in get_type_hints(endpoint).values() if _is_fields(kind)), None)
+        self.wakes = wakes and self.reads is not None
         super().__init__(path, endpoint, **options)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; an engine that sleeps is woken first, and stays awake until the last byte."""
+        if not self.wakes or scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        async with scope["app"].state.service.sleep.awake():
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What runs for each request."""
@@ -86,7 +97,7 @@ def add_endpoint(
         answer: model of the JSON answer, None if it is no JSON.
         event: model of a stream's events, if the body may ask for one.
         needs: takes from the service what the handler cannot do without, or raises.
-        options: of FastAPI's `add_api_route`.
+        options: `wakes=False` if it reads a body, but needs no engine; and those of FastAPI's `add_api_route`.
     """
     for path in paths:
         responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}, **options.pop("responses", {})}

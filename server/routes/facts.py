@@ -58,9 +58,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
             "endpoint_metrics": settings.metrics_endpoint,
             "ui_settings": settings.ui_settings,
             "chat_template": engine.info.get("chat_template", ""),
-            "bos_token": _token_text(engine, "bos_token"),
-            "eos_token": _token_text(engine, "eos_token"),
+            "bos_token": service.control_texts["bos_token"],
+            "eos_token": service.control_texts["eos_token"],
             "build_info": f"dflash-local {__version__}",
+            "is_sleeping": service.sleep.is_sleeping,
             "dflash": {name: value for name, value in engine.info.items() if name != "chat_template"},
         })  # fmt: skip
 
@@ -115,6 +116,7 @@ def _props_without_engine(service: Service) -> dict[str, Any]:
         "endpoint_props": False,
         "endpoint_metrics": True,
         "build_info": f"dflash-local {__version__}",
+        "is_sleeping": False,
     }
 
 
@@ -123,8 +125,3 @@ def _sampling_dict(settings: Settings) -> dict[str, Any]:
     return {name: getattr(sampling, name) for name in sampling.__dataclass_fields__} | {
         "max_tokens": settings.defaults.max_tokens
     }
-
-
-def _token_text(engine: Engine, name: str) -> str:
-    token = engine.info.get(name, -1)
-    return engine.detokenize([token], special=True) if token >= 0 else ""

@@ -1,0 +1,95 @@
+"""Sleep: memory that nobody used for a while is given back, and taken again for the next request."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks at what is in use.
+_LOOK = 1.0
+
+
+class Sleep:
+    """Whether something is awake, for one event loop.
+
+    Args:
+        seconds: how long nobody must have used it; negative: it never sleeps.
+        free, load: give the memory back, and take it again.
+    """
+
+    def __init__(
+        self, seconds: float, free: Callable[[], Awaitable[None]], load: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.is_sleeping = False
+        self._seconds, self._free, self._load = seconds, free, load
+        self._changing = asyncio.Lock()
+        self._users = 0
+        self._used = time.monotonic()
+        self._watching: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        """What runs inside finds it awake; it may fall asleep some time after the last one left. Raises what `load`
+        raises; then it sleeps on."""
+        self._users += 1
+        try:
+            if self.is_sleeping:
+                # A task of its own: whoever waits may be cancelled, but not the loading.
+                await asyncio.shield(asyncio.create_task(self._wake()))
+            yield
+        finally:
+            self._users -= 1
+            self._used = time.monotonic()
+
+    def start(self) -> None:
+        """Begin to watch; what it watches is awake."""
+        self._used = time.monotonic()
+        if self._seconds >= 0 and self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        """End watching, and what changes now."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+        async with self._changing:
+            pass
+
+    async def _wake(self) -> None:
+        async with self._changing:
+            if self.is_sleeping:
+                start = time.monotonic()
+                await self._load()
+                self.is_sleeping = False
+                self._used = time.monotonic()
+                log.info("awake again after %.1f s", self._used - start)
+
+    async def _watch(self) -> None:
+        while True:
+            left = self._used + self._seconds - time.monotonic()
+            if self.is_sleeping or self._users or left > 0:
+                await asyncio.sleep(min(max(left, 0.1), _LOOK))
+                continue
+            async with self._changing:
+                if not self._users:
+                    self.is_sleeping = True
+                    log.info("nobody asked for %g s: the model sleeps", self._seconds)
+                    await self._free()
+
+
+def give_back_memory() -> None:
+    """Return what was freed to the system; without this, much of it would stay with the process."""
+    gc.unfreeze()
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)

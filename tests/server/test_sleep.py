@@ -1,0 +1,138 @@
+"""Sleep: the engine is freed when nobody asks, facts are told on, and the next request finds it loaded again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from dflash_local.cli.serve import make_settings
+from dflash_local.engine import Engine
+from dflash_local.errors import ModelError
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live, serving, wait_until
+from tests.server.test_cli import parse
+
+SOON = Settings(sleep_idle_seconds=1)
+PROMPT: Any = {"prompt": "x"}
+
+
+class Loads:
+    """A loader that keeps what it made."""
+
+    def __init__(self, make: Callable[[], FakeNative] = FakeNative) -> None:
+        self.natives: list[FakeNative] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.fails = False
+        self._make = make
+
+    def __call__(self, _progress: Any) -> Engine:
+        assert self.gate.wait(20)
+        if self.fails:
+            raise ModelError("the file is gone")
+        self.natives.append(self._make())
+        return Engine.over(self.natives[-1])
+
+
+def is_sleeping(server: Live) -> bool:
+    return bool(server.http.get("/props").raise_for_status().json()["is_sleeping"])
+
+
+def fall_asleep(server: Live) -> None:
+    wait_until(lambda: is_sleeping(server) and server.service.engine.ended.done(), 20)
+
+
+def test_facts_are_told_and_the_next_request_wakes() -> None:
+    loads = Loads()
+    with live(loads, SOON) as server:
+        server.http.post("/completion", json=PROMPT).raise_for_status()
+        awake = {path: server.http.get(path).json() for path in ("/health", "/v1/models", "/slots")}
+        server.http.get("/metrics")
+        counted = server.http.get("/metrics").text
+        fall_asleep(server)
+        wait_until(lambda: loads.natives[-1].destroyed)
+        n_loads = len(loads.natives)  # on a busy machine it may have slept before the first request
+        assert {path: server.http.get(path).json() for path in awake} == awake
+        assert server.http.get("/metrics").text == counted
+        for method, path in (("POST", "/nothing"), ("PUT", "/completion"), ("OPTIONS", "/completion")):
+            server.http.request(method, path)
+        assert is_sleeping(server)
+        assert len(loads.natives) == n_loads
+        assert server.http.post("/completion", json=PROMPT).json()["content"] == "hello"
+        assert len(loads.natives) == n_loads + 1
+        fall_asleep(server)
+        assert server.http.post("/tokenize", json={"content": "x"}).json() == {"tokens": [120]}
+    assert len(loads.natives) == n_loads + 2
+    assert all(native.destroyed for native in loads.natives)
+
+
+def test_requests_wait_while_it_loads_and_it_loads_once() -> None:
+    loads = Loads()
+    with live(loads, SOON) as server, ThreadPoolExecutor(8) as pool:
+        fall_asleep(server)
+        loads.gate.clear()
+        n_loads = len(loads.natives)
+        answers = [pool.submit(server.http.post, "/completion", json=PROMPT) for _ in range(8)]
+        time.sleep(0.2)
+        assert not any(answer.done() for answer in answers)
+        assert server.http.get("/health").status_code == 200
+        loads.gate.set()
+        assert {answer.result().json()["content"] for answer in answers} == {"hello"}
+        assert len(loads.natives) == n_loads + 1
+
+
+def test_it_stays_awake_while_a_stream_runs() -> None:
+    loads = Loads(lambda: FakeNative(b"hello" * 8, step_seconds=0.3))
+    with live(loads, SOON) as server:
+        text = server.http.post("/completion", json={**PROMPT, "stream": True}).text
+        assert text.count('"content"') > 8
+        assert '"stop_type":"eos"' in text
+        assert server.service.failure is None
+        fall_asleep(server)
+
+
+def test_a_model_that_is_gone_is_tried_again() -> None:
+    loads = Loads()
+    with live(loads, SOON) as server:
+        fall_asleep(server)
+        loads.fails = True
+        answer = server.http.post("/completion", json=PROMPT)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable_error")
+        assert is_sleeping(server)
+        loads.fails = False
+        assert server.http.post("/completion", json=PROMPT).status_code == 200
+
+
+def test_it_never_sleeps_unless_it_is_told_to() -> None:
+    loads = Loads()
+    with live(loads) as server:
+        time.sleep(0.5)
+        assert not is_sleeping(server)
+        assert not loads.natives[0].destroyed
+    assert make_settings(parse("-m", "T.gguf")).sleep_idle_seconds == -1
+    assert make_settings(parse("-m", "T.gguf", "--sleep-idle-seconds", "5")).sleep_idle_seconds == 5
+    for wrong in ("0", "-2", "x"):
+        with pytest.raises(SystemExit):
+            parse("-m", "T.gguf", "--sleep-idle-seconds", wrong)
+
+
+def test_memory_is_given_back(pocket: dict[str, Path]) -> None:
+    """The pocket pair with a cache of some 100 MB: asleep, the process holds little more than its Python."""
+    flags = ["-m", pocket["target"], "-md", pocket["dflash"], "-c", 32768, "-np", 8, "-t", 1, "--sleep-idle-seconds", 1]
+    with serving(flags) as (process, url):
+        memory = psutil.Process(process.pid)
+        ask: Any = {"prompt": "Hello", "n_predict": 8, "temperature": 0}
+        first = httpx.post(f"{url}/completion", json=ask, timeout=60).json()["content"]
+        awake = memory.memory_info().rss
+        wait_until(lambda: httpx.get(f"{url}/props").json()["is_sleeping"], 30)
+        wait_until(lambda: awake - memory.memory_info().rss > 50 * 2**20, 10)
+        assert httpx.post(f"{url}/completion", json=ask, timeout=60).json()["content"] == first
