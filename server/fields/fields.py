@@ -229,7 +229,7 @@ class _Reader:
 def shown(name: str) -> str:
     """A client's name as it may appear in a header or a log."""
     clean = re.sub(r"[^A-Za-z0-9_.\-\[\]]", "?", name[: MAX_NAME + 1])
-    return clean if len(clean) <= MAX_NAME else clean[:MAX_NAME] + "..."
+    return (clean if len(clean) <= MAX_NAME else clean[:MAX_NAME] + "...") or '""'
 
 
 def ignored_header(names: list[str]) -> str:

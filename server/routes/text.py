@@ -34,16 +34,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
             return JSON({"tokens": await service.processes[0].tokenize(text, **flags)})
         engine = service.engine
-        tokens = await asyncio.to_thread(engine.tokenize, text, **flags)
-        if body.with_pieces:
-            return JSON(
-                {"tokens": [{"id": token, "piece": engine.detokenize([token], special=True)} for token in tokens]}
-            )
-        return JSON({"tokens": tokens})
+
+        def answer() -> Response:
+            tokens = engine.tokenize(text, **flags)
+            if not body.with_pieces:
+                return JSON({"tokens": tokens})
+            # Each token is written once: a long text has few of them, many times.
+            items = {t: bytes(JSON({"id": t, "piece": engine.detokenize([t], special=True)}).body) for t in set(tokens)}
+            content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
+            return Response(content, media_type=JSON.media_type)
+
+        return await asyncio.to_thread(answer)  # a long text takes seconds
 
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         """The text of tokens."""
-        return JSON({"content": service.engine.detokenize(body.tokens or [], special=True)})
+        engine = service.engine
+        return JSON({"content": await asyncio.to_thread(engine.detokenize, body.tokens or [], special=True)})
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import openai
@@ -406,6 +407,22 @@ def test_text(server: Live) -> None:
     assert server.http.post("/apply-template", json={"messages": MESSAGES}).json() == {"prompt": "user: hi\n"}
     assert server.http.post("/tokenize", json={"content": 3}).json()["error"]["param"] == "content"
     assert server.http.post("/detokenize", json={"tokens": ["x"]}).json()["error"]["param"] == "tokens"
+
+
+def test_long_texts_do_not_hold_up_the_event_loop(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    detokenize, asked = server.engine.detokenize, []
+
+    def detokenize_aside(tokens: Sequence[int], *, special: bool = False) -> str:
+        with pytest.raises(RuntimeError):  # this thread has none
+            asyncio.get_running_loop()
+        asked.append([*tokens])
+        return detokenize(tokens, special=special)
+
+    monkeypatch.setattr(server.engine, "detokenize", detokenize_aside)
+    answer = server.http.post("/tokenize", json={"content": "ab" * 1000, "with_pieces": True}).json()
+    assert answer["tokens"] == [{"id": ord(char), "piece": char} for char in "ab" * 1000]
+    assert sorted(asked) == [[ord("a")], [ord("b")]]  # each token once
+    assert server.http.post("/detokenize", json={"tokens": [104] * 500}).json() == {"content": "h" * 500}
 
 
 def test_page(server: Live) -> None:

@@ -198,6 +198,13 @@ def test_names_in_headers_are_clean_and_few(server: Live) -> None:
     assert "x-evil" not in answer.headers
 
 
+def test_a_name_without_characters_is_told_too(server: Live) -> None:
+    for body in ({"": 1}, {"zeal": 1, "": 1}):
+        answer = server.http.post("/v1/completions", json={"prompt": "x", **body})
+        assert answer.status_code == 200
+        assert answer.headers["x-dflash-ignored"] == ", ".join(name or '""' for name in body)
+
+
 def test_each_unknown_name_is_logged_once(server: Live, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
