@@ -31,7 +31,7 @@ def write_hub(root: Path) -> None:
     made.mkdir(parents=True)
     stories, infill, embedding, parts = (made / f"{name}.gguf" for name in ("stories", "infill", "embedding", "part"))
     _copy(stories, ends=False)
-    _copy(infill, numbers={f"tokenizer.ggml.{name}": token for name, token in _FIM.items()}, ends=False)
+    write_infill(infill, ends=False)
     _copy(embedding, numbers={"qwen3.pooling_type": _MEAN_POOLING})
     _copy(parts, parts=3)
     _add(root, "ggml-org/test-model-stories260K", {"stories260K-F32.gguf": stories})
@@ -44,6 +44,12 @@ def write_hub(root: Path) -> None:
     folders = ("bert-bge-small", "jina-reranker-v1-tiny-en")
     one = {f"{folder}/ggml-model-f16.gguf": embedding for folder in folders}
     _add(root, "ggml-org/models", {**split, **one, "tinyllamas/stories260K.gguf": stories})
+
+
+def write_infill(path: Path, *, ends: bool = True) -> Path:
+    """The pocket target at `path`, with tokens for infill."""
+    _copy(path, numbers={f"tokenizer.ggml.{name}": token for name, token in _FIM.items()}, ends=ends)
+    return path
 
 
 def _add(root: Path, repo: str, files: dict[str, Path]) -> None:

@@ -1,0 +1,1 @@
+"""Damaged requests to all endpoints of a live server."""
