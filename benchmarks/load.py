@@ -1,0 +1,270 @@
+"""Load that does not end: many streaming clients on all endpoints; tokens per second, refusals and the server's memory.
+
+Usage: python benchmarks/load.py [--minutes 10] [--clients 32] [--slots 8] [--other PYTHON --repeats 5 --minutes 1]
+
+Each client asks for one answer after the other, of an endpoint and a prompt drawn by its own seed, and reads to its
+end. With `--other`, the interpreter of another release's environment, both serve the same pair and take turns, each
+first in every other repeat, with the requests that both know (chats and completions); the ratio is the median over the
+repeats. Memory is that of the server process, every five seconds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import pairs, record
+from benchmarks.http_load import HOST, LoadError, Server
+from benchmarks.record import say
+from benchmarks.systems import OURS, Systems, order
+from dflash_local.demo.pocket import PAIRS, bundled_pair
+from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+
+Json = dict[str, Any]
+OTHER = "the other release"
+KEY = {"Content-Type": "application/json"}
+MEMORY_EVERY = 5.0  # seconds
+# The first part of a run is not looked at: caches and the allocator fill.
+SETTLING = 0.25
+TOOL = {
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+class Mix:
+    """Requests drawn by a seed. What both releases know is `known`; the rest came with this one."""
+
+    def __init__(self, prompts: Sequence[Json], n: int, *, known: bool) -> None:
+        self.prompts = prompts
+        self.n = n
+        self.kinds = [self._chat, self._chat, self._answer, self._completion]
+        if not known:
+            self.kinds += [self._message, self._response, self._tool, self._count]
+
+    def draw(self, seed: int) -> Iterator[tuple[str, Json]]:
+        """Paths and bodies, without end."""
+        rng = random.Random(seed)
+        while True:
+            messages = rng.choice(self.prompts)["messages"]
+            yield rng.choice(self.kinds)(messages)
+
+    def _chat(self, messages: list[Json]) -> tuple[str, Json]:
+        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True}
+
+    def _answer(self, messages: list[Json]) -> tuple[str, Json]:
+        return "/v1/chat/completions", {"messages": messages, "max_tokens": self.n, "temperature": 0}
+
+    def _completion(self, messages: list[Json]) -> tuple[str, Json]:
+        prompt = messages[-1]["content"]
+        return "/v1/completions", {"prompt": prompt, "max_tokens": self.n, "temperature": 0.7, "stream": True}
+
+    def _message(self, messages: list[Json]) -> tuple[str, Json]:
+        return "/v1/messages", {"model": "m", "messages": messages, "max_tokens": self.n, "stream": True}
+
+    def _response(self, messages: list[Json]) -> tuple[str, Json]:
+        return "/v1/responses", {"input": messages, "max_output_tokens": self.n, "stream": True}
+
+    def _tool(self, messages: list[Json]) -> tuple[str, Json]:
+        tools = [{"type": "function", "function": TOOL}]
+        return "/v1/chat/completions", {**self._answer(messages)[1], "stream": True, "tools": tools}
+
+    def _count(self, messages: list[Json]) -> tuple[str, Json]:
+        return "/v1/messages/count_tokens", {"model": "m", "messages": messages}
+
+
+@dataclass
+class Tally:
+    """What the clients of one turn saw."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    answers: Counter[str] = field(default_factory=Counter)  # by path
+    refused: int = 0  # 503 with a time to come back
+    errors: list[str] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)  # bytes
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second of all clients together."""
+        return self.tokens / self.seconds
+
+    @property
+    def growth(self) -> int:
+        """Bytes that the server took between the end of the settling time and the end: medians of a tenth each."""
+        settled = self.memory[int(len(self.memory) * SETTLING) :]
+        tenth = max(len(settled) // 10, 1)
+        return int(statistics.median(settled[-tenth:]) - statistics.median(settled[:tenth]))
+
+
+def generated(answer: Json) -> int:
+    """Tokens of an answer, or of the event that ends it, in any of the owners' shapes; 0 if it does not tell."""
+    if "timings" in answer:
+        return int(answer["timings"]["predicted_n"])
+    usage = answer.get("usage") or (answer.get("response") or {}).get("usage") or {}
+    return int(usage.get("output_tokens", 0))
+
+
+def read(response: http.client.HTTPResponse) -> int:
+    """Read an answer to its end; its tokens. Raises ValueError for an error in a stream."""
+    if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+        return generated(json.loads(response.read()))
+    tokens = 0
+    for raw in response:
+        if raw.startswith(b"data: {") and (b'"timings"' in raw or b'"usage"' in raw or b'"error"' in raw):
+            event = json.loads(raw[6:])
+            if event.get("error"):
+                raise ValueError(f"error inside a stream: {event['error']}")
+            tokens = max(tokens, generated(event))
+    return tokens
+
+
+class Clients:
+    """`count` clients of the server on `port`, each on a connection of its own, for `seconds`."""
+
+    def __init__(self, port: int, mix: Mix, count: int, seconds: float) -> None:
+        self.port = port
+        self.mix = mix
+        self.count = count
+        self.seconds = seconds
+        self.tally = Tally()
+        self._lock = threading.Lock()
+
+    def run(self, process: psutil.Process) -> Tally:
+        """Let them ask until the time is over; answers that have begun are read to their end, and counted."""
+        start = time.monotonic()
+        self.end = start + self.seconds
+        threads = [threading.Thread(target=self._client, args=(seed,), daemon=True) for seed in range(self.count)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            self.tally.memory.append(process.memory_info().rss)
+            time.sleep(min(MEMORY_EVERY, max(self.end - time.monotonic(), 0.05)))
+        self.tally.seconds = time.monotonic() - start
+        return self.tally
+
+    def _client(self, seed: int) -> None:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=600.0)
+        for path, body in self.mix.draw(seed):
+            if time.monotonic() >= self.end or self.tally.errors:
+                break
+            try:
+                connection.request("POST", path, json.dumps(body).encode(), KEY)
+                self._note(path, connection.getresponse())
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                self.tally.errors.append(f"{path}: {error!r}")
+        connection.close()
+
+    def _note(self, path: str, response: http.client.HTTPResponse) -> None:
+        if response.status == 503 and "Retry-After" in response.headers:
+            response.read()
+            with self._lock:
+                self.tally.refused += 1
+            time.sleep(1.0)
+            return
+        if response.status != 200:
+            raise ValueError(f"HTTP {response.status}: {response.read(500).decode(errors='replace')}")
+        tokens = read(response)
+        with self._lock:
+            self.tally.tokens += tokens
+            self.tally.answers[path] += 1
+
+
+def process_of(server: Server) -> psutil.Process:
+    """The server's process, which listens on its port."""
+    return next(p for p in psutil.process_iter(["cmdline"]) if str(server.port) in (p.info["cmdline"] or ()))
+
+
+def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
+    """argv of a release's server. It measures this machine at its start instead of reading an old file."""
+    sizes = ["-c", str(1024 * slots), "-np", str(slots), "-t", str(threads), "--no-cost-cache"]
+    return [python, "-m", "dflash_local.cli", "serve", "-m", str(pair.target), "-md", str(pair.drafter), *sizes]
+
+
+def row(name: str, tallies: Sequence[Tally]) -> Json:
+    """One release's line of the table."""
+    return {
+        "release": name,
+        "tokens_per_second": [round(tally.speed, 1) for tally in tallies],
+        "answers": dict(sum((tally.answers for tally in tallies), Counter())),
+        "refused": sum(tally.refused for tally in tallies),
+        "memory_mib": [[m >> 20 for m in tally.memory] for tally in tallies],
+        "growth_mib": [round(tally.growth / 2**20, 1) for tally in tallies],
+    }
+
+
+def markdown(rows: Sequence[Json], footer: str) -> str:
+    """The table of all rows."""
+    lines = [
+        [
+            r["release"],
+            f"{statistics.median(r['tokens_per_second']):.1f}",
+            str(sum(r["answers"].values())),
+            str(r["refused"]),
+            f"{max(r['growth_mib']):+.1f}",
+            f"{max(m for memory in r['memory_mib'] for m in memory)}",
+        ]
+        for r in rows
+    ]
+    head = ["release", "tok/s", "answers", "503s", "memory, MiB more", "most memory, MiB"]
+    text = record.table(head, lines)
+    if len(rows) == 2:
+        ours, other = (r["tokens_per_second"] for r in rows)
+        ratio = statistics.median(a / b for a, b in zip(ours, other, strict=True))
+        text += f"\n\nThis release over the other: {ratio:.3f} (median of {len(ours)} pairs of turns)."
+    return text + f"\n\nMemory grows from the end of the first quarter to the end of a turn. {footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "load", n_predict=64, repeats=1)
+    ap.add_argument("--shape", choices=SHAPES, help="inflate the pocket pair (default: as it is, so that HTTP counts)")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    ap.add_argument("--clients", type=int, default=32, metavar="N", help="clients at once")
+    ap.add_argument("--slots", type=int, default=8, metavar="N", help="slots of every server")
+    ap.add_argument("--minutes", type=float, default=10.0, metavar="M", help="length of a turn")
+    ap.add_argument("--other", type=Path, metavar="PYTHON", help="interpreter of another release's environment")
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    prompts = record.read_prompts(args.prompts, args.limit)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
+    pythons = {OURS: sys.executable, **({OTHER: str(args.other)} if args.other else {})}
+    commands = {name: command(pair, python, args.slots, args.threads) for name, python in pythons.items()}
+    tallies: dict[str, list[Tally]] = {name: [] for name in commands}
+    mix = Mix(prompts, args.n_predict, known=bool(args.other))
+    with tempfile.TemporaryDirectory(prefix="load-") as logs, Systems(commands, Path(logs)) as systems:
+        for repeat in range(args.repeats):
+            for name in order(systems.names, repeat):
+                server = systems.servers[name]
+                clients = Clients(server.port, mix, args.clients, 60 * args.minutes)
+                tally = clients.run(process_of(server))
+                if tally.errors:
+                    raise LoadError(f"{name}: {tally.errors[0]}")
+                tallies[name].append(tally)
+                say(f"{repeat + 1}/{args.repeats} {name}: {tally.speed:.1f} tok/s, {tally.growth / 2**20:+.1f} MiB")
+    rows = [row(*item) for item in tallies.items()]
+    text = markdown(rows, record.footer(env))
+    record.save(args.out, {**env, "rows": rows}, text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)
