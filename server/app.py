@@ -19,7 +19,9 @@ from dflash_local.server.middleware.prefix import Prefix
 from dflash_local.server.middleware.request_log import RequestLog
 from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi
-from dflash_local.server.routes import chat, completions, embeddings, facts, infill, messages, responses, text
+from dflash_local.server.recordings.recorder import Recorder
+from dflash_local.server.recordings.recordings import Recordings
+from dflash_local.server.routes import chat, completions, embeddings, facts, infill, messages, responses, streams, text
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.keys import KeyCheck
@@ -44,17 +46,20 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
 
     app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
-    _add_middleware(app, settings)
+    recordings = Recordings()
+    _add_middleware(app, settings, recordings)
     _add_error_handlers(app)
     for group in (chat, completions, embeddings, facts, infill, messages, responses, text):
         group.add_routes(app, service)
+    streams.add_routes(app, recordings)
     add_openapi(app)
     add_docs(app)
     return app
 
 
-def _add_middleware(app: FastAPI, settings: Settings) -> None:
+def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
     """From the innermost to the outermost, which hears of a request first."""
+    app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimits, limits=settings.limits)
     if settings.api_keys:

@@ -75,12 +75,15 @@ def live(
             assert not thread.is_alive(), "the server does not stop"
 
 
-def raw_request(server: Live, method: str, path: str, body: dict[str, Any] | None = None) -> socket.socket:
+def raw_request(
+    server: Live, method: str, path: str, body: dict[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> socket.socket:
     """A request on a socket of our own, to be closed at will."""
     host, port = server.url.removeprefix("http://").split(":")
     client = socket.create_connection((host, int(port)), timeout=10)
     data = b"" if body is None else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{more}Content-Length: {len(data)}\r\n\r\n"
     client.sendall(head.encode() + data)
     return client
 

@@ -27,6 +27,7 @@ HIDDEN = {"/", "/docs", "/docs/assets", "/openapi.json"}  # pages for people, an
 
 # Bodies for every POST endpoint; all kinds of answers.
 REQUESTS: dict[str, list[dict[str, Any]]] = {
+    "/v1/streams/lookup": [{"conversation_ids": ["a", "b"]}],
     "/v1/chat/completions": [
         {"messages": MESSAGES, "n": 2, "seed": 1, "max_completion_tokens": 3},
         {"messages": [{"role": "user", "content": "call"}], "tools": TOOLS},

@@ -140,6 +140,7 @@ BODIES: dict[str, list[Json]] = {
     "rerank": RERANK,
     "reranking": RERANK,
     "infill": INFILL,
+    "streams/lookup": [{"conversation_ids": ["a", "b"]}],
     "tokenize": [
         {"content": "One, two", "with_pieces": True, "add_special": True, "parse_special": False},
         {"content": ["One", 12, "two"]},

@@ -1,0 +1,1 @@
+"""What streams sent, kept for clients that lost their connection."""

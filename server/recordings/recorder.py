@@ -1,0 +1,93 @@
+"""Recorder: a stream whose client gives it a name goes on when the client is gone, and is kept for its return."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.recordings.recording import Recording
+from dflash_local.server.recordings.recordings import HEADER, Recordings
+
+CANCELLED = HTTPError(400, f"the request was cancelled by its {HEADER}", code="cancelled")
+
+
+class Recorder:
+    """ASGI middleware. To the app a recorded request has a client that never leaves, until it is cancelled."""
+
+    def __init__(self, app: ASGIApp, recordings: Recordings) -> None:
+        self._app, self._recordings = app, recordings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if not name:
+            await self._app(scope, receive, send)
+            return
+        request = _Recorded(name, self._recordings, receive, send)
+        try:
+            await self._app(scope, request.receive, request.send)
+        finally:
+            request.close()
+        if request.cancelled_early:
+            await error_response(CANCELLED)(scope, receive, send)
+
+
+class _Recorded:
+    """One request and its answer. Only streams are recorded: any other answer is nobody's but who waits for it."""
+
+    def __init__(self, name: str, recordings: Recordings, receive: Receive, send: Send) -> None:
+        self._name, self._recordings, self._receive, self._send = name, recordings, receive, send
+        self._recording: Recording | None = None
+        self._body: list[bytes] = []
+        self._answered = False
+
+    @property
+    def cancelled_early(self) -> bool:
+        """It was cancelled before its answer began; nothing has been sent."""
+        return self._recording is not None and self._recording.cancelled.is_set() and not self._answered
+
+    async def receive(self) -> Message:
+        if self._recording is not None:
+            await self._recording.cancelled.wait()
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._body.append(message.get("body", b""))
+            if not message.get("more_body"):
+                if _streams(b"".join(self._body)):
+                    self._recording = self._recordings.begin(self._name)
+                self._body.clear()
+        return message
+
+    async def send(self, message: Message) -> None:
+        recording = self._recording
+        if self.cancelled_early:
+            return
+        if recording is not None:
+            self._record(recording, message)
+        self._answered = True
+        await self._send(message)
+
+    def _record(self, recording: Recording, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            if kind.startswith("text/event-stream"):
+                recording.begin()
+        elif recording.began and message.get("body"):
+            recording.append(message["body"])
+
+    def close(self) -> None:
+        """The answer is complete, or never will be."""
+        if self._recording is not None:
+            self._recordings.finish(self._recording)
+
+
+def _streams(body: bytes) -> bool:
+    """Does this body ask for a stream? The app tells what else is wrong with it."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and fields.get("stream") is True

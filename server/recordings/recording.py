@@ -1,0 +1,79 @@
+"""Recording: what one stream has sent so far, for its client to come back to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+
+MAX_BYTES = 4 * 2**20  # kept of one stream: the newest
+
+
+class Recording:
+    """The bytes of a stream, by their place in it. It is written by one request and read by any number of others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.started_at = time.time()
+        self.completed_at = 0.0  # 0: it still grows
+        self.began = False  # its answer's headers were sent
+        self.total = 0  # bytes that it ever had
+        self.dropped = 0  # of those, how many of the first are gone
+        self.cancelled = asyncio.Event()
+        self._chunks: deque[bytes] = deque()
+        self._changed = asyncio.Event()
+
+    def begin(self) -> None:
+        """The answer's headers are sent."""
+        self.began = True
+
+    def append(self, chunk: bytes) -> None:
+        """What the stream sends."""
+        self._chunks.append(chunk)
+        self.total += len(chunk)
+        while self.total - self.dropped > MAX_BYTES:
+            self.dropped += len(self._chunks.popleft())
+        self._wake()
+
+    def finish(self) -> None:
+        """Nothing more will come."""
+        self.completed_at = self.completed_at or time.time()
+        self._wake()
+
+    def cancel(self) -> None:
+        """Let who writes it end as if its client had left."""
+        self.cancelled.set()
+        self.finish()
+
+    async def read(self, start: int) -> AsyncIterator[bytes]:
+        """The bytes from `start` on, those to come too, until the end.
+
+        Raises:
+            LookupError: they are no longer kept.
+        """
+        while True:
+            changed = self._changed
+            if start < self.dropped:
+                raise LookupError(start)
+            if start < self.total:
+                piece = self._from(start)
+                start += len(piece)
+                yield piece
+            elif self.completed_at:
+                return
+            else:
+                await changed.wait()
+
+    def _from(self, start: int) -> bytes:
+        behind, parts = self.total - start, []
+        for chunk in reversed(self._chunks):
+            parts.append(chunk[-behind:])
+            behind -= len(parts[-1])
+            if not behind:
+                break
+        return b"".join(reversed(parts))
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

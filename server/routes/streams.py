@@ -1,0 +1,108 @@
+"""Streams that were named by their client: read again, looked up and cancelled, as in llama-server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response, StreamingResponse
+
+from dflash_local.errors import RequestError
+from dflash_local.server.answers.streams import KeptStream
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.fields.streams import StreamsLookup
+from dflash_local.server.recordings.recording import Recording
+from dflash_local.server.recordings.recordings import Recordings
+from dflash_local.server.routes.endpoint import add_endpoint
+
+GONE = HTTPError(404, "Stream not found or expired", type="not_found_error")
+NOT_BEGUN = HTTPError(503, "the stream has not begun", type="unavailable_error", code="not_begun", retry_after=1)
+LOST = 'data: {"error":{"message":"the stream is no longer kept from here on","type":"server_error"}}\n\n'
+
+
+def add_routes(app: FastAPI, recordings: Recordings) -> None:
+    """What is kept of streams."""
+
+    async def stream(request: Request) -> Response:
+        """A stream from one of its bytes on, as it was sent and goes on."""
+        recording = recordings.find(_name(request))
+        start = _start(request)
+        if recording is None:
+            raise GONE
+        if not recording.began:
+            raise NOT_BEGUN
+        if start < recording.dropped:
+            raise RequestError(f"Stream offset lost: bytes before {recording.dropped} are gone", param="from")
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingResponse(_rest(recording, start), headers=headers, media_type="text/event-stream")
+
+    async def cancel(request: Request) -> Response:
+        """Cancel a stream and forget it."""
+        recordings.remove(_name(request))
+        return Response(status_code=204)
+
+    async def lookup(request: Request, body: StreamsLookup) -> Response:
+        """Which of these streams are kept. Nobody can list those of others."""
+        return JSON([_told(recording) for recording in recordings.known(body.conversation_ids)])
+
+    name = _parameter("conv_id", "the X-Conversation-Id", {"type": "string"}, required=True)
+    start = _parameter("from", "the first byte (default: 0)", {"type": "integer", "minimum": 0})
+    nothing: dict[str, Any] = {"needs": lambda _service: None}
+    add_endpoint(
+        app,
+        ("/v1/stream",),
+        stream,
+        answer=None,
+        methods=("GET",),
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+        openapi_extra={"parameters": [name, start]},
+        **nothing,
+    )
+    add_endpoint(
+        app,
+        ("/v1/stream",),
+        cancel,
+        answer=None,
+        methods=("DELETE",),
+        status_code=204,
+        openapi_extra={"parameters": [name]},
+        **nothing,
+    )
+    add_endpoint(app, ("/v1/streams/lookup",), lookup, answer=list[KeptStream], wakes=False, **nothing)
+
+
+async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:
+    try:
+        async for piece in recording.read(start):
+            yield piece
+    except LookupError:  # a reader that is slower than what it reads
+        yield LOST.encode()
+
+
+def _name(request: Request) -> str:
+    name = request.query_params.get("conv_id", "")
+    if not name:
+        raise RequestError("conv_id is missing: the X-Conversation-Id that the stream was asked with", param="conv_id")
+    return name
+
+
+def _start(request: Request) -> int:
+    text = request.query_params.get("from", "0")
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise RequestError(f"from must be the number of a byte, got {text!r:.40}", param="from")
+    return int(text)
+
+
+def _told(recording: Recording) -> dict[str, Any]:
+    return {
+        "conversation_id": recording.name,
+        "is_done": recording.completed_at > 0,
+        "total_bytes": recording.total,
+        "started_at": int(recording.started_at),
+        "completed_at": int(recording.completed_at),
+    }
+
+
+def _parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}

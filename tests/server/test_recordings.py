@@ -1,0 +1,192 @@
+"""Streams that outlive their client's connection. Over a scripted engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
+from dflash_local.server.errors import HTTPError
+from dflash_local.server.recordings import recording as recording_module
+from dflash_local.server.recordings.recording import Recording
+from dflash_local.server.recordings.recordings import Recordings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live, raw_request, wait_until
+
+CHAT = "/v1/chat/completions"
+TEXT = b"a long story; " * 20
+BODY = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+
+
+@pytest.fixture
+def gate() -> threading.Semaphore:
+    return threading.Semaphore(0)
+
+
+@pytest.fixture
+def server(gate: threading.Semaphore) -> Iterator[Live]:
+    with live(lambda _: Engine.over(FakeNative(TEXT, gate=gate, n_slots=2))) as running:
+        yield running
+        gate.release(1000)
+
+
+def kept(server: Live, name: str, start: int | str = 0) -> httpx.Response:
+    return server.http.get("/v1/stream", params={"conv_id": name, "from": start})
+
+
+def said(text: str) -> str:
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    return "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
+
+
+def looked_up(server: Live, *names: str) -> list[dict[str, Any]]:
+    answer = server.http.post("/v1/streams/lookup", json={"conversation_ids": names})
+    assert answer.status_code == 200
+    return list(answer.json())
+
+
+def test_a_stream_is_read_again_from_any_byte(server: Live, gate: threading.Semaphore) -> None:
+    gate.release(1000)
+    first = server.http.post(CHAT, json=BODY, headers={"X-Conversation-Id": "a::m/x"}).text
+    assert said(first) == TEXT.decode()
+    assert kept(server, "a::m/x").text == first
+    assert kept(server, "a::m/x", 17).text == first[17:]
+    assert kept(server, "a::m/x", len(first)).text == ""
+    (told,) = looked_up(server, "a", "b")
+    assert told["conversation_id"] == "a::m/x"
+    assert told["is_done"] and told["total_bytes"] == len(first)
+    assert told["completed_at"] >= told["started_at"] > 1e9
+    assert looked_up(server, "a::m") == looked_up(server) == []
+    assert server.http.delete("/v1/stream", params={"conv_id": "a::m/x"}).status_code == 204
+    assert kept(server, "a::m/x").status_code == 404
+    assert server.http.delete("/v1/stream", params={"conv_id": "a::m/x"}).status_code == 204
+
+
+def test_it_goes_on_when_its_client_is_gone(server: Live, gate: threading.Semaphore) -> None:
+    sock = _ask(server, "gone")
+    gate.release(2)
+    assert b"HTTP/1.1 200" in sock.recv(4096)
+    sock.close()
+    gate.release(1000)
+    assert said(kept(server, "gone").text) == TEXT.decode()  # waits for the end
+
+
+def test_without_a_name_it_ends_with_its_client(server: Live, gate: threading.Semaphore) -> None:
+    sock = raw_request(server, "POST", CHAT, BODY)
+    wait_until(lambda: _busy(server) == 1)
+    sock.close()
+    assert _steps_until_idle(server, gate) < len(TEXT)
+
+
+def test_it_is_cancelled_by_its_name(server: Live, gate: threading.Semaphore) -> None:
+    sock = _ask(server, "stop")
+    wait_until(lambda: bool(looked_up(server, "stop")))
+    assert server.http.delete("/v1/stream", params={"conv_id": "stop"}).status_code == 204
+    assert _steps_until_idle(server, gate) < len(TEXT)
+    assert kept(server, "stop").status_code == 404
+    sock.close()
+
+
+def test_a_new_one_of_the_same_name_takes_its_place(server: Live, gate: threading.Semaphore) -> None:
+    sock = _ask(server, "twice")
+    wait_until(lambda: _busy(server) == 1)
+    second = _ask(server, "twice")
+    gate.release(1000)
+    wait_until(lambda: [told["is_done"] for told in looked_up(server, "twice")] == [True])
+    assert said(kept(server, "twice").text) == TEXT.decode()
+    sock.close()
+    second.close()
+
+
+def test_only_streams_are_kept(server: Live, gate: threading.Semaphore) -> None:
+    gate.release(1000)
+    name = {"X-Conversation-Id": "whole"}
+    assert server.http.post(CHAT, json={**BODY, "stream": False}, headers=name).status_code == 200
+    assert server.http.post(CHAT, json={**BODY, "max_tokens": "x"}, headers=name).status_code == 400
+    assert server.http.post(CHAT, content=b"[" * 100_000, headers=name).status_code == 400
+    assert looked_up(server, "whole") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [({}, "conv_id"), ({"conv_id": "a", "from": "-1"}, "from"), ({"conv_id": "a", "from": "x"}, "from")],
+)
+def test_refused(server: Live, query: dict[str, str], param: str) -> None:
+    answer = server.http.get("/v1/stream", params=query)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+
+
+def test_long_names_are_refused(server: Live) -> None:
+    answer = server.http.post(CHAT, json=BODY, headers={"X-Conversation-Id": "a" * 600})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "X-Conversation-Id"
+
+
+def test_the_newest_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "MAX_BYTES", 10)
+
+    async def run() -> None:
+        recording = Recording("a")
+        for chunk in (b"0123", b"4567", b"89ab"):
+            recording.append(chunk)
+        assert (recording.total, recording.dropped) == (12, 4)
+        recording.finish()
+        assert b"".join([piece async for piece in recording.read(5)]) == b"56789ab"
+        with pytest.raises(LookupError):
+            _ = [piece async for piece in recording.read(3)]
+
+    asyncio.run(run())
+
+
+def test_room_for_recordings() -> None:
+    async def run() -> None:
+        recordings = Recordings(ttl=0.05, most=2)
+        first, second = recordings.begin("a"), recordings.begin("b")
+        with pytest.raises(HTTPError) as error:
+            recordings.begin("c")
+        assert error.value.status == 503 and error.value.retry_after
+        first.begin()
+        recordings.finish(first)
+        assert recordings.find("a") is first
+        third = recordings.begin("c")
+        assert recordings.find("a") is None
+        recordings.finish(second)  # never began: there is nothing to come back to
+        assert recordings.find("b") is None
+        third.begin()
+        recordings.finish(third)
+        assert recordings.find("c") is third
+        await asyncio.sleep(0.1)
+        assert recordings.find("c") is None
+        with pytest.raises(RequestError):
+            recordings.begin("x" * 1000)
+
+    asyncio.run(run())
+
+
+def _ask(server: Live, name: str) -> socket.socket:
+    """A stream with a name, on a connection of its own."""
+    return raw_request(server, "POST", CHAT, BODY, {"X-Conversation-Id": name})
+
+
+def _busy(server: Live) -> int:
+    return sum(slot["is_processing"] for slot in server.http.get("/slots").json())
+
+
+def _steps_until_idle(server: Live, gate: threading.Semaphore) -> int:
+    """Let the engine go on, step by step, until nobody is answered."""
+    steps = 0
+    while _busy(server):
+        gate.release(1)
+        steps += 1
+        time.sleep(0.02)
+    return steps
