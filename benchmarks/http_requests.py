@@ -34,13 +34,16 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "health": ("/health", {}),
 }
 SERVER = """
-import asyncio, sys
+import asyncio, socket, sys
 from dflash_local.engine import Engine
 from dflash_local.server.app import create_app
-from dflash_local.server.process import listen, make_server
+from dflash_local.server.process import make_server
 from tests.fake_native import FakeNative
 
-sock = listen("127.0.0.1", 0)
+# Of our own: older checkouts open theirs elsewhere. Without the protocol asyncio would leave Nagle on.
+sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+sock.bind(("127.0.0.1", 0))
+sock.listen(2048)
 print(sock.getsockname()[1], flush=True)
 app = create_app(lambda _progress: Engine.over(FakeNative(b"hello world, said", n_slots=8)))
 sys.setswitchinterval(0.0005)

@@ -27,7 +27,7 @@ from dflash_local.generation import Chunk, Completion, Generation, GenerationReq
 from dflash_local.native import NativeEngine, TreeRows, check_gguf
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
-from dflash_local.scheduler import Counters, Scheduler
+from dflash_local.scheduler import Counters, Scheduler, SlotUse
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,19 +195,17 @@ class Engine:
         return self._scheduler.n_waiting
 
     def slots(self) -> list[dict[str, Any]]:
-        """State of each slot, with llama-server's names."""
-        running = self._scheduler.running()
-        speculative = self._info.get("drafter") is not None
-        return [
-            {
-                "id": slot,
-                "n_ctx": self.n_ctx_slot,
-                "speculative": speculative,
-                "is_processing": slot in running,
-                "next_token": [{"n_decoded": running.get(slot, 0)}],
-            }
-            for slot in range(self.n_slots)
-        ]
+        """State of each slot, with llama-server's names; what its request is, or was last, unless it never had one."""
+        uses = self._scheduler.slots()
+        return [{**self._slot(slot, use), **({} if use is None else _use(use))} for slot, use in enumerate(uses)]
+
+    def _slot(self, slot: int, use: SlotUse | None) -> dict[str, Any]:
+        return {
+            "id": slot,
+            "n_ctx": self.n_ctx_slot,
+            "speculative": self._info.get("drafter") is not None,
+            "is_processing": use is not None and use.runs,
+        }
 
     def stats(self) -> dict[str, Any]:
         """Native counters, phase times and cost curves (dflash_engine_stats); waits for the running step."""
@@ -295,12 +293,21 @@ class Engine:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max)
-        fields = (sampling or SamplingParams()).to_json()
+        sampling = sampling or SamplingParams()
+        fields = sampling.to_json()
         # On this thread: a large grammar takes its time, and the engine's has other requests to run.
         prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt)
         return self._scheduler.submit(
             GenerationRequest(
-                prepared, len(tokens), stops, special=special, trace=trace, progress=progress, timings=timings
+                prepared,
+                len(tokens),
+                stops,
+                special=special,
+                trace=trace,
+                progress=progress,
+                timings=timings,
+                sampling=sampling,
+                max_tokens=max_tokens,
             )
         )
 
@@ -454,6 +461,17 @@ class Engine:
                 f"{param} holds token {worst}, but the vocabulary has {self.n_vocab} tokens", param=param
             )
         return ids
+
+
+def _use(use: SlotUse) -> dict[str, Any]:
+    return {
+        "id_task": use.task,
+        "n_prompt_tokens": use.n_prompt + use.n_generated,
+        "n_prompt_tokens_processed": use.n_read - use.n_cached,
+        "n_prompt_tokens_cache": use.n_cached,
+        "params": {**use.sampling.settings(), "max_tokens": use.max_tokens, "n_predict": use.max_tokens},
+        "next_token": [{"has_next_token": use.runs, "n_remain": use.n_remain, "n_decoded": use.n_generated}],
+    }
 
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from dflash_local.errors import DFlashError
 from dflash_local.native import PreparedRequest, SlotStats
+from dflash_local.sampling import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
@@ -32,8 +34,8 @@ class Chunk:
     held.
 
     `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
-    drafted. A chunk with `progress` has nothing else; `timings` are those until now. Both are there only for requests
-    that ask for them.
+    drafted. A chunk with `progress` has no text; `timings` are those until now. Both are there only for requests that
+    ask for them.
     """
 
     text: str
@@ -216,6 +218,8 @@ class GenerationRequest:
     trace: bool = False
     progress: bool = False
     timings: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int = -1
 
 
 class Generation:
@@ -225,8 +229,9 @@ class Generation:
     first chunk whenever it begins, and raises what made the request fail.
     """
 
-    def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None]) -> None:
-        self.request = request
+    def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None], task: int = 0) -> None:
+        self.request, self.task = request, task
+        self.created = time.monotonic()
         self.steps: list[Step] = []  # so far, if the request asked for a trace
         self._cancel = cancel
         self._chunks: list[Chunk] = []

@@ -32,6 +32,13 @@ def _other(default: Any, schema: Any, *, help: str) -> Any:
     return field(default=default, metadata={"help": help, "schema": schema})
 
 
+# Samplers by llama.cpp's initials, in its default order; the last two are not in it.
+SAMPLERS = {
+    "e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y": "typ_p", "p": "top_p", "m": "min_p",
+    "x": "xtc", "t": "temperature", "i": "infill", "a": "adaptive_p",
+}  # fmt: skip
+DEFAULT_SAMPLERS = "edskypmxt"
+
 _TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
 _TEXTS = {"type": "array", "items": _TEXT}
 
@@ -118,6 +125,14 @@ class SamplingParams:
             return json.dumps(chosen)
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"sampling fields must be JSON: {error}", param="sampling") from None
+
+    def settings(self) -> dict[str, Any]:
+        """As llama-server shows a request's settings: the numbers, `ignore_eos`, and the samplers by name."""
+        numbers = {spec.name: getattr(self, spec.name) for spec in fields(self) if "range" in spec.metadata}
+        samplers = DEFAULT_SAMPLERS if self.samplers is None else self.samplers
+        names = [SAMPLERS.get(letter, letter) for letter in samplers] if isinstance(samplers, str) else [*samplers]
+        seed = 0xFFFFFFFF if self.seed is None else self.seed & 0xFFFFFFFF
+        return {**numbers, "seed": seed, "ignore_eos": self.ignore_eos, "samplers": names}
 
 
 SAMPLING_FIELDS = frozenset(spec.name for spec in fields(SamplingParams))

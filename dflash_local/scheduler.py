@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import count
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -25,15 +26,32 @@ from dflash_local.generation import (
     wake,
 )
 from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, StepUpdate
+from dflash_local.sampling import SamplingParams
+from dflash_local.stats import Histogram
 from dflash_local.text import Pieces, TextStream
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+# Bounds of vLLM's histograms; for the time of one token also shorter ones.
+FIRST_TOKEN_SECONDS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+)  # fmt: skip
+TOKEN_SECONDS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+)  # fmt: skip
+QUEUE_SECONDS = (
+    0.001, 0.01, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
+)  # fmt: skip
+
+
 @dataclass
 class Counters:
-    """Totals since load, over finished requests and all steps. Times in milliseconds."""
+    """Totals since load, over finished requests and all steps. Times in milliseconds, but for histograms, which are in
+    seconds: from the request to its slot, and to its first token; and between two tokens, on the mean of a request."""
 
     steps: int = 0
     busy_slot_steps: int = 0
@@ -42,10 +60,18 @@ class Counters:
     tokens_max: int = 0
     depth_drafted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
     depth_accepted: list[int] = field(default_factory=lambda: [0] * MAX_NODES)
+    queue_seconds: Histogram = field(default_factory=lambda: Histogram(QUEUE_SECONDS))
+    first_token_seconds: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_SECONDS))
+    token_seconds: Histogram = field(default_factory=lambda: Histogram(TOKEN_SECONDS))
 
-    def add(self, stats: SlotStats, timings: Timings) -> None:
-        """Count one finished request."""
+    def add(self, stats: SlotStats, timings: Timings, waited: float) -> None:
+        """Count one finished request that waited so many seconds for its slot."""
         self.requests += 1
+        self.queue_seconds.add(waited)
+        if timings.predicted_n:
+            self.first_token_seconds.add(waited + timings.prompt_ms / 1e3)
+        if timings.n_steps:
+            self.token_seconds.add(timings.predicted_ms / 1e3 / timings.n_steps)
         self.timings = Timings.total((self.timings, timings))
         self.tokens_max = max(self.tokens_max, stats.n_prompt + timings.predicted_n)
         if stats.n_drafted:
@@ -53,11 +79,28 @@ class Counters:
             self.depth_accepted = [a + b for a, b in zip(self.depth_accepted, stats.depth_accepted, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """What a slot does, or did last: the request's number and what it wanted, and how far it is. `n_remain`: tokens
+    that it may still generate; -1: no limit, or it has ended."""
+
+    task: int
+    sampling: SamplingParams
+    max_tokens: int
+    n_prompt: int
+    n_cached: int
+    n_read: int
+    n_generated: int
+    n_remain: int
+    runs: bool
+
+
 class _Running:
     """A generation on a slot, with the text state that only the engine thread touches."""
 
-    def __init__(self, generation: Generation, pieces: Pieces) -> None:
+    def __init__(self, generation: Generation, pieces: Pieces, n_cached: int) -> None:
         self.generation = generation
+        self.n_cached = self.n_read = n_cached  # of the prompt
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
@@ -65,10 +108,32 @@ class _Running:
         self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
         self.reason = ""
 
-    def read(self, n_read: int, stats: SlotStats) -> Chunk:
+    def progress(self) -> Chunk:
         """A chunk that tells how much of the prompt has been read."""
-        elapsed_ms = 1e3 * (time.monotonic() - self.started)
-        return Chunk("", [], None, Progress(stats.n_prompt, stats.n_cached, n_read, round(elapsed_ms)))
+        request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
+        told = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
+        return Chunk("", [], None, told, self._reading(elapsed_ms) if request.timings else None)
+
+    def _reading(self, elapsed_ms: float) -> Timings:
+        """Of the prompt, as far as it was read."""
+        n_read = self.n_read - self.n_cached
+        return Timings(cache_n=self.n_cached, prompt_n=n_read, prompt_ms=elapsed_ms if n_read else 0.0)
+
+    def use(self, *, runs: bool = True) -> SlotUse:
+        """What the slot does with it; or did, once it has ended."""
+        request = self.generation.request
+        n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
+        return SlotUse(
+            self.generation.task,
+            request.sampling,
+            request.max_tokens,
+            request.n_prompt,
+            self.n_cached,
+            self.n_read,
+            self.n_tokens if runs else 0,
+            n_remain,
+            runs,
+        )
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
         """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
@@ -143,6 +208,8 @@ class Scheduler:
         self._waiting: deque[Generation | Callable[[int], None]] = deque()
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
         self._running: dict[int, _Running] = {}
+        self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
+        self._tasks = count()
         self._closing = False
         self._mean_seconds = 1.0  # that a request holds its slot, a moving average
 
@@ -167,7 +234,7 @@ class Scheduler:
             QueueFullError: as many requests wait as may.
             EngineDeadError: there is no engine any more.
         """
-        generation = Generation(request, self.cancel)
+        generation = Generation(request, self.cancel, next(self._tasks))
         try:
             with self._lock:
                 self._raise_if_ended()
@@ -199,9 +266,10 @@ class Scheduler:
         self._commands.put(lambda: self._waiting.append(run))
         return future
 
-    def running(self) -> dict[int, int]:
-        """Tokens generated so far, by busy slot."""
-        return {slot: running.n_tokens for slot, running in self._running.copy().items()}
+    def slots(self) -> list[SlotUse | None]:
+        """What each slot does, or did last; None: nothing yet."""
+        busy = {slot: running.use() for slot, running in self._running.copy().items()}
+        return [busy.get(slot) or self._last.get(slot) for slot in range(self._n_slots)]
 
     @property
     def native(self) -> NativeEngine:
@@ -312,10 +380,10 @@ class Scheduler:
             wake([generation.fail(error)])
             return
         del self._idle[slot]
-        self._running[slot] = running = _Running(generation, self.pieces(request.special))
+        n_cached = self._native.slot_stats(slot).n_cached
+        self._running[slot] = running = _Running(generation, self.pieces(request.special), n_cached)
         if request.progress:
-            stats = self._native.slot_stats(slot)
-            wake([generation.add(running.read(stats.n_cached, stats))])
+            wake([generation.add(running.progress())])
 
     def _step(self) -> None:
         updates = self._native.step()
@@ -327,15 +395,17 @@ class Scheduler:
 
     def _deliver(self, update: StepUpdate) -> Waiter | None:
         running = self._running[update.slot]
+        if running.n_passes == 0:
+            running.n_read = update.n_read
         if update.state == SlotState.READING:
-            return self._tell_progress(running, update)
+            return self._tell_progress(running)
         if update.state == SlotState.FAILED:
             if self._closing:
                 return None  # close() interrupted the pass; whoever waits is told so at the end
             self._vacate(update.slot)
             return running.generation.fail(ComputeError(update.error or "the forward pass failed"))
         ended = update.state >= SlotState.STOP
-        waiter = self._tell_progress(running, update) if running.n_passes == 0 else None
+        waiter = self._tell_progress(running) if running.n_passes == 0 else None
         chunk = running.take(update, last=ended)
         if running.generation.request.timings:
             chunk.timings = running.timings(self._native.slot_stats(update.slot))
@@ -347,16 +417,14 @@ class Scheduler:
             waiter = self._finish(update.slot, "stop" if by_word else "length") or waiter
         return waiter
 
-    def _tell_progress(self, running: _Running, update: StepUpdate) -> Waiter | None:
-        if not running.generation.request.progress:
-            return None
-        return running.generation.add(running.read(update.n_read, self._native.slot_stats(update.slot)))
+    def _tell_progress(self, running: _Running) -> Waiter | None:
+        return running.generation.add(running.progress()) if running.generation.request.progress else None
 
     def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
         stats = self._native.slot_stats(slot)
         running = self._vacate(slot)
         timings = running.timings(stats)
-        self.counters.add(stats, timings)
+        self.counters.add(stats, timings, running.started - running.generation.created)
         return running.generation.finish(reason, timings, stopped_by=running.stopped_by)
 
     def _cancel(self, generation: Generation) -> None:
@@ -373,6 +441,7 @@ class Scheduler:
 
     def _vacate(self, slot: int) -> _Running:
         running = self._running.pop(slot)
+        self._last[slot] = running.use(runs=False)
         self._idle[slot] = None
         self._mean_seconds += 0.2 * (time.monotonic() - running.started - self._mean_seconds)
         self._release(running.generation)

@@ -1,8 +1,10 @@
-"""EngineStats: what an engine did and chose since it was loaded, or between two looks at it."""
+"""EngineStats: what an engine did and chose since it was loaded, or between two looks at it. Histogram: how often a
+value was how large."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -95,6 +97,20 @@ class EngineStats:
     def reuse(self) -> dict[str, float]:
         """Share of passes whose compute graph was there already, by model."""
         return {model: reused / (reused + built) for model, (reused, built) in self.graphs.items() if reused + built}
+
+
+class Histogram:
+    """How many values were at most each of `bounds`, or above them all (the last of `counts`), and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
 
 def _counts(a: Mapping[K, int] | None, b: Mapping[K, int] | None, sign: int) -> dict[K, int] | None:

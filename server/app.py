@@ -21,7 +21,18 @@ from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
-from dflash_local.server.routes import chat, completions, embeddings, facts, infill, messages, responses, streams, text
+from dflash_local.server.routes import (
+    absent,
+    chat,
+    completions,
+    embeddings,
+    facts,
+    infill,
+    messages,
+    responses,
+    streams,
+    text,
+)
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
 from dflash_local.server.security.keys import KeyCheck
@@ -49,7 +60,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     recordings = Recordings()
     _add_middleware(app, settings, recordings)
     _add_error_handlers(app)
-    for group in (chat, completions, embeddings, facts, infill, messages, responses, text):
+    for group in (absent, chat, completions, embeddings, facts, infill, messages, responses, text):
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     add_openapi(app)
@@ -83,9 +94,11 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-        return error_response(
+        answer = error_response(
             HTTPError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", type=kind)
         )
+        answer.headers.update(error.headers or {})  # which methods are allowed
+        return answer
 
     app.add_exception_handler(DFlashError, on_error)
     app.add_exception_handler(HTTPException, on_http)

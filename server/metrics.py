@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dflash_local.engine import Engine
-from dflash_local.stats import EngineStats
+from dflash_local.stats import EngineStats, Histogram
 
 COUNTERS = {
     "prompt_tokens_total": "Number of prompt tokens processed, excluding cached tokens",
@@ -73,12 +73,29 @@ class Metrics:
                 f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}'
                 for d in range(1, drafted[-1] + 1)
             ]
+        for name, (text, histogram) in {
+            "request_queue_time_seconds": ("From a request to its slot", counters.queue_seconds),
+            "time_to_first_token_seconds": ("From a request to its first token", counters.first_token_seconds),
+            "time_per_output_token_seconds": ("Between two tokens, on the mean of a request", counters.token_seconds),
+        }.items():
+            lines += histogram_lines(name, text, histogram)
         lines += choice_lines(stats or EngineStats())
         return "\n".join(lines) + "\n"
 
     def _rate(self, values: dict[str, float], amount: str, seconds: str) -> float:
         passed = values[seconds] - self._last.get(seconds, 0.0)
         return (values[amount] - self._last.get(amount, 0.0)) / passed if passed > 0 else 0.0
+
+
+def histogram_lines(name: str, text: str, histogram: Histogram) -> Iterator[str]:
+    """How many requests took at most how long."""
+    yield from _header(name, "histogram", text, OURS)
+    below = 0
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        below += count
+        yield f'{OURS}:{name}_bucket{{le="{bound}"}} {below}'
+    yield f"{OURS}:{name}_sum {histogram.sum:.10g}"
+    yield f"{OURS}:{name}_count {below}"
 
 
 def choice_lines(stats: EngineStats) -> Iterator[str]:

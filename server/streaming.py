@@ -78,17 +78,18 @@ async def events(
     completions: dict[int, Completion] = {}
     async with aclosing(merged(generations)) as items:
         async for index, item in items:
-            if isinstance(item, Chunk) and item.progress is not None:
-                if bodies := reply.progress(index, item.progress):
-                    yield bodies
-                continue
-            bodies = [] if index in begun else reply.begin(index)
-            begun.add(index)
+            reads = isinstance(item, Chunk) and item.progress is not None
+            bodies = [] if reads or index in begun else reply.begin(index)
             if isinstance(item, Chunk):
-                bodies += reply.chunk(index, item)
+                if item.progress is not None:
+                    bodies = reply.progress(index, item.progress)
+                else:
+                    begun.add(index)
+                    bodies += reply.chunk(index, item)
                 if item.timings is not None and bodies:
                     reply.add_timings(bodies[-1], [item.timings])
             else:
+                begun.add(index)
                 completions[index] = item
                 bodies += reply.end(index, item)
                 if len(completions) == len(generations):

@@ -44,6 +44,7 @@ class Models(Answer):
 
     object: Literal["list"]
     data: list[Model]
+    models: list[dict[str, Any]] = Field(description="the same as Ollama lists them")
 
 
 class DefaultSettings(Answer):
@@ -61,21 +62,26 @@ class Props(Answer):
     model_alias: str
     model_path: str
     modalities: dict[str, bool]
+    media_marker: str
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
+    ui: bool
     ui_settings: dict[str, Any] = Field(description="those of --ui-config")
     chat_template: str
     bos_token: str
     eos_token: str
     build_info: str
     is_sleeping: bool
+    cors_proxy_enabled: bool
     dflash: dict[str, Any] = Field(description="target, drafter, context and memory")
 
 
 class NextToken(Answer):
     """What a slot generates."""
 
+    has_next_token: bool
+    n_remain: int = Field(description="tokens that may still come; -1: no limit, or it has ended")
     n_decoded: int
 
 
@@ -86,4 +92,9 @@ class Slot(Answer):
     n_ctx: int
     speculative: bool
     is_processing: bool
-    next_token: list[NextToken]
+    id_task: int | None = Field(None, description="absent, as all below, until a request has run on the slot")
+    n_prompt_tokens: int | None = Field(None, description="tokens that it holds")
+    n_prompt_tokens_processed: int | None = Field(None, description="of the prompt, those that were read")
+    n_prompt_tokens_cache: int | None = Field(None, description="of the prompt, those that were in the cache")
+    params: dict[str, Any] | None = Field(None, description="what the request wanted")
+    next_token: list[NextToken] | None = Field(None)

@@ -12,8 +12,9 @@ from tests.server.encoders import weights, write_bert
 from tests.server.live import serving
 from tests.upstream.models import write_infill
 
-# What may answer 501: infill, by its own name or with `suffix`, if the model has no tokens for it.
-OFF = ("/infill", "/v1/completions", "/completions")
+# What may answer 501: infill, by its own name or with `suffix`, if the model has no tokens for it; and changes of what
+# cannot be changed.
+OFF = ("/infill", "/v1/completions", "/completions", "/props", "/lora-adapters")
 
 
 @pytest.fixture(scope="module")

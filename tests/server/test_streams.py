@@ -96,6 +96,22 @@ def test_timings_of_each_event(server: Live, path: str) -> None:
     assert ["timings" in event for event in events(server, path)][:-1] == [False] * (len(told) - 1)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_timings_while_the_prompt_is_read(server: Live, path: str) -> None:
+    first = "xyz"[PATHS.index(path)]  # nothing of it is cached
+    told = events(server, path, prompt=first * 20, return_progress=True, timings_per_token=True)
+    progress = [event for event in told if "prompt_progress" in event]
+    timings = [event["timings"] for event in progress]
+    assert (timings[0]["prompt_n"], timings[0]["prompt_ms"], timings[0]["predicted_n"]) == (0, 0, 0)
+    for event in progress:
+        seen = event["prompt_progress"]
+        assert event["timings"]["prompt_n"] == seen["processed"] - seen["cache"]
+    read = [one["prompt_ms"] for one in timings]
+    assert len(read) > 2
+    assert read == sorted(read)
+    assert read[-1] > 0
+
+
 @pytest.mark.parametrize("field", ["return_progress", "timings_per_token", "sse_ping_interval"])
 def test_bad_values(server: Live, field: str) -> None:
     answer = server.http.post(CHAT, json=body(CHAT, **{field: "x"}))

@@ -16,6 +16,8 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.routing import Route
 
+from dflash_local.server.routes.absent import ABSENT
+
 from .published import Published
 
 Json = Any
@@ -172,10 +174,10 @@ class Sound:
 
 
 def endpoints(app: FastAPI) -> list[Sound]:
-    """All endpoints of the app."""
+    """All endpoints of the app, but for those that are there to say that they are not."""
     found, document = [], app.openapi()
     for route in app.routes:
-        if isinstance(route, Route):
+        if isinstance(route, Route) and route.path not in ABSENT:
             for method in sorted(route.methods or ()):
                 bodies = _bodies(route.path) if method in ("POST", "PUT", "PATCH") else [None]
                 published = Published.of(document, route.path, method)

@@ -1,0 +1,124 @@
+"""llama-server's facts about models and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dflash_local import __version__
+from dflash_local.engine import Engine
+from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.service import Service
+
+Body = dict[str, Any]
+
+OWNER = "dflash-local"
+# Of --spec-type, by what info tells of the drafter's kind.
+SPEC_TYPES = {"dspark": "draft-dspark"}
+# There is no medium that could stand in its place; llama-server's interface wants it.
+MEDIA_MARKER = "<__media__>"
+_META = ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")
+
+
+def models(service: Service, created: int) -> Body:
+    """`/v1/models`: OpenAI's list, and beside it Ollama's."""
+    entries = [*_entries(service, created)]
+    return {"object": "list", "data": entries, "models": [_ollama(entry["id"]) for entry in entries]}
+
+
+def _entries(service: Service, created: int) -> Iterator[Body]:
+    settings = service.settings
+    if service.has_engine:
+        aliases = settings.aliases or (settings.alias,)
+        yield _entry(settings.alias, created, _meta(service.engine), aliases=aliases, tags=settings.tags)
+    for process in service.processes:
+        yield _entry(process.options.name, created, _process_meta(process), aliases=(process.options.name,), tags=())
+
+
+def _entry(name: str, created: int, meta: Body, **more: Any) -> Body:
+    return {"id": name, "object": "model", "created": created, "owned_by": OWNER, **more, "meta": meta}
+
+
+def _meta(engine: Engine) -> Body:
+    return {**_told(engine.info["target"], *_META), "n_ctx": engine.n_ctx_slot}
+
+
+def _process_meta(process: EmbeddingProcess) -> Body:
+    return _told(process.facts, *_META, "n_ctx", "pooling")
+
+
+def _told(facts: Mapping[str, Any], *names: str) -> Body:
+    """What the library does not tell is left out."""
+    return {name: facts[name] for name in names if name in facts}
+
+
+def _ollama(name: str) -> Body:
+    """What Ollama's clients look for in a list of models, as llama-server fills it."""
+    details = {
+        "parent_model": "", "format": "gguf", "family": "", "families": [""], "parameter_size": "",
+        "quantization_level": "",
+    }  # fmt: skip
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": "",
+        "size": "",
+        "digest": "",
+        "type": "model",
+        "description": "",
+        "tags": [""],
+        "capabilities": ["completion"],
+        "parameters": "",
+        "details": details,
+    }
+
+
+def props(service: Service) -> Body:
+    """`/props`; only what all servers have where there is no engine."""
+    settings = service.settings
+    common = {
+        "modalities": {"vision": False, "audio": False, "video": False},
+        "media_marker": MEDIA_MARKER,
+        "endpoint_slots": settings.slots_endpoint and service.has_engine,
+        "endpoint_props": False,
+        "endpoint_metrics": settings.metrics_endpoint,
+        "ui": settings.webui,
+        "ui_settings": settings.ui_settings,
+        "build_info": f"dflash-local {__version__}",
+        "is_sleeping": service.sleep.is_sleeping,
+        "cors_proxy_enabled": False,
+    }
+    if not service.has_engine:
+        first = service.processes[0]
+        return {"total_slots": 0, "model_alias": first.options.name, "model_path": first.options.path, **common}
+    engine = service.engine
+    return {
+        "default_generation_settings": {"params": _params(service), "n_ctx": engine.n_ctx_slot},
+        "total_slots": engine.n_slots,
+        "model_alias": settings.alias,
+        "model_path": settings.model_path,
+        "chat_template": engine.info.get("chat_template", ""),
+        **service.control_texts,
+        **common,
+        "dflash": {name: value for name, value in engine.info.items() if name != "chat_template"},
+    }
+
+
+def _params(service: Service) -> Body:
+    """What a request gets that says nothing."""
+    defaults, drafter = service.settings.defaults, service.engine.info.get("drafter")
+    return {
+        **defaults.sampling.settings(),
+        "max_tokens": defaults.max_tokens,
+        "n_predict": defaults.max_tokens,
+        "n_keep": 0,
+        "n_discard": 0,
+        "stream": False,
+        "n_probs": 0,
+        "reasoning_format": defaults.chat.get("reasoning_format", "auto"),
+        "speculative.types": SPEC_TYPES.get(drafter["kind"], "draft-dflash") if drafter else "none",
+        "timings_per_token": False,
+        "post_sampling_probs": False,
+        "backend_sampling": False,
+        "lora": [],
+    }

@@ -1,0 +1,46 @@
+"""Absent: paths of llama-server, OpenAI and Ollama that others have and this server does not, and why."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+_TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"
+_AUDIO = "audio is not supported"
+_LORA = "adapters are not supported: merge them into the GGUF"
+_OLLAMA = "Ollama's own API is not here: use OpenAI's, below /v1"
+
+ABSENT = {
+    "/tools": _TOOLS,
+    "/cors-proxy": _TOOLS,
+    "/audio/transcriptions": _AUDIO,
+    "/v1/audio/{path:path}": _AUDIO,
+    "/v1/images/{path:path}": "images are not supported",
+    "/predict": "Vertex AI's requests are not supported: use /v1/chat/completions",
+    "/api/{path:path}": _OLLAMA,
+}
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Answer them with 501 and the reason."""
+
+    async def absent(request: Request) -> Response:
+        why = ABSENT[request.scope["route"].path]
+        raise HTTPError(501, f"{request.method} {request.url.path}: {why}", type="not_supported_error")
+
+    async def adapters(request: Request) -> Response:
+        """None are loaded."""
+        return JSON([])
+
+    async def set_adapters(request: Request) -> Response:
+        raise HTTPError(501, _LORA, type="not_supported_error")
+
+    for path in ABSENT:
+        add_endpoint(app, (path,), absent, answer=None, methods=METHODS, include_in_schema=False)
+    add_endpoint(app, ("/lora-adapters",), adapters, answer=None, methods=["GET"], include_in_schema=False)
+    add_endpoint(app, ("/lora-adapters",), set_adapters, answer=None, include_in_schema=False)
