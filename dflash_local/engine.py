@@ -28,13 +28,14 @@ from dflash_local.native import NativeEngine, TreeRows, check_gguf
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler, SlotUse
+from dflash_local.token_probs import ProbsRequest, TokenProb
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
-    "Progress", "SamplingParams", "Score", "Step", "Timings", "TreeRows",
+    "Progress", "SamplingParams", "Score", "Step", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
@@ -241,6 +242,11 @@ class Engine:
             n_bytes -= len(pieces[token])
         return len(completion.tokens)
 
+    def pieces(self, special: bool | frozenset[int] = False) -> Mapping[int, bytes]:
+        """The bytes of each token, perhaps a part of a UTF-8 character; control tokens are empty, but for all (True) or
+        those given."""
+        return self._scheduler.pieces(special)
+
     # ---- generation ----
 
     def submit(
@@ -259,6 +265,9 @@ class Engine:
         trace: bool = False,
         progress: bool = False,
         timings: bool = False,
+        n_probs: int = 0,
+        post_sampling_probs: bool = False,
+        probs_from: int = 0,
     ) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
@@ -274,6 +283,12 @@ class Engine:
             trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
             progress: chunks that tell how much of the prompt has been read, at the start and after each of its passes.
             timings: each chunk of text has the timings until then.
+            n_probs: for each new token tell how likely it was, and the `n_probs` likeliest tokens at its place, in
+                `Chunk.probs` and `Completion.probs`; 0: do not.
+            post_sampling_probs: by what the samplers left to draw from, not by the model's raw logits.
+            probs_from: tell the same of the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: of
+                none. At least that part of the prompt is read, whatever is cached. The first token follows nothing and
+                has no probability.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -293,10 +308,11 @@ class Engine:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max)
+        probs = self._probs_request(n_probs, post_sampling_probs, probs_from)
         sampling = sampling or SamplingParams()
         fields = sampling.to_json()
         # On this thread: a large grammar takes its time, and the engine's has other requests to run.
-        prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt)
+        prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs)
         return self._scheduler.submit(
             GenerationRequest(
                 prepared,
@@ -308,6 +324,7 @@ class Engine:
                 timings=timings,
                 sampling=sampling,
                 max_tokens=max_tokens,
+                probs=n_probs > 0,
             )
         )
 
@@ -447,6 +464,12 @@ class Engine:
     def _raise_if_closed(self) -> None:
         if not self._finalizer.alive:
             raise EngineDeadError("the engine was closed")
+
+    def _probs_request(self, n: int, post_sampling: bool, start: int) -> ProbsRequest:
+        for name, value, most in (("n_probs", n, self.n_vocab), ("probs_from", start, _INT32_MAX)):
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+                raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
+        return ProbsRequest(n, bool(post_sampling), start)
 
     def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
         """`tokens` as int32, every one of them in the vocabulary."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from dflash_local.errors import DFlashError
 from dflash_local.native import PreparedRequest, SlotStats
 from dflash_local.sampling import SamplingParams
+from dflash_local.token_probs import TokenProb
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
@@ -34,8 +35,9 @@ class Chunk:
     held.
 
     `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
-    drafted. A chunk with `progress` has no text; `timings` are those until now. Both are there only for requests that
-    ask for them.
+    drafted. A chunk with `progress` has no text; `timings` are those until now. `probs` belong to `tokens` one by one,
+    `end_prob` to the token that ended the answer, which is not among them. All of these are there only for requests
+    that ask for them.
     """
 
     text: str
@@ -43,6 +45,8 @@ class Chunk:
     accepted: int | None
     progress: Progress | None = None
     timings: Timings | None = None
+    probs: list[TokenProb] | None = None
+    end_prob: TokenProb | None = None
 
 
 class Step(NamedTuple):
@@ -194,6 +198,9 @@ class Completion:
         acceptance_lengths: tokens per target pass after the prompt's.
         steps: those passes one by one, if the request asked for a trace.
         stopped_by: the stop string that ended the answer, if one did.
+        probs: how likely `tokens` were, one by one, if the request asked for it.
+        end_prob: the same of the token that ended the answer, if one did.
+        prompt_probs: the same of the prompt's tokens from `probs_from` on.
     """
 
     text: str
@@ -205,6 +212,9 @@ class Completion:
     acceptance_lengths: list[int]
     steps: list[Step] = field(default_factory=list)
     stopped_by: str | None = None
+    probs: list[TokenProb] | None = None
+    end_prob: TokenProb | None = None
+    prompt_probs: list[TokenProb] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +230,7 @@ class GenerationRequest:
     timings: bool = False
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
+    probs: bool = False
 
 
 class Generation:
@@ -233,6 +244,7 @@ class Generation:
         self.request, self.task = request, task
         self.created = time.monotonic()
         self.steps: list[Step] = []  # so far, if the request asked for a trace
+        self.prompt_probs: list[TokenProb] = []  # so far; all of them when the first chunk is there
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self._outcome: Completion | DFlashError | None = None
@@ -333,6 +345,9 @@ class Generation:
             acceptance_lengths=[len(chunk.tokens) for chunk in self._chunks if chunk.accepted is not None],
             steps=self.steps,
             stopped_by=stopped_by,
+            probs=[prob for chunk in self._chunks for prob in chunk.probs or ()] if self.request.probs else None,
+            end_prob=self._chunks[-1].end_prob if self._chunks else None,
+            prompt_probs=self.prompt_probs,
         )
         return self._take_waiter()
 

@@ -51,11 +51,12 @@ from dflash_local.errors import (
     RequestError,
 )
 from dflash_local.options import NATIVE_FIELDS
+from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -108,7 +109,36 @@ class Request(ctypes.Structure):
         ("accept", c_int32),
         ("draft_n_max", c_int32),
         ("cache_prompt", c_bool),
+        ("n_probs", c_int32),
+        ("post_sampling_probs", c_bool),
+        ("probs_from", c_int32),
     ]
+
+
+class NativeTokenProbs(ctypes.Structure):
+    """dflash_token_probs."""
+
+    _fields_ = [
+        ("n", c_int32),
+        ("n_prompt", c_int32),
+        ("tokens", POINTER(c_int32)),
+        ("values", POINTER(c_float)),
+        ("n_top", POINTER(c_int32)),
+        ("top_tokens", POINTER(c_int32)),
+        ("top_values", POINTER(c_float)),
+    ]
+
+    def read(self) -> list[TokenProb]:
+        """As Python values, of all tokens."""
+        found, at = [], 0
+        for token, value, n_top in zip(self.tokens[: self.n], self.values[: self.n], self.n_top[: self.n], strict=True):
+            tokens, values = array("i"), array("f")
+            if n_top:
+                tokens.frombytes(ctypes.string_at(ctypes.byref(self.top_tokens.contents, 4 * at), 4 * n_top))
+                values.frombytes(ctypes.string_at(ctypes.byref(self.top_values.contents, 4 * at), 4 * n_top))
+            found.append(TokenProb(token, value, tokens, values))
+            at += n_top
+        return found
 
 
 class Update(ctypes.Structure):
@@ -129,6 +159,7 @@ class Update(ctypes.Structure):
         ("first", c_bool),
         ("error", c_char_p),
         ("n_read", c_int32),
+        ("probs", NativeTokenProbs),
     ]
 
 
@@ -188,7 +219,8 @@ class StepUpdate(NamedTuple):
 
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
     tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_read`: prompt tokens that
-    the slot holds by now.
+    the slot holds by now. `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`,
+    and of the token that ended the answer.
     """
 
     slot: int
@@ -204,6 +236,8 @@ class StepUpdate(NamedTuple):
     first: bool = False
     error: str | None = None
     n_read: int = 0
+    probs: list[TokenProb] = []  # noqa: RUF012 - never changed
+    n_prompt_probs: int = 0
 
 
 class TreeRows(NamedTuple):
@@ -559,7 +593,13 @@ class NativeEngine:
     # -- requests --
 
     def prepare(
-        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+        self,
+        tokens: Sequence[int],
+        n_predict: int,
+        sampling: str,
+        drafting: Drafting,
+        cache_prompt: bool,
+        probs: ProbsRequest = NOTHING,
     ) -> PreparedRequest:
         """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
 
@@ -579,6 +619,7 @@ class NativeEngine:
         request.sampling = _utf8(sampling, "sampling")
         request.budget, request.draft, request.accept, request.draft_n_max = drafting
         request.cache_prompt = cache_prompt
+        request.n_probs, request.post_sampling_probs, request.probs_from = probs
         prepared = c_void_p()
         with self._alive() as handle:
             _check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
@@ -624,6 +665,8 @@ class NativeEngine:
                 update.first,
                 update.error.decode("utf-8", "replace") if update.error else None,
                 update.n_read,
+                update.probs.read() if update.probs.n else [],
+                update.probs.n_prompt,
             )
             for update in updates[:count]
         ]
@@ -658,8 +701,9 @@ class NativeEngine:
         capacity = 64
         while True:
             buffer = ctypes.create_string_buffer(capacity)
-            size = self._lib.dflash_token_piece(self._handle, token, special, buffer, capacity)
-            _check(self._lib, size)
+            with self._alive() as handle:
+                size = self._lib.dflash_token_piece(handle, token, special, buffer, capacity)
+                _check(self._lib, size)
             if size <= capacity:
                 return buffer.raw[:size]
             capacity = size

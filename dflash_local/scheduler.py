@@ -151,7 +151,13 @@ class _Running:
         self.n_tokens += len(tokens)
         if not update.first:
             self._count(update, len(tokens))
-        return Chunk(text, tokens, None if update.first else update.n_accepted)
+        chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
+        if self.generation.request.probs:
+            probs = update.probs[update.n_prompt_probs :]
+            chunk.probs = probs[: len(tokens)]
+            if self.stopped_by is None and len(probs) > len(tokens):
+                chunk.end_prob = probs[-1]
+        return chunk
 
     def _count(self, update: StepUpdate, n_tokens: int) -> None:
         self.depth_sum += update.n_depth
@@ -397,6 +403,8 @@ class Scheduler:
         running = self._running[update.slot]
         if running.n_passes == 0:
             running.n_read = update.n_read
+        if update.n_prompt_probs:
+            running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
         if update.state == SlotState.READING:
             return self._tell_progress(running)
         if update.state == SlotState.FAILED:

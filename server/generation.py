@@ -37,7 +37,9 @@ async def respond(
         )
     async with cancelled_on_disconnect(request.receive, generations):
         completions = [await generation.completed() for generation in generations]
-    return JSON(reply.whole(completions, n_prompts))
+    if fields.probs.n_top is None:
+        return JSON(reply.whole(completions, n_prompts))
+    return await asyncio.to_thread(lambda: JSON(reply.whole(completions, n_prompts)))  # much to write
 
 
 async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
@@ -50,10 +52,8 @@ async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields
     fields, chat = parse_fields(body, defaults), parse_chat(body, defaults)
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-        prompt = engine.apply_chat(chat)
-        generations = submit_all(
-            engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **fields.options)
-        )
+        prompt, options = engine.apply_chat(chat), fields.options
+        generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options))
         return fields, generations, [engine.answer(prompt) for _ in generations]
 
     return await asyncio.to_thread(start)

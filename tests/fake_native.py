@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ from dflash_local.native import (
     StepUpdate,
     _utf8,
 )
+from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
@@ -40,6 +42,12 @@ def bytes_in_blocks(answer: bytes, block: int = 4) -> list[list[int]]:
     return passes
 
 
+def prob_of(token: int, n: int) -> TokenProb:
+    """What the fake says of a token: its id over -512, and as the likeliest those before it, which are likelier."""
+    top = array("i", range(min(n, N_VOCAB)))
+    return TokenProb(token, -token / 512, top, array("f", [-token / 512 for token in top]))
+
+
 @dataclass
 class _Slot:
     tokens: list[int] = field(default_factory=list)
@@ -49,16 +57,32 @@ class _Slot:
     n_read: int = 0
     plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
+    probs: ProbsRequest = NOTHING
+
+
+def _with_probs(slot: _Slot, update: StepUpdate) -> StepUpdate:
+    n, _, start = slot.probs
+    if not n:
+        return update
+    prompt = slot.tokens[start : slot.stats.n_prompt] if start and update.first else []
+    tokens = prompt + update.tokens + ([EOG] if update.state == SlotState.STOP else [])
+    return update._replace(probs=[prob_of(token, n) for token in tokens], n_prompt_probs=len(prompt))
 
 
 class FakePrepared(PreparedRequest):
     """`alive` until it runs or is freed."""
 
     def __init__(
-        self, tokens: list[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+        self,
+        tokens: list[int],
+        n_predict: int,
+        sampling: str,
+        drafting: Drafting,
+        cache_prompt: bool,
+        probs: ProbsRequest,
     ) -> None:
         self.tokens, self.n_predict, self.sampling = tokens, n_predict, sampling
-        self.drafting, self.cache_prompt = drafting, cache_prompt
+        self.drafting, self.cache_prompt, self.probs = drafting, cache_prompt, probs
         self.alive = True
 
     def free(self) -> None:
@@ -147,7 +171,13 @@ class FakeNative(NativeEngine):
         }
 
     def prepare(
-        self, tokens: Sequence[int], n_predict: int, sampling: str, drafting: Drafting, cache_prompt: bool
+        self,
+        tokens: Sequence[int],
+        n_predict: int,
+        sampling: str,
+        drafting: Drafting,
+        cache_prompt: bool,
+        probs: ProbsRequest = NOTHING,
     ) -> FakePrepared:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
@@ -157,7 +187,7 @@ class FakeNative(NativeEngine):
             )
         if self.on_prepare:
             self.on_prepare()
-        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt)
+        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt, probs)
         self.prepared.append(prepared)
         return prepared
 
@@ -186,6 +216,7 @@ class FakeNative(NativeEngine):
         state.n_read = n_cached
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
         state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
+        state.probs = request.probs
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
 
     def cancel(self, slot: int) -> None:
@@ -203,7 +234,7 @@ class FakeNative(NativeEngine):
         if self.fail_next_step:
             raise ComputeError(self.fail_next_step)
         self.n_steps += 1
-        return [self._pass(index, slot) for index, slot in enumerate(self._slots) if slot.running]
+        return [_with_probs(slot, self._pass(index, slot)) for index, slot in enumerate(self._slots) if slot.running]
 
     def _pass(self, index: int, slot: _Slot) -> StepUpdate:
         if self.fail_next_pass:

@@ -83,7 +83,8 @@ int32_t logits_row::argmax() const {
     return count == 1 ? best : -1;
 }
 
-bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
+// The k + 1 largest, if there are so many, among others.
+void logits_row::list_candidates(int32_t k, std::vector<llama_token_data> & out) const {
     // The (k+1)-th largest block maximum is a lower bound for the (k+1)-th largest logit, and most logits are below it.
     float least = -INFINITY;
     if (k < int32_t(block_max_.size())) {
@@ -93,7 +94,10 @@ bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
     }
     out.clear();
     each_from(least, [&](int32_t i) { out.push_back({ i, logits_[i], 0.0f }); });
+}
 
+bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
+    list_candidates(k, out);
     const auto   by_logit = [](const llama_token_data & a, const llama_token_data & b) { return a.logit > b.logit; };
     const size_t kept = std::min<size_t>(k, out.size()), looked_at = std::min<size_t>(kept + 1, out.size());
     std::partial_sort(out.begin(), out.begin() + looked_at, out.end(), by_logit);
@@ -104,6 +108,24 @@ bool logits_row::top(int32_t k, std::vector<llama_token_data> & out) const {
     }
     out.resize(kept);
     return true;
+}
+
+void logits_row::largest(int32_t k, std::vector<llama_token_data> & out) const {
+    list_candidates(k, out);
+    const size_t kept = std::min<size_t>(k, out.size());
+    std::partial_sort(
+        out.begin(), out.begin() + kept, out.end(), [](const llama_token_data & a, const llama_token_data & b) {
+            return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+        });
+    out.resize(kept);
+}
+
+double logits_row::log_sum_exp() const {
+    double sum = 0;
+    for (int32_t i = 0; i < n_; ++i) {
+        sum += std::exp(logits_[i] - max_);
+    }
+    return max_ + std::log(sum);
 }
 
 }   // namespace dflash

@@ -21,7 +21,14 @@ class logits_row {
     // The k largest in descending order; false if equal logits leave their set or order open. 1 <= k.
     bool top(int32_t k, std::vector<llama_token_data> & out) const;
 
+    // The k largest in descending order, equal ones by their index. 1 <= k.
+    void largest(int32_t k, std::vector<llama_token_data> & out) const;
+
+    // log(sum(exp(logits))), the same bits for the same row.
+    double log_sum_exp() const;
+
   private:
+    void                    list_candidates(int32_t k, std::vector<llama_token_data> & out) const;
     template <class F> void each_from(float least, F && found) const;   // found(index) for every logit >= least
 
     static constexpr int32_t BLOCK = 32;   // logits per maximum

@@ -118,8 +118,6 @@ llama_token sampler::sample(const float * logits) {
     return constraints_.allows(token) ? token : sample_all(logits, true);
 }
 
-namespace {
-
 const float * logits_of(llama_context * ctx, int32_t i) {
     const float * logits = llama_get_logits_ith(ctx, i);
     if (!logits) {
@@ -128,14 +126,12 @@ const float * logits_of(llama_context * ctx, int32_t i) {
     return logits;
 }
 
-}   // namespace
-
 llama_token sampler::sample(llama_context * ctx, int32_t i) { return sample(logits_of(ctx, i)); }
 
 // Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
 llama_token sampler::sample_short() {
     switch (shortcut_) {
-        case shortcut::greedy: return row_.argmax();
+        case shortcut::greedy: return keep_certain(row_.argmax());
         case shortcut::top_k: return row_.top(top_k_, candidates_) ? run_chain(true) : LLAMA_TOKEN_NULL;
         default: return LLAMA_TOKEN_NULL;
     }
@@ -173,11 +169,26 @@ llama_token sampler::run_chain(bool sorted) {
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, sorted };
     llama_sampler_apply(common_sampler_get(chain_.get()), &all);
     const auto lost = [](const llama_token_data & c) { return !(c.logit > -INFINITY) || std::isnan(c.p); };
-    if (all.selected >= 0 && !lost(all.data[all.selected])) {
-        return all.data[all.selected].id;
+    if (all.selected < 0 || lost(all.data[all.selected])) {
+        // A dynamic temperature next to 0 overflows: its limit is the likeliest candidate.
+        return keep_certain(likeliest(all).id);
     }
-    // A dynamic temperature next to 0 overflows: its limit is the likeliest candidate.
-    return likeliest(all).id;
+    if (keeps_drawn_from_) {
+        drawn_from_.clear();
+        for (size_t i = 0; i < all.size; ++i) {
+            if (all.data[i].p > 0) {
+                drawn_from_.push_back({ all.data[i].id, all.data[i].p });
+            }
+        }
+    }
+    return all.data[all.selected].id;
+}
+
+llama_token sampler::keep_certain(llama_token token) {
+    if (keeps_drawn_from_) {
+        drawn_from_ = { { token, 1.0 } };
+    }
+    return token;
 }
 
 void sampler::accept(llama_token token) {
@@ -240,7 +251,7 @@ void sampler::ahead::accept(llama_token token) {
 }
 
 walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row,
-    const std::function<bool(int32_t)> & ends) {
+    const std::function<bool(int32_t)> & ends, std::vector<std::vector<token_prob>> * drawn_from) {
     sampler::ahead     ahead(s);
     const block_result block = block_accept(
         chain,
@@ -248,7 +259,11 @@ walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * c
             if (i > 0) {
                 ahead.accept(chain.tokens[i - 1]);
             }
-            return ahead.distribution(ctx, first_row + i);
+            const std::vector<token_prob> & found = ahead.distribution(ctx, first_row + i);
+            if (drawn_from) {
+                drawn_from->push_back(found);
+            }
+            return found;
         },
         s.random());
 

@@ -14,6 +14,9 @@
 
 namespace dflash {
 
+// Logits of output row i of the last pass, [n_vocab]. Throws std::runtime_error if the row has none.
+const float * logits_of(llama_context * ctx, int32_t i);
+
 // Samples as common_sampler_sample() does, token for token and random number for random number, but reads only what can
 // win: a copy of the vocabulary per node costs more than a step's other work on a CPU. The chain itself is llama.cpp's.
 class sampler {
@@ -29,6 +32,12 @@ class sampler {
 
     void accept(llama_token token);          // a generated token; throws std::runtime_error if the grammar forbids it
     void accept_prompt(llama_token token);   // a prompt token: for penalties and DRY only, as llama-server does
+
+    // Remember what each sample is drawn from.
+    void keep_drawn_from() { keeps_drawn_from_ = true; }
+    // Positive probabilities of what the samplers left at the last sample, in no order; only after keep_drawn_from().
+    // What a grammar forbids is among them if the sample did not show that it is forbidden, as in llama-server.
+    const std::vector<token_prob> & drawn_from() const { return drawn_from_; }
 
     // Whether sample() draws from a distribution that depends on the logits and the accepted tokens alone, as block
     // verification needs. Not so with a grammar or a reasoning budget (they look at the sample, and lazy ones wait for
@@ -63,7 +72,8 @@ class sampler {
 
     llama_token sample_short();   // LLAMA_TOKEN_NULL if equal logits forbid it
     llama_token sample_all(const float * logits, bool with_grammar);
-    llama_token run_chain(bool sorted);           // over candidates_
+    llama_token run_chain(bool sorted);   // over candidates_
+    llama_token keep_certain(llama_token token);
     void        list_all(const float * logits);   // into candidates_
 
     static shortcut find_shortcut(const llama_vocab * vocab, const common_params_sampling & params);
@@ -78,11 +88,14 @@ class sampler {
     bool                          gives_distribution_;
     draft_shape                   shape_;
     seeded_chance                 random_;
+    bool                          keeps_drawn_from_ = false;
+    std::vector<token_prob>       drawn_from_;
 };
 
 // walk() by block verification: the chain's rows, anchor first, are the output rows from first_row on. The accepted
-// tokens and the bonus go into the sampler's state; ends(token) stops inside the block too.
+// tokens and the bonus go into the sampler's state; ends(token) stops inside the block too. drawn_from: if not null,
+// gets the distribution at each row of the chain that was asked for, the walked ones at least.
 walk_result block_walk(const drawn_chain & chain, sampler & s, llama_context * ctx, int32_t first_row,
-    const std::function<bool(int32_t)> & ends);
+    const std::function<bool(int32_t)> & ends, std::vector<std::vector<token_prob>> * drawn_from = nullptr);
 
 }   // namespace dflash

@@ -12,7 +12,7 @@ static constexpr int32_t ROW_GROUP = 4;   // rows that the CPU's matrix products
 
 void batch::clear() {
     llama_batch_ext_clear(rows_.get());
-    n_rows_ = n_padding_ = 0;
+    n_rows_ = n_outputs_ = n_padding_ = 0;
 }
 
 int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
@@ -22,6 +22,7 @@ int32_t batch::add_row(int32_t seq, int32_t token, int32_t pos, bool output) {
         throw status_error(DFLASH_ERROR_INTERNAL, "row " + std::to_string(n_rows_) + " was refused by the batch");
     }
     ++n_rows_;
+    n_outputs_ += output;
     return row;
 }
 

@@ -17,6 +17,7 @@ class batch {
 
     int32_t           n_rows() const { return n_rows_; }   // padding counted
     int32_t           n_padding() const { return n_padding_; }
+    int32_t           n_outputs() const { return n_outputs_; }   // rows that have logits
     llama_batch_ext * get() { return rows_.get(); }
 
     // Adds a row and returns its index. `output`: it has logits. Throws status_error if llama.cpp refuses it.
@@ -37,7 +38,7 @@ class batch {
 
   private:
     llama_batch_ext_ptr rows_;
-    int32_t             n_rows_ = 0, n_padding_ = 0, padding_seq_ = -1;
+    int32_t             n_rows_ = 0, n_outputs_ = 0, n_padding_ = 0, padding_seq_ = -1;
 };
 
 }   // namespace dflash

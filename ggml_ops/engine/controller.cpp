@@ -8,6 +8,8 @@ namespace dflash {
 // measurement. "Little": less than this over plain decoding.
 static constexpr int32_t REFRESH_STEPS = 32;
 static constexpr double  REFRESH_GAIN  = 1.3;
+// Rows with logits that a prompt may have in each pass for its probabilities, whatever the trees would take.
+static constexpr int32_t TELLING_ROWS = 16;
 
 // ---- an answer ----
 
@@ -90,8 +92,13 @@ double controller::plain_rate(int32_t n_slots) const {
 
 void controller::begin_choice(const std::vector<slot> & slots) {
     const auto n_writing = std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
-    // Every other slot may come to its prompt's end in the next pass, which takes an output too.
-    n_tree_rows_ = limits_.n_outputs - ((int32_t) slots.size() - (int32_t) n_writing);
+    // Every other slot may come to its prompt's end in the next pass, which takes an output too; one whose prompt's
+    // probabilities are wanted must get on beside large trees.
+    n_tree_rows_ = limits_.n_outputs;
+    for (const slot & s : slots) {
+        n_tree_rows_ -= s.writing() ? 0 : s.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
+    }
+    n_tree_rows_ = std::max(n_tree_rows_, (int32_t) n_writing);
     draft_ms_ = expected_tokens_ = mean_context_ = 0;
     for (const slot & s : slots) {
         if (s.writing()) {

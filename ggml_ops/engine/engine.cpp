@@ -85,7 +85,10 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
         s.update.tokens    = s.emitted.data();
         s.update.error     = s.state == DFLASH_FAILED ? s.error.c_str() : nullptr;
         s.update.n_read    = std::min(s.n_past(), (int32_t) s.prompt.size());
-        updates[n++]       = s.update;
+        if (s.n_probs > 0) {
+            s.update.probs = s.probs.view(s.n_prompt_probs);
+        }
+        updates[n++] = s.update;
     }
     return n;
 }
@@ -111,8 +114,8 @@ void engine::plan() {
     const int32_t n_tree_rows = batch_.n_rows();
     std::sort(
         reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
-    for (slot * s : reading) {
-        add_prompt(*s);
+    for (size_t i = 0; i < reading.size(); ++i) {   // each of the later ones may need an output, too
+        add_prompt(*reading[i], limits_.n_outputs - batch_.n_outputs() - (int32_t) (reading.size() - 1 - i));
     }
     trees_only_ = batch_.n_rows() == n_tree_rows;
     batch_.pad(limits_.n_rows);
@@ -126,16 +129,20 @@ void engine::add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_bac
     s.n_rows    = t.size();
 }
 
-// As much of the prompt as fits the pass, up to where the state is to be saved.
-void engine::add_prompt(slot & s) {
+// As much of the prompt as fits the pass, up to where the state is to be saved. n_outputs: most rows with logits.
+void engine::add_prompt(slot & s, int32_t n_outputs) {
     const int32_t n_prompt = (int32_t) s.prompt.size();
     const int32_t end      = s.n_past() < s.save_at ? s.save_at : n_prompt;
-    const int32_t n        = std::min(end - s.n_past(), limits_.n_rows - batch_.n_rows());
-    s.first_row            = batch_.n_rows();
-    s.reads                = n > 0;
-    s.samples              = n > 0 && s.n_past() + n == n_prompt && s.n_predict != 0;
+    int32_t       n        = std::min(end - s.n_past(), limits_.n_rows - batch_.n_rows());
+    if (s.probs_from > 0) {
+        n = std::min(n, std::max(0, s.probs_from - 1 - s.n_past()) + n_outputs);
+    }
+    s.first_row = batch_.n_rows();
+    s.reads     = n > 0;
+    s.samples   = n > 0 && s.n_past() + n == n_prompt && s.n_predict != 0;
     for (int32_t i = 0; i < n; ++i) {
-        batch_.add_row(s.id, s.prompt[s.n_past() + i], s.n_past() + i, s.samples && i == n - 1);
+        const int32_t at = s.n_past() + i;
+        batch_.add_row(s.id, s.prompt[at], at, s.tells_after(at) || (s.samples && i == n - 1));
         ++s.n_rows;
     }
     if (n > 0 && !s.t_start_us) {
@@ -189,16 +196,36 @@ void engine::process_or_throw(const char * what) {
 void engine::walk() {
     for (slot & s : slots_) {
         s.walked = {};
-        if (!s.samples) {
-            continue;
-        }
         try {
-            s.walked = walk_slot(s);
+            tell_prompt(s);
+            s.walked = s.samples ? walk_slot(s) : walk_result{};
         } catch (const std::exception & e) {
             fail(s, e.what());
             continue;
         }
-        count(s);
+        if (s.samples) {
+            count(s);
+        }
+    }
+}
+
+// The probabilities of the prompt's tokens that follow the rows of this chunk.
+void engine::tell_prompt(slot & s) {
+    for (int32_t i = 0; s.reads && s.probs_from > 0 && i < s.n_rows; ++i) {
+        if (const int32_t at = s.n_past() + i; s.tells_after(at)) {
+            s.probs.add(
+                logits_of(ctx_.get(), s.first_row + i), llama_vocab_n_tokens(vocab()), s.prompt[at + 1], s.n_probs);
+            ++s.n_prompt_probs;
+        }
+    }
+}
+
+// The probability of a token that was sampled at this row, if the request wants to know.
+void engine::tell(slot & s, int32_t row, int32_t token) {
+    if (s.post_probs) {
+        s.probs.add(s.sampler->drawn_from(), token, s.n_probs);
+    } else if (s.n_probs > 0) {
+        s.probs.add(logits_of(ctx_.get(), row), llama_vocab_n_tokens(vocab()), token, s.n_probs);
     }
 }
 
@@ -209,14 +236,29 @@ walk_result engine::walk_slot(slot & s) {
     const int32_t     first_row = s.reads ? s.first_row + s.n_rows - 1 : s.first_row;
     const auto        ends      = [&](int32_t token) { return llama_vocab_is_eog(vocab(), token); };
     if (s.block && t.size() > 1) {
-        return block_walk(s.drawn, *s.sampler, ctx_.get(), first_row, ends);
+        return walk_block(s, first_row, ends);
     }
     const auto sample = [&](int32_t node) {
         const llama_token token = s.sampler->sample(ctx_.get(), first_row + node);
+        tell(s, first_row + node, token);
         s.sampler->accept(token);
         return token;
     };
     return dflash::walk(t, sample, ends);
+}
+
+walk_result engine::walk_block(slot & s, int32_t first_row, const std::function<bool(int32_t)> & ends) {
+    std::vector<std::vector<token_prob>> drawn_from;   // [rows]
+    const walk_result                    walked =
+        block_walk(s.drawn, *s.sampler, ctx_.get(), first_row, ends, s.post_probs ? &drawn_from : nullptr);
+    for (size_t i = 0; i < walked.tokens.size(); ++i) {
+        if (s.post_probs) {
+            s.probs.add(std::move(drawn_from[i]), walked.tokens[i], s.n_probs);
+        } else {
+            tell(s, first_row + (int32_t) i, walked.tokens[i]);
+        }
+    }
+    return walked;
 }
 
 // Statistics of a walk.
@@ -336,6 +378,8 @@ void engine::finish(slot & s, int32_t state) {
 void engine::fail(slot & s, const std::string & why) {
     s.error = why;
     s.emitted.clear();
+    s.probs.clear();
+    s.n_prompt_probs = 0;
     finish(s, DFLASH_FAILED);
     forget(s);
 }

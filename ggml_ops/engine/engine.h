@@ -82,10 +82,13 @@ class engine {
 
     // parts of the phases
     void        add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t padded_size = 0);
-    void        add_prompt(slot & s);
+    void        add_prompt(slot & s, int32_t n_outputs);
     int         process();
     void        process_or_throw(const char * what);
+    void        tell_prompt(slot & s);
+    void        tell(slot & s, int32_t row, int32_t token);
     walk_result walk_slot(slot & s);
+    walk_result walk_block(slot & s, int32_t first_row, const std::function<bool(int32_t)> & ends);
     void        count(slot & s);
     void        commit_prompt(slot & s);
     bool        commit_tree(slot & s);
@@ -100,6 +103,8 @@ class engine {
     // requests and what slots keep of the ones before
     slot &  idle_slot(int32_t slot);
     void    check_tokens(const int32_t * tokens, int32_t n) const;
+    void    check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const;
+    void    check_probs(const dflash_request & request) const;
     void    forget(slot & s);   // target and drafter state of a slot
     int32_t reuse_prefix(slot & s, int32_t n_common);
     bool    go_back(slot & s, int32_t & n_common);

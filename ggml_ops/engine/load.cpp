@@ -360,9 +360,9 @@ void engine::warm_up() {
     shapes.n_slots    = (int32_t) slots_.size();
     shapes.max_length = std::max(1, limits_.max_length);
     shapes.n_rows_max = std::min({ limits_.n_outputs, limits_.n_ctx_slot,
-        tape_rows_ > 0 ? tape_rows_
-        : drafter_     ? DFLASH_MAX_NODES
-                       : std::max(16, shapes.n_slots) });
+        tape_rows_ > 0   ? tape_rows_
+        : is_recurrent() ? std::max(16, shapes.n_slots)
+                         : DFLASH_MAX_NODES });
 
     passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
     if (drafter_) {

@@ -23,21 +23,36 @@ void require_lattice(const drafter * drafter) {
     }
 }
 
+void engine::check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const {
+    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    for (int32_t i = 0; i < n; ++i) {
+        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+            throw status_error(DFLASH_ERROR_ARG, field + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
+                                                     ", outside the vocabulary of " + std::to_string(n_vocab));
+        }
+    }
+}
+
 void engine::check_tokens(const int32_t * tokens, int32_t n) const {
     if (!tokens || n < 1) {
         throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
     }
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
-    for (int32_t i = 0; i < n; ++i) {
-        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
-            throw status_error(DFLASH_ERROR_ARG, "tokens[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
-                                                     ", outside the vocabulary of " + std::to_string(n_vocab));
-        }
-    }
+    check_vocabulary("tokens", tokens, n);
     if (n >= limits_.n_ctx_slot) {
         throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(n) + " tokens, a slot's context is " +
                                                  std::to_string(limits_.n_ctx_slot) +
                                                  ": shorten it or start with a larger -c");
+    }
+}
+
+void engine::check_probs(const dflash_request & r) const {
+    check_range("n_probs", r.n_probs, 0, llama_vocab_n_tokens(vocab()));
+    check_range("probs_from", r.probs_from, 0, r.n_tokens);
+    if (r.probs_from > 0 && r.n_probs == 0) {
+        throw field_error("probs_from", "needs n_probs: ask for at least 1");
+    }
+    if (r.probs_from > 0 && r.post_sampling_probs) {
+        throw field_error("post_sampling_probs", "prompt tokens are not sampled: leave it, or probs_from, out");
     }
 }
 
@@ -55,6 +70,7 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     if (r.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter_.get());
     }
+    check_probs(r);
     const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
 
     auto p   = std::make_unique<dflash_prepared>();
@@ -64,7 +80,13 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     for (const int32_t token : p->prompt) {
         p->sampler->accept_prompt(token);
     }
+    if (r.n_probs > 0 && r.post_sampling_probs) {
+        p->sampler->keep_drawn_from();
+    }
     p->n_predict    = r.n_predict;
+    p->n_probs      = r.n_probs;
+    p->post_probs   = r.n_probs > 0 && r.post_sampling_probs;
+    p->probs_from   = r.probs_from;
     p->cache_prompt = r.cache_prompt;
     p->greedy       = sampling.temp <= 0.0f;
 
@@ -99,6 +121,9 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.width      = p.width;
     s.depth      = p.depth;
     s.block      = p.block;
+    s.n_probs    = p.n_probs;
+    s.post_probs = p.post_probs;
+    s.probs_from = p.probs_from;
     s.reason     = "";
     s.n_denoised = 0;
     s.draft_ms   = 0;
@@ -109,9 +134,10 @@ void engine::submit(int32_t i, prepared_request & p) {
 
     const int32_t n_prompt = (int32_t) s.prompt.size();
     // The last token is always read: its logits are needed.
-    const int32_t n_common = p.cache_prompt ? std::min(common_prefix(s.tokens, s.prompt), n_prompt - 1) : 0;
-    s.stats.n_prompt       = n_prompt;
-    s.stats.n_cached       = reuse_prefix(s, n_common);
+    const int32_t n_reusable = p.probs_from > 0 ? std::min(p.probs_from, n_prompt) - 1 : n_prompt - 1;
+    const int32_t n_common   = p.cache_prompt ? std::min(common_prefix(s.tokens, s.prompt), n_reusable) : 0;
+    s.stats.n_prompt         = n_prompt;
+    s.stats.n_cached         = reuse_prefix(s, n_common);
     s.save_at =
         is_recurrent() && p.cache_prompt && n_prompt - s.stats.n_cached > 4 * SAVE_TAIL ? n_prompt - SAVE_TAIL : 0;
     s.t_submit_us = llama_time_us();

@@ -24,8 +24,11 @@ struct prepared_request {
     bool                             greedy       = false;   // temperature 0
     int32_t                          budget       = 0;       // 0 auto, 1 plain, N fixed
     int32_t                          width        = 1;       // children per node: 1 chains
-    int32_t                          depth        = 0;       // most draft tokens on a path
+    int32_t                          depth        = 0;       // most tokens on a path that the drafter proposes
     bool                             block        = false;   // block verification instead of sample-and-match
+    int32_t                          n_probs      = 0;       // likeliest tokens to tell of beside each token, 0: none
+    bool                             post_probs   = false;   // by the probabilities after sampling
+    int32_t                          probs_from   = 0;       // first prompt token to tell of, 0: none
 };
 
 // Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft

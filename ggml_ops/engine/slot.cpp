@@ -71,7 +71,9 @@ void slot::begin_pass() {
     n_rows = 0;
     reads = samples = false;
     emitted.clear();
-    update = {};
+    probs.clear();
+    n_prompt_probs = 0;
+    update         = {};
 }
 
 void slot::begin_tree(int32_t token) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "accept/block_accept.h"
+#include "accept/token_probs.h"
 #include "accept/walk.h"
 #include "draft/budget.h"
 #include "draft/calibration.h"
@@ -56,12 +57,15 @@ struct slot {
     std::vector<int32_t>             prompt;
     int32_t                          save_at = 0;   // save the state when so much of the prompt has been read, 0: never
     std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
-    int32_t                          n_predict = -1;
-    int32_t                          budget    = 0;       // effective: 0 auto, 1 plain, N fixed
-    int32_t                          width     = 1;       // children per node: 1 chains
-    int32_t                          depth     = 0;       // most draft tokens on a path
-    bool                             block     = false;   // block verification instead of sample-and-match
-    bool                             greedy    = false;   // temperature 0
+    int32_t                          n_predict  = -1;
+    int32_t                          budget     = 0;       // effective: 0 auto, 1 plain, N fixed
+    int32_t                          width      = 1;       // children per node: 1 chains
+    int32_t                          depth      = 0;       // most tokens on a path that the drafter proposes
+    bool                             block      = false;   // block verification instead of sample-and-match
+    bool                             greedy     = false;   // temperature 0
+    int32_t                          n_probs    = 0;       // likeliest tokens to tell of beside each token, 0: none
+    bool                             post_probs = false;   // by the probabilities after sampling
+    int32_t                          probs_from = 0;       // first prompt token to tell of, 0: none
     // the next pass
     int32_t       anchor = -1;
     tree          next;             // node 0 is the anchor
@@ -84,7 +88,9 @@ struct slot {
     text_index   text;   // of `tokens`
     // result of this step
     std::vector<int32_t> emitted;
-    dflash_update        update = {};
+    token_probs          probs;   // of a chunk of the prompt, then of the emitted tokens
+    int32_t              n_prompt_probs = 0;
+    dflash_update        update         = {};
     std::string          error;
 
     dflash_slot_stats stats       = {};
@@ -94,6 +100,11 @@ struct slot {
     bool    writing() const { return state == DFLASH_WRITING; }
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
+
+    // Whether the row of prompt[i] must have logits, beside the one that is sampled from: it predicts the next token.
+    bool tells_after(int32_t i) const {
+        return probs_from > 0 && i + 1 >= probs_from && i + 1 < (int32_t) prompt.size();
+    }
 
     void begin_pass();                        // nothing is planned or emitted yet
     void begin_tree(int32_t token);           // the next tree is this anchor alone

@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 5
+#define DFLASH_ABI_VERSION 6
 
 #ifdef __cplusplus
 extern "C" {
@@ -193,6 +193,12 @@ typedef struct dflash_request {
     int32_t      accept;         // dflash_accept_rule, -1 = the engine's setting
     int32_t      draft_n_max;    // most draft tokens on a path, 0 = the engine's setting (never more than that)
     bool         cache_prompt;   // keep and reuse the longest common prefix with what the slot holds
+    // For each new token, its probability and those of the n_probs likeliest ones: 0 (none) .. the vocabulary's size.
+    int32_t n_probs;
+    bool    post_sampling_probs;   // those that the token was drawn with, not log-probabilities of the raw logits
+    // Also for the prompt's tokens from this index on, 0: none. Their rows are read anew, whatever the slot has cached.
+    // Needs n_probs; not with post_sampling_probs, as nothing is drawn there.
+    int32_t probs_from;
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
@@ -230,6 +236,20 @@ typedef enum dflash_slot_state {
     DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
 } dflash_slot_state;
 
+// Probabilities of `n` tokens in order: of the prompt, of the answer, and the one that ended it (DFLASH_STOP).
+// Log-probabilities are log-softmax of the raw logits of the row that the token was sampled from, before penalties,
+// biases and grammar. With post_sampling_probs, probabilities of what the samplers left to draw from; what they dropped
+// is not listed.
+typedef struct dflash_token_probs {
+    int32_t         n;
+    int32_t         n_prompt;     // the first ones are the prompt's, the next those of dflash_update.tokens
+    const int32_t * tokens;       // [n]
+    const float *   values;       // [n]: of the tokens
+    const int32_t * n_top;        // [n]: how many of the likeliest are listed
+    const int32_t * top_tokens;   // [sum of n_top]: the likeliest first, equal ones by their id
+    const float *   top_values;   // [sum of n_top]
+} dflash_token_probs;
+
 typedef struct dflash_update {
     int32_t         slot;
     int32_t         state;        // dflash_slot_state; from DFLASH_STOP on the slot is idle again
@@ -245,6 +265,8 @@ typedef struct dflash_update {
     bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
     const char *    error;        // DFLASH_FAILED only
     int32_t         n_read;       // prompt tokens that the slot holds after this step, those from the cache included
+    // With n_probs only; valid as `tokens`.
+    dflash_token_probs probs;
 } dflash_update;
 
 // One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is

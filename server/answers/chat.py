@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
 from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.probs import ChatLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
@@ -42,6 +43,7 @@ class ChatChoice(Answer):
     index: int
     message: AssistantMessage
     finish_reason: FinishReason
+    logprobs: ChatLogprobs | None = Field(None, description="with logprobs or n_probs")
 
 
 class ChatCompletion(Answer):
@@ -89,6 +91,7 @@ class ChatDeltaChoice(Answer):
     index: int
     delta: Delta
     finish_reason: FinishReason | None
+    logprobs: ChatLogprobs | None = Field(None, description="with logprobs or n_probs")
 
 
 class ChatCompletionChunk(Answer):

@@ -8,6 +8,7 @@ from pydantic import Field, RootModel
 
 from dflash_local.server.answers.answer import Answer
 from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.probs import TokenAnswer
 
 
 class NativeChunk(Answer):
@@ -17,6 +18,7 @@ class NativeChunk(Answer):
     content: str
     tokens: list[int]
     stop: Literal[False]
+    completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
     timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
     dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
     prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
@@ -35,6 +37,7 @@ class NativeCompletion(Answer):
     tokens_cached: int
     stop_type: Literal["word", "eos", "limit"]
     stopping_word: str
+    completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
     timings: TimingsAnswer
     dflash: DraftingAnswer
 

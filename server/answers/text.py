@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
 from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.probs import TextLogprobs
 
 
 class TextChoice(Answer):
@@ -15,7 +16,7 @@ class TextChoice(Answer):
 
     index: int
     text: str
-    logprobs: None
+    logprobs: TextLogprobs | None
     finish_reason: Literal["stop", "length", "cancelled"] | None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from dflash_local.server.answers.answer import Answer
 
 
@@ -16,12 +18,25 @@ class Tokens(Answer):
     """The tokens of a text."""
 
     tokens: list[int] | list[Piece]
+    count: int | None = Field(None, description="with `prompt`, as in vLLM")
+    max_model_len: int | None = Field(None, description="beside `count`")
+    token_strs: None = Field(None, description="beside `count`")
 
 
 class Text(Answer):
     """The text of tokens."""
 
     content: str
+    prompt: str = Field(description="the same, by vLLM's name")
+
+
+class TokenizerInfo(Answer):
+    """The tokenizer, as in vLLM."""
+
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    chat_template: str
 
 
 class Prompt(Answer):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Mapped, Policy
 from dflash_local.server.fields.generation import GenerationFields
+from dflash_local.server.fields.probs import ChatProbFields
 
 
 class Document(BaseModel):
@@ -116,12 +117,12 @@ class ConversationFields(Fields):
     )
 
 
-class ChatRequest(ConversationFields, GenerationFields):
+class ChatRequest(ConversationFields, ChatProbFields, GenerationFields):
     """A chat completion."""
 
     POLICY: ClassVar = Policy(
         refused={
-            "echo": "echoing the prompt is not supported",
+            "echo": "the prompt is repeated by /v1/completions only",
             "suffix": "insertion is not supported: use /v1/completions",
         },
     )

@@ -8,6 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Policy, Refused
 from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields
+from dflash_local.server.fields.probs import NativeProbFields, TextProbFields
 
 _TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _ONE = {"anyOf": [{"type": "string"}, _TOKENS]}
@@ -26,18 +27,17 @@ class CompletionFields(GenerationFields):
                 unless=({"type": "text"},),
             ),
             "tools": "tools need a chat: use /v1/chat/completions, or json_schema or grammar here",
-            "echo": "echoing the prompt is not supported",
         },
     )
 
 
-class CompletionRequest(CompletionFields):
+class CompletionRequest(TextProbFields, CompletionFields):
     """A completion in OpenAI's format."""
 
     suffix: str | None = Field(None, description="the text behind the completion, if the model has tokens for infill")
 
 
-class NativeRequest(CompletionFields):
+class NativeRequest(NativeProbFields, CompletionFields):
     """A completion in llama-server's own format."""
 
     POLICY: ClassVar = Policy(

@@ -16,7 +16,6 @@ from dflash_local.server.fields.sampling import SamplingFields
 MAX_CHOICES = 128
 MAX_STOPS = 64
 MAX_PING = 86_400
-NO_LOGPROBS = "log-probabilities are not supported"
 
 
 class StreamOptions(Fields):
@@ -105,10 +104,7 @@ class GenerationFields(SamplingFields):
             "spaces_between_special_tokens": "no text is joined with spaces",
         },
         refused={
-            "logprobs": NO_LOGPROBS,
-            "top_logprobs": NO_LOGPROBS,
-            "n_probs": NO_LOGPROBS,
-            "prompt_logprobs": NO_LOGPROBS,
+            "prompt_logprobs": "use /v1/completions with echo and logprobs",
             "use_beam_search": "beam search is not supported",
             "length_penalty": Refused("beam search is not supported", unless=(1,)),
             "early_stopping": "beam search is not supported",

@@ -12,6 +12,7 @@ from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
 from dflash_local.server.fields.completion import CompletionFields
 from dflash_local.server.fields.generation import MAX_CHOICES, MAX_STOPS, GenerationFields
+from dflash_local.server.fields.probs import ProbFields, Probs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class RequestFields:
     ping_interval: float
     n: int
     sampling: SamplingParams
+    probs: Probs
     options: dict[str, Any]  # of Engine.submit
 
 
@@ -42,6 +44,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     """Everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has them."""
     if body.best_of not in (None, 1, body.n or 1):
         raise RequestError("best_of: choosing among more answers than n is not supported", param="best_of")
+    probs = body.probs() if isinstance(body, ProbFields) else Probs()
     given = body.given()
     chat = isinstance(body, ConversationFields)
     known = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
@@ -54,7 +57,9 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
         ping_interval=defaults.ping_interval if body.sse_ping_interval is None else body.sse_ping_interval,
         n=body.n or 1,
         sampling=replace(sampling, **{name: given[name] for name in known & given.keys()}),
+        probs=probs,
         options={
+            **probs.options,
             "max_tokens": defaults.max_tokens if body.max_tokens is None else body.max_tokens,
             "stop": _stops(body.stop) or defaults.stop,
             **({"special": True} if defaults.special else {}),

@@ -16,6 +16,8 @@ class TokenizeRequest(Fields):
     add_special: bool | None = Field(None, description="add BOS and EOS as the model wants (default: false)")
     parse_special: bool | None = Field(None, description="read control tokens in the text (default: true)")
     with_pieces: bool | None = Field(None, description="tell each token's text too")
+    prompt: str | None = Field(None, description="vLLM's name of `content`; BOS and EOS are added unless told")
+    add_special_tokens: bool | None = Field(None, description="vLLM's name of `add_special`")
 
 
 class DetokenizeRequest(Fields):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dflash_local.conversation import ChatAnswer
 from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Body, Reply
 
 
@@ -12,9 +15,10 @@ class ChatReply(Reply):
 
     PREFIX, OBJECT, CHUNK = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, model: str, answers: list[ChatAnswer]) -> None:
-        super().__init__(model)
+    def __init__(self, model: str, answers: list[ChatAnswer], probs: Sequence[ChoiceProbs] = ()) -> None:
+        super().__init__(model, probs)
         self._answers = answers
+        self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back
 
     def _delta(self, index: int, delta: Body, finish_reason: str | None = None) -> Body:
         return self._event(self.CHUNK, [{"index": index, "delta": delta, "finish_reason": finish_reason}])
@@ -26,16 +30,37 @@ class ChatReply(Reply):
         return [self._delta(index, {"role": "assistant", "content": None})]
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
-        return [self._delta(index, delta) for delta in self._answers[index].push(chunk.text)]
+        events = [self._delta(index, delta) for delta in self._answers[index].push(chunk.text)]
+        if self._probs:
+            self._unsent[index] += self._probs[index].push(chunk)
+            self._add_logprobs(index, events)
+        return events
 
     def end(self, index: int, completion: Completion) -> list[Body]:
         deltas, chat = self._answers[index].finish(completion)
-        return [*(self._delta(index, delta) for delta in deltas), self._delta(index, {}, chat.finish_reason)]
+        events = [self._delta(index, delta) for delta in deltas]
+        if self._probs:
+            self._unsent[index] += self._probs[index].finish(completion)
+            if self._unsent[index] and not events:
+                events.append(self._delta(index, {}))
+            self._add_logprobs(index, events)
+        return [*events, self._delta(index, {}, chat.finish_reason)]
+
+    def _add_logprobs(self, index: int, events: list[Body]) -> None:
+        """The first event brings all tokens that are due."""
+        for event in events:
+            event["choices"][0]["logprobs"] = self._logprobs(index, self._unsent[index])
+            self._unsent[index] = []
+
+    def _logprobs(self, index: int, placed: list[Placed]) -> Body:
+        return {"content": self._probs[index].detailed(placed), "refusal": None}
 
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
-        choices = [
+        choices: list[Body] = [
             {"index": index, "message": answer.message, "finish_reason": answer.finish_reason}
             for index, answer in enumerate(answers)
         ]
+        for index, probs in enumerate(self._probs):
+            choices[index]["logprobs"] = self._logprobs(index, probs.whole(completions[index]))
         return self._answer(choices, completions, n_prompts)

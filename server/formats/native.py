@@ -15,13 +15,25 @@ class NativeReply(Reply):
         return [{**_part(index, "", []), "prompt_progress": progress._asdict()}]
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
-        return [_part(index, chunk.text, chunk.tokens)] if chunk.text else []
+        if not self._probs:
+            return [_part(index, chunk.text, chunk.tokens)] if chunk.text else []
+        probs = self._probs[index]
+        return [
+            _part(index, text, [one.token for one in placed]) | {"completion_probabilities": probs.detailed(placed)}
+            for placed, text in probs.split(probs.push(chunk), chunk.text)
+        ]
 
     def end(self, index: int, completion: Completion) -> list[Body]:
-        return [{**self._whole(index, completion), "content": "", "tokens": []}]
+        last = {**self._whole(index, completion), "content": "", "tokens": []}
+        if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
+            last["completion_probabilities"] = self._probs[index].detailed(placed)
+        return [last]
 
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         bodies = [self._whole(index, completion) for index, completion in enumerate(completions)]
+        for index, probs in enumerate(self._probs):
+            placed = probs.whole(completions[index], with_end=True)
+            bodies[index]["completion_probabilities"] = probs.detailed(placed)
         return bodies[0] if len(bodies) == 1 else {"results": bodies, **timings([done.timings for done in completions])}
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:

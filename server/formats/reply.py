@@ -6,12 +6,14 @@ import json
 import secrets
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
 from dflash_local.server.errors import describe
+from dflash_local.server.formats.probs import ChoiceProbs
 
 Body = dict[str, Any]
 
@@ -24,7 +26,8 @@ class Reply(ABC):
     CHUNK: str
     TAIL = "data: [DONE]\n\n"  # what ends a stream
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
+        self._probs = probs  # of each choice; none if nobody asked
         self._head = {
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),

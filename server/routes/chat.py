@@ -8,6 +8,7 @@ from starlette.responses import Response
 from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.formats.chat import ChatReply
+from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.generation import respond, start_chat
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -20,7 +21,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
         fields, generations, answers = await start_chat(service, body)
-        return await respond(request, fields, ChatReply(settings.alias, answers), generations, 1)
+        probs = choice_probs(service.engine, fields.probs, generations)
+        return await respond(request, fields, ChatReply(settings.alias, answers, probs), generations, 1)
 
     add_endpoint(
         app,

@@ -7,14 +7,16 @@ import asyncio
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.engine import Generation
+from dflash_local.engine import Engine, Generation
+from dflash_local.errors import RequestError
 from dflash_local.server.answers.native import NativeCompletion, NativeCompletions, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionFields, CompletionRequest, NativeRequest
 from dflash_local.server.fields.request import parse_fields, parse_prompts
 from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
-from dflash_local.server.formats.text import TextReply
+from dflash_local.server.formats.text import Prompt, TextReply
 from dflash_local.server.generation import respond, submit_all
 from dflash_local.server.infill import Gap
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -26,7 +28,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
     async def complete(
-        request: Request, body: CompletionFields, reply_type: type[Reply], suffix: str | None = None
+        request: Request, body: CompletionFields, *, native: bool, suffix: str | None = None
     ) -> Response:
         engine = service.engine
         fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body)
@@ -38,25 +40,33 @@ def add_routes(app: FastAPI, service: Service) -> None:
             prefix = layout.tokens(prompt) if isinstance(prompt, str) else prompt
             return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
 
-        def start() -> list[Generation]:
+        def start() -> tuple[list[Generation], Reply]:
             tokens = [to_tokens(prompt) for prompt in prompts]
-            return submit_all(
+            generations = submit_all(
                 engine,
                 fields,
                 len(tokens),
                 lambda index, sampling: engine.submit(tokens[index], sampling, **fields.options),
             )
+            probs = choice_probs(engine, fields.probs, generations)
+            if native:
+                return generations, NativeReply(settings.alias, probs)
+            texts = [_text_of(engine, prompt) for prompt in prompts] if fields.probs.echo else []
+            echoed = [Prompt(ids, text) for ids, text in zip(tokens, texts, strict=False) for _ in range(fields.n)]
+            return generations, TextReply(settings.alias, probs, echoed)
 
-        generations = await asyncio.to_thread(start)
-        return await respond(request, fields, reply_type(settings.alias), generations, len(prompts))
+        generations, reply = await asyncio.to_thread(start)
+        return await respond(request, fields, reply, generations, len(prompts))
 
     async def completions(request: Request, body: CompletionRequest) -> Response:
         """OpenAI's completion."""
-        return await complete(request, body, TextReply, body.suffix)
+        if body.echo and body.suffix:
+            raise RequestError("echo: a prompt with a suffix is not repeated", param="echo")
+        return await complete(request, body, native=False, suffix=body.suffix)
 
     async def completion(request: Request, body: NativeRequest) -> Response:
         """llama-server's own completion."""
-        return await complete(request, body, NativeReply)
+        return await complete(request, body, native=True)
 
     add_endpoint(app, ("/v1/completions",), completions, answer=TextCompletion, event=TextCompletionChunk)
     add_endpoint(
@@ -66,3 +76,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         answer=NativeCompletion | NativeCompletions,
         event=NativeEvent,
     )
+
+
+def _text_of(engine: Engine, prompt: str | list[int]) -> str:
+    return prompt if isinstance(prompt, str) else engine.detokenize(prompt, special=True)

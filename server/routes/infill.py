@@ -12,6 +12,7 @@ from dflash_local.server.answers.native import NativeCompletion, NativeCompletio
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.generation import respond, submit_all
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -31,15 +32,18 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """The text between a prefix and a suffix, by a model that was trained for that."""
         engine, fields = service.engine, parse_fields(body, settings.defaults)
 
-        def start() -> list[Generation]:
+        def start() -> tuple[list[Generation], NativeReply]:
             layout = service.infill
             begun = engine.tokenize(body.prompt or "", add_special=False)
             gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
             tokens = layout.prompt(gap, fields.options["max_tokens"])
-            return submit_all(engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **fields.options))
+            generations = submit_all(
+                engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **fields.options)
+            )
+            return generations, NativeReply(settings.alias, choice_probs(engine, fields.probs, generations))
 
-        generations = await asyncio.to_thread(start)
-        return await respond(request, fields, NativeReply(settings.alias), generations, 1)
+        generations, reply = await asyncio.to_thread(start)
+        return await respond(request, fields, reply, generations, 1)
 
     add_endpoint(
         app,

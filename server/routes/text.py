@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.tokens import Prompt, Text, Tokens
+from dflash_local.server.answers.tokens import Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import parse_chat
@@ -27,8 +27,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The tokens of a text."""
-        text, flags = body.content or "", {"add_special": bool(body.add_special)}
-        flags["parse_special"] = body.parse_special is not False
+        vllm = body.content is None and body.prompt is not None
+        text = (body.prompt if vllm else body.content) or ""
+        special = body.add_special if body.add_special is not None else body.add_special_tokens
+        flags = {
+            "add_special": vllm if special is None else special,
+            "parse_special": body.parse_special is not False,
+        }
         if not service.has_engine:
             if body.with_pieces:
                 raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
@@ -38,7 +43,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         def answer() -> Response:
             tokens = engine.tokenize(text, **flags)
             if not body.with_pieces:
-                return JSON({"tokens": tokens})
+                size = {"count": len(tokens), "max_model_len": engine.n_ctx_slot, "token_strs": None} if vllm else {}
+                return JSON({"tokens": tokens, **size})
             # Each token is written once: a long text has few of them, many times.
             items = {t: bytes(JSON({"id": t, "piece": engine.detokenize([t], special=True)}).body) for t in set(tokens)}
             content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
@@ -48,8 +54,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         """The text of tokens."""
-        engine = service.engine
-        return JSON({"content": await asyncio.to_thread(engine.detokenize, body.tokens or [], special=True)})
+        text = await asyncio.to_thread(service.engine.detokenize, body.tokens or [], special=True)
+        return JSON({"content": text, "prompt": text})
+
+    async def tokenizer_info(request: Request) -> Response:
+        """What vLLM tells of a tokenizer, with which evaluation harnesses need none of their own."""
+        special = {name: service.control_texts[name] or None for name in ("bos_token", "eos_token")}
+        template = service.engine.info.get("chat_template", "")
+        return JSON({"tokenizer_class": "gguf", **special, "chat_template": template})
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""
@@ -58,4 +70,5 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
+    add_endpoint(app, ("/tokenizer_info",), tokenizer_info, answer=TokenizerInfo, methods=("GET",))
     add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)

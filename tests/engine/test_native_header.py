@@ -23,6 +23,8 @@ TYPES: dict[str, Any] = {
     "double": ctypes.c_double,
     "const int32_t *": ctypes.POINTER(ctypes.c_int32),
     "float *": ctypes.POINTER(ctypes.c_float),
+    "const float *": ctypes.POINTER(ctypes.c_float),
+    "dflash_token_probs": native.NativeTokenProbs,
     "int32_t []": ctypes.c_int32 * native.MAX_NODES,
 }
 
@@ -44,6 +46,7 @@ def fields_of(struct: str) -> list[tuple[str, Any]]:
     [
         ("dflash_engine_params", native.EngineParams),
         ("dflash_request", native.Request),
+        ("dflash_token_probs", native.NativeTokenProbs),
         ("dflash_update", native.Update),
         ("dflash_slot_stats", native.SlotStats),
         ("dflash_tree_rows", native.NativeTreeRows),

@@ -71,7 +71,7 @@ def test_every_sampling_field_is_read_under_its_name() -> None:
         ({"reasoning": {"effort": "high"}}, {"reasoning_effort": "high"}),
         ({"reasoning": {"enabled": False, "max_tokens": 9}}, {"enable_thinking": False, "reasoning_budget_tokens": 9}),
         ({"user": "me", "metadata": {}, "store": True, "keep_alive": "5m"}, {}),
-        ({"min_tokens": 0, "logprobs": False, "stop_token_ids": [], "echo": False, "temperature": None}, {}),
+        ({"min_tokens": 0, "stop_token_ids": [], "echo": False, "temperature": None}, {}),
     ],
 )  # fmt: skip
 def test_other_names_mean_the_same(sent: dict[str, Any], read: dict[str, Any]) -> None:

@@ -91,6 +91,14 @@ static void bounds() {
     controller narrow(few);
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 11);
+    few.n_outputs       = 40;   // a prompt whose probabilities are wanted gets rows, too
+    slots[4].state      = DFLASH_READING;
+    slots[4].probs_from = 1;
+    narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0]) == 24);
+    few.n_outputs = 12;   // but every anchor has its own
+    narrow.choose_length(slots);
+    CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
 static void reasons_without_choice() {

@@ -1,0 +1,106 @@
+"""What a client wants to know about probabilities: OpenAI's `logprobs`, `top_logprobs` and `echo`, llama-server's
+`n_probs` and `post_sampling_probs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from dflash_local.errors import RequestError
+from dflash_local.server.fields.fields import Fields, Policy
+
+MAX_TOP_LOGPROBS = 20  # of a chat, as OpenAI's
+MAX_PROBS = 100  # of everything else: an answer tells of each of its tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Probs:
+    """What is wanted. `n_top`: likeliest tokens to list beside each token; None: nothing is told of any."""
+
+    n_top: int | None = None
+    post_sampling: bool = False
+    echo: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of Engine.submit."""
+        if self.n_top is None:
+            return {}
+        return {
+            "n_probs": max(self.n_top, 1),
+            "post_sampling_probs": self.post_sampling,
+            "probs_from": 1 if self.echo else 0,
+        }
+
+
+class ProbFields(Fields):
+    """llama-server's names, which all formats have."""
+
+    n_probs: int | None = Field(
+        None, ge=0, le=MAX_PROBS, description="tell of each token how likely it was, and so many of the likeliest"
+    )
+    post_sampling_probs: bool | None = Field(
+        None, description="probabilities of what the samplers left, not logarithms of the model's own"
+    )
+
+    def probs(self) -> Probs:
+        """All of it together.
+
+        Raises:
+            RequestError: a field contradicts another.
+        """
+        return Probs(self.n_probs or None, bool(self.post_sampling_probs))
+
+
+class ChatProbFields(ProbFields):
+    """Of a chat."""
+
+    logprobs: bool | None = Field(None, description="tell of each token how likely it was")
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="so many of the likeliest, too; needs logprobs"
+    )
+
+    def probs(self) -> Probs:
+        """All of it together."""
+        if self.top_logprobs is not None and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+        n_top = self.n_probs or None if self.top_logprobs is None else self.top_logprobs
+        return Probs(0 if n_top is None and self.logprobs else n_top, bool(self.post_sampling_probs))
+
+
+class TextProbFields(ProbFields):
+    """Of OpenAI's completions."""
+
+    logprobs: Annotated[int, Field(ge=0, le=MAX_PROBS)] | Literal[False] | None = Field(
+        None, description="tell of each token how likely it was, and so many of the likeliest"
+    )
+    echo: bool | None = Field(None, description="the answer begins with the prompt; with logprobs it is told of, too")
+
+    POLICY: ClassVar = Policy(
+        must={"logprobs": f"an integer from 0 to {MAX_PROBS}"},
+        refused={"top_logprobs": "it belongs to chats: use logprobs: N"},
+    )
+
+    def probs(self) -> Probs:
+        """All of it together."""
+        n_top = self.n_probs or None if self.logprobs is None or self.logprobs is False else self.logprobs
+        if self.post_sampling_probs and n_top is not None:
+            raise RequestError(
+                "post_sampling_probs: OpenAI's completions have no place for them; use /completion or a chat",
+                param="post_sampling_probs",
+            )
+        return Probs(n_top, echo=bool(self.echo))
+
+
+class NativeProbFields(ProbFields):
+    """Of llama-server's completions."""
+
+    POLICY: ClassVar = Policy(
+        names={"n_probs": ("n_probs", "logprobs")},
+        refused={
+            "top_logprobs": "it belongs to chats: use n_probs: N",
+            "echo": "the prompt is repeated by /v1/completions only",
+        },
+    )
