@@ -268,6 +268,7 @@ class Engine:
         n_probs: int = 0,
         post_sampling_probs: bool = False,
         probs_from: int = 0,
+        prediction: Sequence[int] = (),
     ) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
@@ -289,6 +290,8 @@ class Engine:
             probs_from: tell the same of the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: of
                 none. At least that part of the prompt is read, whatever is cached. The first token follows nothing and
                 has no probability.
+            prediction: tokens that the answer is expected to have, in part or with changes: what follows in them is
+                drafted, by a target without a drafter too. The answer is the same with any prediction.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -309,10 +312,19 @@ class Engine:
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max)
         probs = self._probs_request(n_probs, post_sampling_probs, probs_from)
+        predicted = self._token_array(prediction, "prediction")
+        if len(predicted) > self.n_ctx_slot:
+            raise RequestError(
+                f"the prediction has {len(predicted)} tokens, more than the context of {self.n_ctx_slot} in which the "
+                "answer must fit",
+                param="prediction",
+            )
         sampling = sampling or SamplingParams()
         fields = sampling.to_json()
         # On this thread: a large grammar takes its time, and the engine's has other requests to run.
-        prepared = self._native.prepare(tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs)
+        prepared = self._native.prepare(
+            tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs, predicted
+        )
         return self._scheduler.submit(
             GenerationRequest(
                 prepared,

@@ -84,8 +84,10 @@ class Timings:
     n_passes: int = 0  # target passes after the prompt's
     n_steps: int = 0  # tokens after the first
     n_plain: int = 0  # passes without a draft
-    lookup_n: int = 0  # draft tokens that prompt lookup alone proposed
+    lookup_n: int = 0  # draft tokens that prompt lookup or a prediction alone proposed
     lookup_n_accepted: int = 0
+    prediction_n: int = 0  # tokens that the client predicted
+    prediction_n_accepted: int = 0  # of those, what the answer has
     depth_sum: int = 0  # of the verified trees
     n_drafter_passes: int = 0
     denoised_sum: int = 0  # tokens in their blocks
@@ -109,6 +111,8 @@ class Timings:
             n_plain=stats.n_plain,
             lookup_n=stats.n_lookup_drafted,
             lookup_n_accepted=stats.n_lookup_accepted,
+            prediction_n=stats.n_prediction,
+            prediction_n_accepted=min(stats.n_prediction_accepted, n_tokens),
             depth_sum=depth_sum,
             n_drafter_passes=n_drafter_passes,
             denoised_sum=denoised_sum,

@@ -112,6 +112,8 @@ class Request(ctypes.Structure):
         ("n_probs", c_int32),
         ("post_sampling_probs", c_bool),
         ("probs_from", c_int32),
+        ("prediction", POINTER(c_int32)),
+        ("n_prediction", c_int32),
     ]
 
 
@@ -181,6 +183,8 @@ class SlotStats(ctypes.Structure):
         ("t_prompt_ms", c_double),
         ("t_generate_ms", c_double),
         ("t_queue_ms", c_double),
+        ("n_prediction", c_int32),
+        ("n_prediction_accepted", c_int32),
     ]
 
 
@@ -600,6 +604,7 @@ class NativeEngine:
         drafting: Drafting,
         cache_prompt: bool,
         probs: ProbsRequest = NOTHING,
+        prediction: Sequence[int] = (),
     ) -> PreparedRequest:
         """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
 
@@ -607,6 +612,7 @@ class NativeEngine:
             tokens: the prompt; an `array` of int32 crosses without a conversion per token.
             n_predict: most new tokens, -1: until the slot's context is full.
             sampling: JSON object of sampling fields (SamplingParams.to_json).
+            prediction: tokens that the answer is expected to have.
 
         Raises:
             RequestError: something in it is out of range or malformed.
@@ -620,6 +626,9 @@ class NativeEngine:
         request.budget, request.draft, request.accept, request.draft_n_max = drafting
         request.cache_prompt = cache_prompt
         request.n_probs, request.post_sampling_probs, request.probs_from = probs
+        predicted = prediction if isinstance(prediction, array) else array("i", prediction)
+        request.prediction = ctypes.cast(predicted.buffer_info()[0], POINTER(c_int32))
+        request.n_prediction = len(predicted)
         prepared = c_void_p()
         with self._alive() as handle:
             _check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))

@@ -25,7 +25,7 @@ class EngineStats:
         nodes: how often a tree had so many nodes, the anchor counted.
         lengths: how often the drafter denoised a block of so many tokens.
         reasons: how often the controller chose for this reason.
-        lookup: draft tokens that prompt lookup alone proposed, "drafted" and "accepted".
+        lookup: draft tokens that prompt lookup or a prediction alone proposed, "drafted" and "accepted".
         cost_source: where the costs at the start came from: "measured" or "cache".
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from fastapi import Request
 from starlette.responses import Response
@@ -52,7 +53,7 @@ async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields
     fields, chat = parse_fields(body, defaults), parse_chat(body, defaults)
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-        prompt, options = engine.apply_chat(chat), fields.options
+        prompt, options = engine.apply_chat(chat), submit_options(engine, fields)
         generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options))
         return fields, generations, [engine.answer(prompt) for _ in generations]
 
@@ -63,6 +64,15 @@ async def count_tokens(service: Service, body: ChatRequest) -> int:
     """Tokens of a chat completion's prompt."""
     engine, chat = service.engine, parse_chat(body, service.settings.defaults)
     return await asyncio.to_thread(lambda: len(engine.tokenize(engine.apply_chat(chat).prompt)))
+
+
+def submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:
+    """The options of Engine.submit."""
+    if not fields.prediction:
+        return fields.options
+    # Text like the answer's, which control tokens would end.
+    tokens = engine.tokenize(fields.prediction, add_special=False, parse_special=False)
+    return fields.options | {"prediction": tokens}
 
 
 def submit_all(

@@ -119,7 +119,7 @@ def choice_lines(stats: EngineStats) -> Iterator[str]:
             _by("length", stats.lengths),
         ),
         ("choices_total", "Choices of the budget controller by their reason", _by("reason", stats.reasons)),
-        ("lookup_tokens_total", "Draft tokens that prompt lookup alone proposed", _by("outcome", stats.lookup)),
+        ("lookup_tokens_total", "Draft tokens of prompt lookup or a prediction alone", _by("outcome", stats.lookup)),
         ("graphs_total", "Compute graphs of passes, reused or built anew", graphs),
         ("phase_seconds_total", "Time of the steps by phase", _by("phase", seconds)),
     ):

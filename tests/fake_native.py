@@ -58,6 +58,7 @@ class _Slot:
     plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
     probs: ProbsRequest = NOTHING
+    prediction: list[int] = field(default_factory=list)
 
 
 def _with_probs(slot: _Slot, update: StepUpdate) -> StepUpdate:
@@ -80,9 +81,11 @@ class FakePrepared(PreparedRequest):
         drafting: Drafting,
         cache_prompt: bool,
         probs: ProbsRequest,
+        prediction: Sequence[int],
     ) -> None:
         self.tokens, self.n_predict, self.sampling = tokens, n_predict, sampling
         self.drafting, self.cache_prompt, self.probs = drafting, cache_prompt, probs
+        self.prediction = list(prediction)
         self.alive = True
 
     def free(self) -> None:
@@ -178,6 +181,7 @@ class FakeNative(NativeEngine):
         drafting: Drafting,
         cache_prompt: bool,
         probs: ProbsRequest = NOTHING,
+        prediction: Sequence[int] = (),
     ) -> FakePrepared:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
@@ -187,7 +191,7 @@ class FakeNative(NativeEngine):
             )
         if self.on_prepare:
             self.on_prepare()
-        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt, probs)
+        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt, probs, prediction)
         self.prepared.append(prepared)
         return prepared
 
@@ -216,7 +220,8 @@ class FakeNative(NativeEngine):
         state.n_read = n_cached
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
         state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
-        state.probs = request.probs
+        state.probs, state.prediction = request.probs, request.prediction
+        state.stats.n_prediction = len(request.prediction)
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
 
     def cancel(self, slot: int) -> None:
@@ -254,6 +259,8 @@ class FakeNative(NativeEngine):
             tokens, state = tokens[:room], SlotState.LENGTH
         slot.tokens += tokens
         slot.stats.n_generated += len(tokens)
+        answer = slot.tokens[slot.stats.n_prompt :]
+        slot.stats.n_prediction_accepted = len(os.path.commonprefix([answer, slot.prediction]))  # noqa: RUF071
         slot.stats.t_generate_ms += 2.0
         slot.running = state == SlotState.WRITING
         if first:

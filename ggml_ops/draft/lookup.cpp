@@ -47,29 +47,38 @@ quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int3
     return found;
 }
 
-int32_t quotation_odds::bin(int32_t matched) {
-    return matched <= 3 ? 0 : matched <= 4 ? 1 : matched <= 6 ? 2 : matched <= 10 ? 3 : matched <= 16 ? 4 : 5;
+quotation_odds quotation_odds::of_lookup() {
+    return quotation_odds(
+        { { 3, 0.5, {} }, { 4, 0.6, {} }, { 6, 0.7, {} }, { 10, 0.8, {} }, { 16, 0.85, {} }, { INT32_MAX, 0.9, {} } });
 }
 
-// Before anything was seen: short matches are often chance.
-static constexpr double PRIOR[] = { 0.5, 0.6, 0.7, 0.8, 0.85, 0.9 }, PRIOR_WEIGHT = 8;
+quotation_odds quotation_odds::of_prediction() {
+    return quotation_odds({ { 0, 0.4, {} }, { 1, 0.6, {} }, { 2, 0.8, {} }, { 4, 0.9, {} }, { 8, 0.93, {} },
+        { 16, 0.95, {} }, { INT32_MAX, 0.97, {} } });
+}
+
+size_t quotation_odds::index(int32_t matched) const {
+    const auto it = std::find_if(bins_.begin(), bins_.end() - 1, [&](const bin & b) { return matched <= b.most; });
+    return it - bins_.begin();
+}
+
+static constexpr double PRIOR_WEIGHT = 8, MOST = 0.998;
 
 float quotation_odds::at(int32_t matched) const {
-    const int32_t b = bin(matched);
-    const tally & c = bins_[b];
-    return (float) std::min(0.995, (PRIOR_WEIGHT * PRIOR[b] + c.accepted) / (PRIOR_WEIGHT + c.trials));
+    const bin & b = bins_[index(matched)];
+    return (float) std::min(MOST, (PRIOR_WEIGHT * b.prior + b.seen.accepted) / (PRIOR_WEIGHT + b.seen.trials));
 }
 
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {
-    tally &       c      = bins_[bin(matched)];
+    tally &       c      = bins_[index(matched)].seen;
     const int32_t tested = std::min(offered, accepted + 1);
     c.trials             = 0.98 * c.trials + tested;
     c.accepted           = 0.98 * c.accepted + std::min(offered, accepted);
 }
 
 void quotation_odds::fade(double weight) {
-    for (tally & c : bins_) {
-        c.fade(weight);
+    for (bin & b : bins_) {
+        b.seen.fade(weight);
     }
 }
 

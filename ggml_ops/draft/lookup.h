@@ -1,21 +1,24 @@
-// Prompt lookup: what followed the longest earlier occurrence of the last tokens. Pure, no llama.cpp types.
+// Quotations: draft tokens without a drafter. Prompt lookup: what followed the longest earlier occurrence of the last
+// tokens. Pure, no llama.cpp types.
 
 #pragma once
 
 #include "draft/calibration.h"
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace dflash {
 
-// A continuation that the text itself suggests.
+// A continuation that the text itself suggests, or a prediction (prediction.h). Without tokens nothing was found.
 struct quotation {
-    std::vector<int32_t> tokens;        // that followed
-    int32_t              matched = 0;   // how many of the last tokens the two places share, 0: nothing found
-    float                odds    = 0;   // chance of each further token while the ones before were right
+    std::vector<int32_t> tokens;              // that followed
+    int32_t              matched   = 0;       // how many of the last tokens the two places share
+    float                odds      = 0;       // chance of each further token while the ones before were right
+    bool                 predicted = false;   // from the client's prediction
 };
 
 // Finds earlier occurrences: an index of all places by their last MIN_MATCH tokens.
@@ -45,15 +48,25 @@ class text_index {
 // How often quotations go on, by how much of the text before they share.
 class quotation_odds {
   public:
+    struct bin {
+        int32_t most;    // matched tokens
+        double  prior;   // before anything was seen
+        tally   seen;
+    };
+
+    static quotation_odds of_lookup();       // short matches are often chance
+    static quotation_odds of_prediction();   // which the client believes in; what matched nothing is a guess
+
     float at(int32_t matched) const;
     // offered: nodes that could be tested, accepted: how many were
     void observe(int32_t matched, int32_t offered, int32_t accepted);
     void fade(double weight);
 
   private:
-    static constexpr int32_t  N_BINS = 6;
-    static int32_t            bin(int32_t matched);
-    std::array<tally, N_BINS> bins_;
+    explicit quotation_odds(std::vector<bin> bins) : bins_(std::move(bins)) {}
+    size_t index(int32_t matched) const;
+
+    std::vector<bin> bins_;   // the last one has no bound
 };
 
 }   // namespace dflash

@@ -1,6 +1,7 @@
 #include "engine/controller.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dflash {
 
@@ -143,7 +144,43 @@ int32_t controller::choose_length(const std::vector<slot> & slots) {
     if (fixed_length > 1) {
         return profiles.empty() ? fixed_length : std::max(fixed_length, last_choice_.length);
     }
+    if (quotes_suffice(slots)) {
+        set_reason(REASON_QUOTES);
+        return 1;
+    }
     return auto_length(n_drafting);
+}
+
+// Whether quotations alone yield more tokens per ms than with blocks of last_choice_'s length beside them. On a
+// path, drafter and quotation mostly propose the same: a slot counts with the better of the two.
+bool controller::quotes_suffice(const std::vector<slot> & slots) const {
+    if (last_choice_.rate == 0) {
+        return false;   // what the drafter is worth is not known
+    }
+    const auto sum = [](const std::vector<float> & values) {
+        return std::accumulate(values.begin(), values.end(), 0.0f);
+    };
+    std::vector<std::vector<float>> quoted, better;
+    size_t                          n_quoted = 0;
+    for (const slot & s : slots) {
+        if (!s.writing() || max_nodes(s) == 1) {
+            continue;
+        }
+        quoted.emplace_back();
+        float value = 1;
+        for (size_t i = 0; i < s.quoted.tokens.size(); ++i) {
+            quoted.back().push_back(value *= s.quoted.odds);
+        }
+        n_quoted += quoted.back().size();
+        const std::vector<float> * drafted = s.learned.values.at(last_choice_.length);
+        better.push_back(drafted && sum(*drafted) > sum(quoted.back()) ? *drafted : quoted.back());
+    }
+    const auto rate = [&](const std::vector<std::vector<float>> & values, double draft_ms) {
+        return dflash::choose_nodes(values, costs_.verify, mean_context_, draft_ms + costs_.other_ms, n_tree_rows_)
+            .rate;
+    };
+    return n_quoted > 0 &&
+           rate(quoted, 0) > rate(better, costs_.draft.at((int32_t) better.size() * last_choice_.length));
 }
 
 // The length of last_choice_, or 1 where plain decoding is faster or must be measured.
@@ -281,7 +318,7 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
 void controller::observe_walk(slot & s) {
     ++counts_.nodes[s.next.size()];
     if (s.next.size() > 1) {
-        s.learned.observe(s.next, s.walked.path, s.quoted.matched);
+        s.learned.observe(s.next, s.walked.path, s.quoted);
     }
 }
 

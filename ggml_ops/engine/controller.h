@@ -26,13 +26,14 @@ inline constexpr const char * REASON_FAILED  = "the drafter failed";
 
 // What bounds passes and trees, fixed at load.
 struct pass_limits {
-    int32_t n_ctx_slot  = 0;                  // positions of one slot
-    int32_t n_rows      = 0;                  // rows of a pass
-    int32_t n_outputs   = 0;                  // rows of a pass that have logits
-    int32_t n_draft_max = 0;                  // draft tokens on a path
-    int32_t n_nodes     = DFLASH_MAX_NODES;   // nodes of one tree
-    int32_t max_length  = 0;                  // of the drafter's blocks, 0: there is none
-    bool    equal_trees = false;              // trees of unlike sizes are passes of their own (delta-net layers)
+    int32_t n_ctx_slot  = 0;                      // positions of one slot
+    int32_t n_rows      = 0;                      // rows of a pass
+    int32_t n_outputs   = 0;                      // rows of a pass that have logits
+    int32_t n_draft_max = 0;                      // tokens on a path that the drafter proposes
+    int32_t n_quote_max = DFLASH_MAX_NODES - 1;   // tokens of a quotation
+    int32_t n_nodes     = DFLASH_MAX_NODES;       // nodes of one tree
+    int32_t max_length  = 0;                      // of the drafter's blocks, 0: there is none
+    bool    equal_trees = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
 };
 
 class controller {
@@ -87,6 +88,7 @@ class controller {
     const char *         reason_of(const slot & s) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;
     int32_t              auto_length(int32_t n_drafting);
+    bool                 quotes_suffice(const std::vector<slot> & slots) const;
     void                 learn_values(slot & s) const;
 
     const pass_limits & limits_;

@@ -17,8 +17,6 @@ namespace dflash {
 // Tap rows that a slot may hold back before a drafter pass injects them: long prompts in large passes, slots that do
 // not draft now and then.
 static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = 64;
-// Tokens of a quotation, if it could all be verified.
-static constexpr int32_t LOOKUP_LENGTH = 32;
 
 // ---- slots ----
 
@@ -54,6 +52,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         controller_.observe_verify(slots_, batch_.n_rows(), trees_only_, verify_ms);
         commit();
         watch.lap(times_.commit);
+        quote();
         const int32_t length = controller_.choose_length(slots_);
         watch.lap(times_.grow);
         draft(length);
@@ -299,7 +298,11 @@ void engine::commit() {
             continue;
         }
         s.emitted = s.walked.tokens;
-        s.state   = DFLASH_WRITING;
+        for (const int32_t token : s.emitted) {
+            s.predicted.advance(token);
+        }
+        s.stats.n_prediction_accepted = s.predicted.n_met();
+        s.state                       = DFLASH_WRITING;
         s.begin_tree(s.walked.tokens.back());
         if (s.walked.stopped) {
             s.emitted.pop_back();
@@ -384,6 +387,25 @@ void engine::fail(slot & s, const std::string & why) {
     forget(s);
 }
 
+// What comes next by the text itself or by the client's prediction: known before the drafter runs, which it may spare.
+void engine::quote() {
+    for (slot & s : slots_) {
+        const int32_t length = s.writing() && !s.block ? std::min(controller_.max_depth(s), s.quote_depth) : 0;
+        if (length == 0) {
+            continue;
+        }
+        s.quoted      = s.predicted.quote(length);
+        s.quoted.odds = s.learned.predictions.at(s.quoted.matched);
+        if (params_.lookup) {
+            quotation found = s.text.find(s.tokens, s.anchor, length);
+            found.odds      = s.learned.quotes.at(found.matched);
+            if (s.quoted.tokens.empty() || (!found.tokens.empty() && found.odds > s.quoted.odds)) {
+                s.quoted = std::move(found);
+            }
+        }
+    }
+}
+
 // ---- 5. draft: one drafter forward for all slots that continue ----
 
 // Injects the taps of accepted rows, and denoises a block of `length` tokens for every slot whose tree may grow. Other
@@ -463,17 +485,12 @@ void engine::grow() {
 
 // As large as the slot's tree may get: the controller takes its best nodes.
 void engine::grow_tree(slot & s) {
-    const int32_t depth = std::min(controller_.max_depth(s), s.depth);
-    if (params_.lookup && !s.block) {
-        s.quoted      = s.text.find(s.tokens, s.anchor, std::min(depth, LOOKUP_LENGTH));
-        s.quoted.odds = s.learned.quotes.at(s.quoted.matched);
-    }
     growth rules;
     rules.budget = controller_.max_nodes(s);
     rules.width  = s.width;
-    rules.depth  = depth;
+    rules.depth  = std::min(controller_.max_depth(s), std::max(s.depth, s.quote_depth));
     rules.odds   = &s.learned.odds;
-    rules.quoted = s.quoted.matched > 0 ? &s.quoted : nullptr;
+    rules.quoted = s.quoted.tokens.empty() ? nullptr : &s.quoted;
     s.next       = dflash::grow(s.draft, s.anchor, rules);
 }
 

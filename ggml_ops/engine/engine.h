@@ -77,6 +77,7 @@ class engine {
     bool verify();
     void walk();
     void commit();
+    void quote();
     void draft(int32_t length);
     void grow();
 
@@ -105,6 +106,7 @@ class engine {
     void    check_tokens(const int32_t * tokens, int32_t n) const;
     void    check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const;
     void    check_probs(const dflash_request & request) const;
+    void    check_prediction(const dflash_request & request) const;
     void    forget(slot & s);   // target and drafter state of a slot
     int32_t reuse_prefix(slot & s, int32_t n_common);
     bool    go_back(slot & s, int32_t & n_common);

@@ -227,6 +227,7 @@ void engine::set_limits() {
     }
     limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
     limits_.n_draft_max = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
+    limits_.n_quote_max = p.draft_n_max ? p.draft_n_max : DFLASH_MAX_NODES - 1;
 }
 
 // ---- the target's context ----
@@ -283,6 +284,9 @@ void engine::create_context() {
 void engine::set_tree_support() {
     if (tapes_ && draft_model_) {
         need_tapes(params_.budget > 1 ? params_.budget : TAPE_ROWS);
+    }
+    if (is_recurrent() && !tapes_) {
+        limits_.n_quote_max = limits_.n_draft_max;   // as far as the state goes back
     }
     if (tapes_) {
         limits_.equal_trees = true;

@@ -56,6 +56,13 @@ void engine::check_probs(const dflash_request & r) const {
     }
 }
 
+void engine::check_prediction(const dflash_request & r) const {
+    check_range("n_prediction", r.n_prediction, 0, limits_.n_ctx_slot);
+    if (r.n_prediction > 0) {
+        check_vocabulary("prediction", r.prediction, r.n_prediction);
+    }
+}
+
 // Any thread: reads only what is fixed after loading. The sampler, too: llama.cpp's samplers and grammars keep a
 // pointer to the vocabulary, which nothing writes.
 std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
@@ -71,6 +78,7 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
         require_lattice(drafter_.get());
     }
     check_probs(r);
+    check_prediction(r);
     const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
 
     auto p   = std::make_unique<dflash_prepared>();
@@ -87,15 +95,19 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     p->n_probs      = r.n_probs;
     p->post_probs   = r.n_probs > 0 && r.post_sampling_probs;
     p->probs_from   = r.probs_from;
+    p->predicted    = prediction({ r.prediction, r.prediction + r.n_prediction });
     p->cache_prompt = r.cache_prompt;
     p->greedy       = sampling.temp <= 0.0f;
 
-    const int32_t mode = !drafter_ || !no_draft_.empty() ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params_.draft;
-    const int32_t rule = r.accept >= 0 ? r.accept : params_.accept;
-    p->budget          = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params_.budget;
-    p->block           = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p->sampler->gives_distribution();
-    p->width           = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
-    p->depth           = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_draft_max) : limits_.n_draft_max;
+    // A prediction needs no drafter, but memory that rolls back: a recurrent one does so only if there is a drafter.
+    const bool    can_draft = no_draft_.empty() && (drafter_ || (r.n_prediction > 0 && !is_recurrent()));
+    const int32_t mode      = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params_.draft;
+    const int32_t rule      = r.accept >= 0 ? r.accept : params_.accept;
+    p->budget               = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params_.budget;
+    p->block       = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p->sampler->gives_distribution();
+    p->width       = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
+    p->depth       = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_draft_max) : limits_.n_draft_max;
+    p->quote_depth = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_quote_max) : limits_.n_quote_max;
     return p;
 }
 
@@ -116,18 +128,21 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.sampler = std::move(p.sampler);
     s.greedy  = p.greedy;
     controller_.begin_answer(s);
-    s.n_predict  = p.n_predict;
-    s.budget     = p.budget;
-    s.width      = p.width;
-    s.depth      = p.depth;
-    s.block      = p.block;
-    s.n_probs    = p.n_probs;
-    s.post_probs = p.post_probs;
-    s.probs_from = p.probs_from;
-    s.reason     = "";
-    s.n_denoised = 0;
-    s.draft_ms   = 0;
-    s.stats      = {};
+    s.n_predict          = p.n_predict;
+    s.budget             = p.budget;
+    s.width              = p.width;
+    s.depth              = p.depth;
+    s.quote_depth        = p.quote_depth;
+    s.block              = p.block;
+    s.n_probs            = p.n_probs;
+    s.post_probs         = p.post_probs;
+    s.probs_from         = p.probs_from;
+    s.reason             = "";
+    s.n_denoised         = 0;
+    s.draft_ms           = 0;
+    s.predicted          = std::move(p.predicted);
+    s.stats              = {};
+    s.stats.n_prediction = s.predicted.size();
     s.clear_tree();
     s.anchor = -1;
     s.error.clear();

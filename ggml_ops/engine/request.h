@@ -5,6 +5,7 @@
 #include "accept/sampling.h"
 
 #include "dflash.h"
+#include "draft/prediction.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,10 +26,12 @@ struct prepared_request {
     int32_t                          budget       = 0;       // 0 auto, 1 plain, N fixed
     int32_t                          width        = 1;       // children per node: 1 chains
     int32_t                          depth        = 0;       // most tokens on a path that the drafter proposes
-    bool                             block        = false;   // block verification instead of sample-and-match
-    int32_t                          n_probs      = 0;       // likeliest tokens to tell of beside each token, 0: none
-    bool                             post_probs   = false;   // by the probabilities after sampling
-    int32_t                          probs_from   = 0;       // first prompt token to tell of, 0: none
+    int32_t                          quote_depth  = 0;       // most tokens of a quotation
+    prediction                       predicted;              // of the answer
+    bool                             block      = false;     // block verification instead of sample-and-match
+    int32_t                          n_probs    = 0;         // likeliest tokens to tell of beside each token, 0: none
+    bool                             post_probs = false;     // by the probabilities after sampling
+    int32_t                          probs_from = 0;         // first prompt token to tell of, 0: none
 };
 
 // Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft

@@ -44,7 +44,7 @@ static std::vector<bool> reached_nodes(const tree & verified, const std::vector<
     return reached;
 }
 
-void experience::observe(const tree & verified, const std::vector<int32_t> & path, int32_t n_matched) {
+void experience::observe(const tree & verified, const std::vector<int32_t> & path, const quotation & quoted) {
     const std::vector<bool> reached  = reached_nodes(verified, path);
     int32_t                 n_quoted = 0, n_accepted = 0;
     for (int32_t i = 1; i < verified.size(); ++i) {
@@ -56,13 +56,14 @@ void experience::observe(const tree & verified, const std::vector<int32_t> & pat
         n_accepted = reached[i] ? std::max(n_accepted, n.quoted) : n_accepted;
     }
     if (n_quoted > 0) {
-        quotes.observe(n_matched, n_quoted, n_accepted);
+        (quoted.predicted ? predictions : quotes).observe(quoted.matched, n_quoted, n_accepted);
     }
 }
 
 void experience::fade() {
     odds.fade(16);
     quotes.fade(8);
+    predictions.fade(8);
 }
 
 // ---- slot ----

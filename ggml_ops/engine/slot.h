@@ -8,6 +8,7 @@
 #include "draft/budget.h"
 #include "draft/calibration.h"
 #include "draft/lookup.h"
+#include "draft/prediction.h"
 #include "draft/tree.h"
 #include "dflash.h"
 
@@ -34,12 +35,14 @@ struct pending_taps {
 
 // What a slot has learned about its drafts.
 struct experience {
-    value_profile  values;   // what its trees were worth, by block length
-    calibration    odds;     // the drafter's probabilities against what was accepted
-    quotation_odds quotes;   // how often quotations go on
+    value_profile values;   // what its trees were worth, by block length
+    calibration   odds;     // the drafter's probabilities against what was accepted
+    // how often quotations of the text itself go on, and those of the client's prediction
+    quotation_odds quotes      = quotation_odds::of_lookup();
+    quotation_odds predictions = quotation_odds::of_prediction();
 
-    // A verified tree: path holds the accepted nodes, n_matched how much text the tree's quotation shares.
-    void observe(const tree & verified, const std::vector<int32_t> & path, int32_t n_matched);
+    // A verified tree: path holds the accepted nodes, `quoted` is the tree's quotation.
+    void observe(const tree & verified, const std::vector<int32_t> & path, const quotation & quoted);
     // Where a new answer may start: what the last one learned counts as few observations.
     void fade();
 };
@@ -57,21 +60,22 @@ struct slot {
     std::vector<int32_t>             prompt;
     int32_t                          save_at = 0;   // save the state when so much of the prompt has been read, 0: never
     std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
-    int32_t                          n_predict  = -1;
-    int32_t                          budget     = 0;       // effective: 0 auto, 1 plain, N fixed
-    int32_t                          width      = 1;       // children per node: 1 chains
-    int32_t                          depth      = 0;       // most tokens on a path that the drafter proposes
-    bool                             block      = false;   // block verification instead of sample-and-match
-    bool                             greedy     = false;   // temperature 0
-    int32_t                          n_probs    = 0;       // likeliest tokens to tell of beside each token, 0: none
-    bool                             post_probs = false;   // by the probabilities after sampling
-    int32_t                          probs_from = 0;       // first prompt token to tell of, 0: none
+    int32_t                          n_predict   = -1;
+    int32_t                          budget      = 0;       // effective: 0 auto, 1 plain, N fixed
+    int32_t                          width       = 1;       // children per node: 1 chains
+    int32_t                          depth       = 0;       // most tokens on a path that the drafter proposes
+    int32_t                          quote_depth = 0;       // most tokens of a quotation
+    bool                             block       = false;   // block verification instead of sample-and-match
+    bool                             greedy      = false;   // temperature 0
+    int32_t                          n_probs     = 0;       // likeliest tokens to tell of beside each token, 0: none
+    bool                             post_probs  = false;   // by the probabilities after sampling
+    int32_t                          probs_from  = 0;       // first prompt token to tell of, 0: none
     // the next pass
     int32_t       anchor = -1;
     tree          next;             // node 0 is the anchor
     dflash::draft draft;            // what `next` grew from
     drawn_chain   drawn;            // block verification: what `next` was drawn as
-    quotation     quoted;           // prompt lookup
+    quotation     quoted;           // of the text itself, or of the prediction
     int32_t       n_denoised = 0;   // block length of the drafter pass behind `next`, 0: none
     double        draft_ms   = 0;   // that pass
     const char *  reason     = "";
@@ -85,7 +89,8 @@ struct slot {
     // drafting
     pending_taps taps;
     experience   learned;
-    text_index   text;   // of `tokens`
+    text_index   text;        // of `tokens`
+    prediction   predicted;   // of the answer, by the client
     // result of this step
     std::vector<int32_t> emitted;
     token_probs          probs;   // of a chunk of the prompt, then of the emitted tokens

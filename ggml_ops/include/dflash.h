@@ -199,6 +199,10 @@ typedef struct dflash_request {
     // Also for the prompt's tokens from this index on, 0: none. Their rows are read anew, whatever the slot has cached.
     // Needs n_probs; not with post_sampling_probs, as nothing is drawn there.
     int32_t probs_from;
+    // Text that the answer is expected to have, in part or with changes (OpenAI's predicted outputs): what follows in
+    // it is drafted, by a target without a drafter too, unless its memory is recurrent. At most a slot's context.
+    const int32_t * prediction;
+    int32_t         n_prediction;
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
@@ -285,13 +289,15 @@ typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_drafted;               // draft tokens verified
     int32_t n_accepted;              // draft tokens accepted
     int32_t n_plain;                 // of the passes, those without a draft
-    int32_t n_lookup_drafted;        // of the draft tokens, those that prompt lookup alone proposed
+    int32_t n_lookup_drafted;        // of the draft tokens, those that prompt lookup or a prediction alone proposed
     int32_t n_lookup_accepted;
     int32_t depth_drafted[DFLASH_MAX_NODES];    // [d]: passes in which a node at depth d was verified (d = 1..)
     int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which it was accepted
     double  t_prompt_ms;                        // from the first prompt pass to the first token
     double  t_generate_ms;                      // from the first token to the last
     double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
+    int32_t n_prediction;                       // tokens of the prediction
+    int32_t n_prediction_accepted;              // of those, what the answer has
 } dflash_slot_stats;
 
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);

@@ -13,6 +13,13 @@ class PromptTokens(Answer):
     cached_tokens: int = Field(description="taken from a slot's cache")
 
 
+class CompletionTokens(Answer):
+    """Of the answer's tokens."""
+
+    accepted_prediction_tokens: int = Field(description="tokens of the prediction that the answer has")
+    rejected_prediction_tokens: int = Field(description="those that it has not")
+
+
 class Usage(Answer):
     """OpenAI's `usage`: each prompt counts once, however many choices it has."""
 
@@ -20,6 +27,7 @@ class Usage(Answer):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokens
+    completion_tokens_details: CompletionTokens | None = Field(None, description="with a prediction")
 
 
 class ProgressAnswer(Answer):
@@ -56,6 +64,6 @@ class DraftingAnswer(Answer):
     nodes_mean: float | None = Field(description="nodes per pass, the anchor counted")
     depth_mean: float | None = Field(description="depth of the trees, over passes with a draft")
     denoised_mean: float | None = Field(description="block length, over drafter passes")
-    lookup_n: int = Field(description="draft tokens that prompt lookup alone proposed")
+    lookup_n: int = Field(description="draft tokens that prompt lookup or a prediction alone proposed")
     lookup_n_accepted: int
     reason: str = Field(description="why the controller chose as it did in the last pass")

@@ -11,6 +11,7 @@ from pydantic import Field, WithJsonSchema
 from dflash_local.drafting import MAX_NODES, AcceptRule, DraftMode
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Mapped, Policy, Refused
+from dflash_local.server.fields.prediction import Prediction
 from dflash_local.server.fields.sampling import SamplingFields
 
 MAX_CHOICES = 128
@@ -48,6 +49,7 @@ class GenerationFields(SamplingFields):
     best_of: int | None = Field(None, description="more than n: refused")
     max_tokens: int | None = Field(None, ge=-1, description="most new tokens; -1: until the context is full")
     stop: str | list[str] | None = Field(None, description=f"up to {MAX_STOPS} strings, before which the answer ends")
+    prediction: Prediction | None = Field(None, description="text that the answer is expected to have: it is drafted")
     budget: _Budget = Field(None, description="nodes of a draft tree, the anchor counted; auto: what pays, 1: no draft")
     draft: _Draft = Field(None, description="the shape that drafts may have")
     accept: _Accept = Field(None, description="how drafts are accepted")
@@ -91,7 +93,6 @@ class GenerationFields(SamplingFields):
             "service_tier": "there is one",
             "prompt_cache_key": "prompts are found in the cache by their tokens",
             "prompt_cache_retention": "prompts stay in the cache while there is room",
-            "prediction": "it could only make the answer faster",
             "keep_alive": "the model stays loaded",
             "priority": "requests run in the order in which they come",
             "request_id": "answers have ids of their own",

@@ -25,6 +25,7 @@ class RequestFields:
     n: int
     sampling: SamplingParams
     probs: Probs
+    prediction: str
     options: dict[str, Any]  # of Engine.submit
 
 
@@ -58,6 +59,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
         n=body.n or 1,
         sampling=replace(sampling, **{name: given[name] for name in known & given.keys()}),
         probs=probs,
+        prediction=body.prediction.text if body.prediction else "",
         options={
             **probs.options,
             "max_tokens": defaults.max_tokens if body.max_tokens is None else body.max_tokens,

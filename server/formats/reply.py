@@ -93,12 +93,19 @@ def usage(completions: list[Completion], n_prompts: int) -> Body:
     step = len(completions) // n_prompts
     prompt = sum(done.prompt_tokens for done in completions[::step])
     completion = sum(len(done.tokens) for done in completions)
-    return {
+    found: Body = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(done.cached_tokens for done in completions[::step])},
     }
+    total = Timings.total(done.timings for done in completions)
+    if total.prediction_n:
+        found["completion_tokens_details"] = {
+            "accepted_prediction_tokens": total.prediction_n_accepted,
+            "rejected_prediction_tokens": total.prediction_n - total.prediction_n_accepted,
+        }
+    return found
 
 
 def timings(parts: list[Timings]) -> Body:

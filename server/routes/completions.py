@@ -17,7 +17,7 @@ from dflash_local.server.formats.native import NativeReply
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import Prompt, TextReply
-from dflash_local.server.generation import respond, submit_all
+from dflash_local.server.generation import respond, submit_all, submit_options
 from dflash_local.server.infill import Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -42,11 +42,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
         def start() -> tuple[list[Generation], Reply]:
             tokens = [to_tokens(prompt) for prompt in prompts]
+            options = submit_options(engine, fields)
             generations = submit_all(
-                engine,
-                fields,
-                len(tokens),
-                lambda index, sampling: engine.submit(tokens[index], sampling, **fields.options),
+                engine, fields, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **options)
             )
             probs = choice_probs(engine, fields.probs, generations)
             if native:

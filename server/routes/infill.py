@@ -13,7 +13,7 @@ from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.generation import respond, submit_all
+from dflash_local.server.generation import respond, submit_all, submit_options
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -37,9 +37,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             begun = engine.tokenize(body.prompt or "", add_special=False)
             gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)
             tokens = layout.prompt(gap, fields.options["max_tokens"])
-            generations = submit_all(
-                engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **fields.options)
-            )
+            options = submit_options(engine, fields)
+            generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **options))
             return generations, NativeReply(settings.alias, choice_probs(engine, fields.probs, generations))
 
         generations, reply = await asyncio.to_thread(start)

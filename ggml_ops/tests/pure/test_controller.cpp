@@ -224,6 +224,31 @@ static void quotations_and_failures() {
     CHECK(same(slots[0].reason, REASON_QUOTES) && slots[0].next.size() == 3);
 }
 
+// A sure quotation is worth more than what the drafter would add; an unsure one is not.
+static void quotations_that_suffice() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    std::vector<slot> slots = { writer(0), writer(1) };
+    for (int i = 0; i < 10; ++i) {
+        const int32_t n_nodes = draft_step(c, slots, 0.9f, 5.0);
+        verify(c, slots, 9, 10.0 + n_nodes);
+    }
+    const auto choose = [&](float odds, int32_t n_tokens) {
+        for (slot & s : slots) {
+            s.begin_tree(7);
+        }
+        slots[0].quoted.tokens.assign(n_tokens, 3);
+        slots[0].quoted.odds = odds;
+        return c.choose_length(slots);
+    };
+    CHECK(choose(0.99f, 60) == 1 && same(c.reason(), REASON_QUOTES));
+    CHECK(choose(0.5f, 60) > 1 && same(c.reason(), REASON_PAYS));
+    CHECK(choose(0.99f, 2) > 1 && choose(0.99f, 0) > 1);
+    slots[1].budget = 8;   // it wants its block in any case
+    CHECK(choose(0.99f, 60) > 1 && same(c.reason(), REASON_FIXED));
+}
+
 static void padding() {
     pass_limits l = limits();
     l.equal_trees = true;
@@ -290,6 +315,7 @@ int main() {
     refreshes();
     fixed_budgets();
     quotations_and_failures();
+    quotations_that_suffice();
     padding();
     memory();
     taps();

@@ -63,7 +63,7 @@ int main() {
     CHECK(text_index().find({}, 1, 4).matched == 0);
     CHECK(text_index().find({ 1, 2, 3, 1, 2 }, 3, 0).tokens.empty());
 
-    quotation_odds odds;
+    quotation_odds odds = quotation_odds::of_lookup();
     CHECK(odds.at(3) < odds.at(24) && odds.at(24) < 1);
     for (int i = 0; i < 100; ++i) {
         odds.observe(5, 8, 0);
