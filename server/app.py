@@ -58,8 +58,8 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     recordings = Recordings()
-    _add_middleware(app, settings, recordings)
-    _add_error_handlers(app)
+    add_middleware(app, settings, recordings)
+    add_error_handlers(app)
     for group in (absent, chat, completions, embeddings, facts, infill, messages, responses, text):
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
@@ -68,7 +68,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     return app
 
 
-def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
+def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
     """From the innermost to the outermost, which hears of a request first."""
     app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
@@ -87,7 +87,9 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
     app.add_middleware(RequestLog, prefix=settings.api_prefix)
 
 
-def _add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
+    """Errors become answers in OpenAI's shape."""
+
     async def on_error(_request: Request, error: Exception) -> Response:
         return error_response(error)
 

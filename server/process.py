@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 from fastapi import FastAPI
 
+from dflash_local.server.children.parent import Parent
 from dflash_local.server.security.connections import Connections, connections_possible
-from dflash_local.server.service import Service
+from dflash_local.server.service import Settings
 from dflash_local.server.tls import Tls
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,20 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LAST_WORDS = 3
 
 
+class Served(Protocol):
+    """What a server needs of the state of its app: a Service, or a Router."""
+
+    settings: Settings
+    stop: Callable[[], None]  # ends the server; the server sets it
+    failure: Exception | None  # why it ended by itself
+
+    def drain(self) -> None:
+        """No more requests will come; those that would never end must end now."""
+
+    async def close(self) -> None:
+        """End all that runs."""
+
+
 class Server(uvicorn.Server):
     """uvicorn with a drain: requests that do not finish in time end with a proper error, and the signal that began it
     does not kill the process afterwards.
@@ -39,9 +55,7 @@ class Server(uvicorn.Server):
     one does not wait for the running step either.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, service: Service, connections: Connections, drain_timeout: float
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, service: Served, connections: Connections, drain_timeout: float) -> None:
         super().__init__(config)
         self._service, self._connections, self._drain_timeout = service, connections, drain_timeout
         self._n_signals = 0
@@ -52,6 +66,11 @@ class Server(uvicorn.Server):
         """Begin to drain."""
         self.should_exit = True
 
+    def hurry(self) -> None:
+        """End the drain."""
+        self.stop()
+        self._hurry.set()  # the loop looks up every 0.1 s while it drains
+
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         watcher = asyncio.create_task(self._connections.watch())
         try:
@@ -61,6 +80,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         limit = asyncio.create_task(self._cut_off())
+        self._service.drain()
         try:
             await super().shutdown(sockets)
         finally:
@@ -77,7 +97,7 @@ class Server(uvicorn.Server):
         self._n_signals += 1
         self.stop()
         if self._n_signals == 2:
-            self._hurry.set()  # the loop looks up every 0.1 s while it drains
+            self.hurry()
         elif self._n_signals > 2:
             os._exit(128 + sig)
 
@@ -97,7 +117,7 @@ class Server(uvicorn.Server):
 def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -> Server:
     """A server that a signal, or its app's Service, stops; running requests then have `drain_timeout` seconds to
     finish."""
-    service: Service = app.state.service
+    service: Served = app.state.service
     limits = service.settings.limits
     connections = Connections(replace(limits, connections=connections_possible(limits.connections)))
     config = uvicorn.Config(
@@ -122,9 +142,10 @@ def serve(
     drain_timeout: float,
     tls: Tls | None = None,
     on_ready: Callable[[], None] = lambda: None,
+    parent: Parent | None = None,
 ) -> None:
-    """Serve until a signal comes and what runs has finished. `on_ready` is called once signals are obeyed, before the
-    first request.
+    """Serve until a signal comes, or `parent` says so, and what runs has finished. `on_ready` is called once signals
+    are obeyed, before the first request.
 
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
@@ -135,6 +156,8 @@ def serve(
     # Set before the loop exists too: uvicorn captures signals only inside of it, and Ctrl-C while asyncio makes its
     # loop would break that off half-way.
     with server.capture_signals():
+        if parent is not None:
+            parent.on_stop, parent.on_hurry = server.stop, server.hurry
         on_ready()
         asyncio.run(server.serve(sockets=[*sockets]))
     failure = app.state.service.failure

@@ -31,6 +31,9 @@ DEATH_GRACE = 10.0
 # Seconds that a scrape waits for the running step, between which the native counters are read.
 STATS_PATIENCE = 1.0
 
+# Steps of loading that are worth telling.
+TOLD_PROGRESS = 0.01
+
 # By how much an embedding model's process yields to the engine's threads, which all wait for their slowest.
 NICE = 5
 
@@ -100,8 +103,9 @@ class Service:
     def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
         self.stop: Callable[[], None] = lambda: None
+        self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # hears of loading and of sleep
         self.failure: Exception | None = None
-        self.progress = 0.0
+        self.progress = self._told = 0.0
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
@@ -203,6 +207,9 @@ class Service:
         loading = [asyncio.create_task(part) for part in parts]
         self._loading = [*loading, asyncio.create_task(self._run(loading))]
 
+    def drain(self) -> None:
+        """No more requests will come; those that run will end by themselves."""
+
     async def close(self) -> None:
         """Stop loading or serving."""
         self._stopping = True
@@ -221,6 +228,7 @@ class Service:
                 self.stop()
             return
         self._ready = True
+        self.tell({"state": "loaded"})
         for what in self._summaries():
             log.info("ready: %s", what)
 
@@ -241,6 +249,7 @@ class Service:
         self._asleep = engine
         await asyncio.to_thread(engine.close)
         give_back_memory()
+        self.tell({"state": "sleeping"})
 
     async def _reload_engine(self) -> None:
         assert self._load is not None
@@ -250,12 +259,16 @@ class Service:
             log.exception("the model could not be loaded again")
             raise NOT_AWAKE from None
         self._asleep = None
+        self.tell({"state": "loaded"})
 
     def _summaries(self) -> list[str]:
         engine = [] if self._engine is None else [summary(self._engine)]
         return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
+        if not self._ready and done - self._told >= TOLD_PROGRESS:
+            self._told = done
+            self.tell({"state": "loading", "progress": done})
         self.progress = done
         return not self._stopping and self.failure is None
 

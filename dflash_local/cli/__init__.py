@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = [_spelled(arg) for arg in (sys.argv[1:] if argv is None else argv)]
     try:
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
+        args.arguments = argv[1:]  # as typed, for processes that get the same flags
         return int(args.func(args))
     except DFlashError as error:
         print(f"error: {error.message}", file=sys.stderr)

@@ -216,10 +216,6 @@ FOREIGN: tuple[Foreign, ...] = (
     _pair("--cache-idle-slots", "--no-cache-idle-slots", REFUSED, SAME, _LATER, "CACHE_IDLE_SLOTS"),
     _pair("--cache-prompt", "--no-cache-prompt", SAME, REFUSED, _LATER, "CACHE_PROMPT"),
     _value("--slot-save-path", REFUSED, _LATER),
-    _value("--models-dir", REFUSED, _LATER, "MODELS_DIR"),
-    _value("--models-preset", REFUSED, _LATER, "MODELS_PRESET"),
-    _value("--models-max", REFUSED, _LATER, "MODELS_MAX"),
-    _pair("--models-autoload", "--no-models-autoload", REFUSED, SAME, _LATER, "MODELS_AUTOLOAD"),
 )  # fmt: skip
 
 

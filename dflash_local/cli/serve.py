@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,14 +23,17 @@ from dflash_local.cli.http_flags import add_http_flags, http_settings
 from dflash_local.cli.logs import add_log_flags, set_up_logs
 from dflash_local.cli.models import take_models, target_repository
 from dflash_local.cli.request_flags import add_request_flags, request_defaults
+from dflash_local.cli.router import add_router_flags, is_router, serve_router
 
 if TYPE_CHECKING:
+    from dflash_local.server.children.parent import Parent
     from dflash_local.server.service import Loader, Settings
 
 EPILOG = """\
 examples:
   dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -c 16384
   dflash-local serve -m Qwen3-8B-Q4_K_M.gguf -md Qwen3-8B-DFlash.gguf -c 16384 -np 2
+  dflash-local serve --models-dir MODELS
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
 Flags and LLAMA_ARG_* variables are llama-server's where it has them; docs/serving.md lists the endpoints.
@@ -47,7 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "at /.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       dflash-local serve --help",
+        usage="dflash-local serve -m TARGET.gguf [-md DRAFTER.gguf] [flags]\n       "
+        "dflash-local serve [--models-dir DIR] [flags]\n       dflash-local serve --help",
         allow_abbrev=False,
     )
     parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
@@ -61,6 +66,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_request_flags(parser)
     add_sampling_flags(parser)
     add_embedding_flags(parser)
+    add_router_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
     parser.set_defaults(func=run, parser=parser, foreign_flags={})
@@ -74,10 +80,13 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.server.sockets import listening, url
     from dflash_local.server.tls import Tls
 
+    parent = _parent(args) if args.parent_pipes else None
     native_level = set_up_logs(args)
     for note in check_variables(args.parser, args.foreign_flags, os.environ):
         log.warning("%s", note)
     check_embedding_flags(args)
+    if is_router(args):
+        return serve_router(args, make_settings(args))
     writes = not writes_no_text(args)
     if args.spec_type == "none" or not writes:
         args.draft = "off"
@@ -92,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     )
     set_log_level(native_level)
     app = create_app(_loader(args) if writes else None, settings)
+    if parent is not None:
+        app.state.service.tell = parent.say
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
     with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
         urls = ", ".join(url(sock, "https" if tls else "http") + settings.api_prefix for sock in sockets)
@@ -101,8 +112,26 @@ def run(args: argparse.Namespace) -> int:
             drain_timeout=args.drain_timeout,
             tls=tls,
             on_ready=lambda: log.info("listening on %s, loading %s", urls, models),
+            parent=parent,
         )
     return 0
+
+
+def _parent(args: argparse.Namespace) -> Parent:
+    """The router that started this process. If it was killed, this removes what it left behind: the socket, and the
+    folder around it once that is empty."""
+    from dflash_local.server.children.parent import Parent
+
+    def clean_up() -> None:
+        for path in map(Path, args.host):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()
+
+    parent = Parent()
+    parent.on_gone = clean_up
+    parent.obey()
+    return parent
 
 
 def _loader(args: argparse.Namespace) -> Loader:

@@ -86,7 +86,7 @@ def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
     Beyond upstream: a drafter with another spelling (X-DFlash.Q8_0.gguf) is taken only if there is nothing else.
     """
     usable = [file for file in files if _is_model(file)]
-    targets = [file for file in usable if not _DRAFTER_NAME.search(file.name)]
+    targets = [file for file in usable if not is_drafter(file)]
     for candidates in (targets, usable):
         for wanted in [tag] if tag else _DEFAULT_TAGS:
             pattern = re.compile(re.escape(wanted) + "[.-]", re.IGNORECASE)
@@ -95,6 +95,16 @@ def model(files: Sequence[HubFile], tag: str = "") -> HubFile | None:
         if candidates and not tag:
             return candidates[0]
     return None
+
+
+def models(files: Sequence[HubFile]) -> list[HubFile]:
+    """Every model among them; of split ones the first part. Drafters are none."""
+    return [file for file in files if _is_model(file) and file.path.endswith(".gguf") and not is_drafter(file)]
+
+
+def is_drafter(file: HubFile) -> bool:
+    """Does its name say that it is a drafter?"""
+    return _DRAFTER_NAME.search(file.name) is not None
 
 
 def _is_model(file: HubFile) -> bool:
@@ -133,7 +143,7 @@ def drafters(files: Sequence[HubFile], beside: str = "", tag: str = "") -> Itera
     First upstream's sidecars. Then, beyond upstream, any spelling of dflash or dspark in a base name.
     """
     seen = {beside}
-    named = [file for file in files if _DRAFTER_NAME.search(file.name)]
+    named = [file for file in files if is_drafter(file)]
     for file in (
         *(sidecar(files, beside, keyword, tag) for keyword in SIDECARS),
         _nearest(named, beside, tag, _bits(tag) or _DRAFTER_BITS),

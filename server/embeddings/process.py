@@ -6,23 +6,19 @@ import asyncio
 import json
 import logging
 import math
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dflash_local import errors
 from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, ModelError, QueueFullError
 from dflash_local.native import check_embedding_gguf
-from dflash_local.server.embeddings import frames
+from dflash_local.server.children import frames
+from dflash_local.server.children.child import Child, reason
 from dflash_local.server.embeddings.options import ModelOptions
 
 log = logging.getLogger(__name__)
-
-# Seconds that a worker gets to end by itself.
-PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class EmbeddingProcess:
         self.n_passes = 0
         self._passes_of_worker = 0
         self._nice, self._max_queue = nice, max_queue
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._pending: dict[int, asyncio.Future[frames.Frame]] = {}
@@ -84,13 +80,10 @@ class EmbeddingProcess:
     async def _start(self) -> None:
         await asyncio.to_thread(check_embedding_gguf, self.options.path)
         options = json.dumps({**asdict(self.options), "nice": self._nice})
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "dflash_local.server.embeddings.worker", options,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stdout is not None
+        command = (sys.executable, "-m", "dflash_local.server.embeddings.worker", options)
+        process = self._process = await Child.start(command)
         try:
-            frame = await frames.receive(process.stdout)
+            frame = await process.receive()
             if frame is None:
                 why = _why(await process.wait())
                 raise (
@@ -101,7 +94,7 @@ class EmbeddingProcess:
             if "error" in frame[0]:
                 raise _error(frame[0]["error"])
         except BaseException:
-            await _end(process)
+            await process.end()
             raise
         self.facts, self._passes_of_worker = frame[0]["ready"], 0
         self._warn()
@@ -119,7 +112,7 @@ class EmbeddingProcess:
         """Free the model; whoever waits gets an error. The next request loads it again."""
         process, self._process = self._process, None
         if process is not None:
-            await _end(process)
+            await process.end()
         if self._reader is not None:
             await self._reader
 
@@ -128,9 +121,8 @@ class EmbeddingProcess:
         self._closed = True
         await self.stop()
 
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while frame := await frames.receive(process.stdout):
+    async def _read(self, process: Child) -> None:
+        while frame := await process.receive():
             future = self._pending.pop(frame[0]["id"], None)
             if future is not None and not future.done():
                 future.set_result(frame)
@@ -196,41 +188,24 @@ class EmbeddingProcess:
             raise QueueFullError("too many requests for embeddings are waiting", retry_after=1.0)
         await self.start()
         process = self._process
-        assert process is not None and process.stdin is not None
+        assert process is not None
         number, self._next = self._next, self._next + 1
         future = self._pending[number] = asyncio.get_running_loop().create_future()
         try:
-            process.stdin.write(frames.pack({"id": number, "do": kind, **message}))
-            with suppress(ConnectionError):  # the reader says what became of the worker
-                await process.stdin.drain()
+            process.send({"id": number, "do": kind, **message})
+            await process.drain()
             header, data = await future
         except asyncio.CancelledError:
             if self._pending.pop(number, None) is not None:
-                process.stdin.write(frames.pack({"id": number, "do": "cancel"}))
+                process.send({"id": number, "do": "cancel"})
             raise
         if "error" in header:
             raise _error(header["error"])
         return header, data
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a worker: at the end of its input, or at the latest after PATIENCE seconds."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), PATIENCE)
-    except asyncio.TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
 def _why(status: int) -> str:
-    name = f"status {status}"
-    if status < 0:
-        with suppress(ValueError):
-            name = signal.Signals(-status).name
-    return f"the embedding model's process ended ({name}); the log has llama.cpp's reason"
+    return f"the embedding model's process ended ({reason(status)}); the log has llama.cpp's reason"
 
 
 def _error(told: dict[str, Any]) -> DFlashError:

@@ -19,13 +19,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 import llama_cpp
 import numpy as np
 
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
-from dflash_local.server.embeddings import frames
+from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
@@ -42,14 +42,14 @@ Job = Iterator[None]
 class Worker:
     """Answers requests in turn, a pass of each: nobody waits for another's long list."""
 
-    def __init__(self, model: EmbeddingModel, output: BinaryIO) -> None:
-        self._model, self._output = model, output
+    def __init__(self, model: EmbeddingModel, parent: Parent) -> None:
+        self._model, self._parent = model, parent
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._jobs: deque[tuple[int, Job]] = deque()
 
-    def serve(self, stream: BinaryIO) -> None:
-        """Until `stream` ends."""
-        threading.Thread(target=self._listen, args=(stream,), daemon=True).start()
+    def serve(self) -> None:
+        """Until the parent is gone."""
+        threading.Thread(target=self._listen, daemon=True).start()
         while True:
             while not self._jobs or not self._inbox.empty():
                 message = self._inbox.get()
@@ -65,8 +65,8 @@ class Worker:
             except DFlashError as error:
                 self._fail(number, error)
 
-    def _listen(self, stream: BinaryIO) -> None:
-        while frame := frames.read(stream):
+    def _listen(self) -> None:
+        while frame := self._parent.read():
             self._inbox.put(frame[0])
         self._inbox.put(None)
 
@@ -82,12 +82,8 @@ class Worker:
         }
         self._jobs.append((number, kinds[message["do"]](message)))
 
-    def _say(self, message: Message, data: bytes = b"") -> None:
-        self._output.write(frames.pack(message, data))
-        self._output.flush()
-
     def _fail(self, number: int, error: DFlashError) -> None:
-        self._say({"id": number, "error": describe(error)})
+        self._parent.say({"id": number, "error": describe(error)})
 
     # ---- what is asked ----
 
@@ -122,12 +118,12 @@ class Worker:
         add, parse = message["add_special"], message["parse_special"]
         with blamed_on("content", 0):
             tokens = self._model.tokenize(message["text"], add_special=add, parse_special=parse)
-        self._say({"id": message["id"], "ids": tokens})
+        self._parent.say({"id": message["id"], "ids": tokens})
         yield
 
     def _answer(self, message: Message, tokens: list[Tokens], answer: Message, data: bytes = b"") -> None:
         counts = {"tokens": sum(_lengths(tokens)), "passes": self._model.n_passes}
-        self._say({"id": message["id"], **answer, **counts}, data)
+        self._parent.say({"id": message["id"], **answer, **counts}, data)
 
     def _tokens(self, texts: list[Text], param: str) -> list[Tokens]:
         all_tokens = []
@@ -218,8 +214,7 @@ def main() -> None:
     # done with it.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints, prints into the log
+    parent = Parent()
     options = json.loads(sys.argv[1])
     if nice := options.pop("nice", 0):
         os.nice(nice)
@@ -229,12 +224,10 @@ def main() -> None:
         try:
             model = EmbeddingModel(ModelOptions(**options))
         except DFlashError as error:
-            output.write(frames.pack({"error": describe(error)}))
-            output.flush()
+            parent.say({"error": describe(error)})
             return
-        output.write(frames.pack({"ready": model.facts()}))
-        output.flush()
-        Worker(model, output).serve(sys.stdin.buffer)
+        parent.say({"ready": model.facts()})
+        Worker(model, parent).serve()
 
     threading.stack_size(STACK)
     thread = threading.Thread(target=run)

@@ -16,6 +16,11 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     Raises:
         HTTPError: 413 if it is longer, 400 if it is no JSON object.
     """
+    return parse_json(await read_bytes(request, limit))
+
+
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """The request's body. Raises HTTPError 413 if it is longer than `limit`."""
     raw = bytearray()
     try:
         async for chunk in request.stream():
@@ -24,6 +29,11 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
                 raise HTTPError(413, f"the body is longer than {limit} bytes", code="body_too_large")
     except ClientDisconnect:
         raise HTTPError(400, "the client left in the middle of its request") from None
+    return bytes(raw)
+
+
+def parse_json(raw: bytes) -> dict[str, Any]:
+    """A JSON object. Raises HTTPError 400 if it is none."""
     try:
         body = json.loads(raw, parse_constant=_no_constant)
         if b"\\ud" in raw.lower():

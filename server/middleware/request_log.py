@@ -20,7 +20,8 @@ LONGEST = 200
 
 
 class RequestLog:
-    """ASGI middleware, the outermost. Who generates leaves its generations in the request's state, as `generations`."""
+    """ASGI middleware, the outermost. Who generates leaves its generations in the request's state, as `generations`; a
+    router leaves the name of the model that answers, as `instance`."""
 
     def __init__(self, app: ASGIApp, prefix: str = "") -> None:
         self._app, self._prefix = app, prefix
@@ -51,7 +52,8 @@ class RequestLog:
 def _line(scope: Scope, status: int, seconds: float) -> str:
     """`POST /v1/completions 200 812 ms, prompt 31 (cached 20), generated 128, 163.1 tok/s, AL 4.2`."""
     head = f"{printable(scope['method'])} {printable(scope['path'])} {status or '-'} {1e3 * seconds:.0f} ms"
-    return ", ".join((head, *_answers(scope["state"].get("generations", ()))))
+    model = [f"model {printable(name)}"] if (name := scope["state"].get("instance")) else []
+    return ", ".join((head, *model, *_answers(scope["state"].get("generations", ()))))
 
 
 def _answers(generations: Sequence[Generation]) -> Iterator[str]:

@@ -7,7 +7,6 @@ from starlette.responses import Response
 
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.routes.endpoint import add_endpoint
-from dflash_local.server.service import Service
 
 _TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"
 _AUDIO = "audio is not supported"
@@ -26,7 +25,7 @@ ABSENT = {
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
+def add_routes(app: FastAPI, _service: object = None) -> None:
     """Answer them with 501 and the reason."""
 
     async def absent(request: Request) -> Response:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
-
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
+from dflash_local.server.connected import while_connected
 from dflash_local.server.embeddings.process import Embeddings
-from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.errors import JSON
 from dflash_local.server.fields.embeddings import (
     EmbeddingFields,
     EmbeddingRequest,
@@ -22,8 +19,6 @@ from dflash_local.server.fields.embeddings import (
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
-
-T = TypeVar("T")
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -56,7 +51,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Scores of documents for a query, best first."""
         reranker = service.reranker
         query, documents = body.pairs()
-        answer = await _while_connected(request, reranker.rerank(query, documents))
+        answer = await while_connected(request.receive, reranker.rerank(query, documents))
         return JSON(ranking(answer, body, documents, body.model or reranker.options.name))
 
     def embedder(service: Service) -> object:
@@ -82,22 +77,4 @@ async def _embed(request: Request, body: EmbeddingFields, service: Service, *, b
     texts, param = body.texts()
     normalize = service.settings.embd_normalize if body.embd_normalize is None else body.embd_normalize
     work = service.embedder.embed(texts, normalize=normalize, base64=base64, param=param)
-    return await _while_connected(request, work)
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is given up when the client goes away."""
-
-    async def watch() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    task, watcher = asyncio.create_task(work), asyncio.create_task(watch())
-    try:
-        await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise HTTPError(400, "the client left")
-        return await task
-    finally:
-        task.cancel()
-        watcher.cancel()
+    return await while_connected(request.receive, work)

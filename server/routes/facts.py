@@ -14,7 +14,7 @@ from dflash_local.server.embeddings.metrics import embedding_metrics, metrics_wi
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.formats import facts
 from dflash_local.server.routes.endpoint import add_endpoint
-from dflash_local.server.service import Service
+from dflash_local.server.service import Service, Settings
 
 ICON_SECONDS = 86_400
 
@@ -73,16 +73,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
         headers = {"Process-Start-Time-Unix": str(started)}
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4", headers=headers)
 
-    async def page(request: Request) -> Response:
-        """A page to chat with the model."""
-        if not settings.webui:
-            raise HTTPException(404, "started with --no-webui")
-        return HTMLResponse(files("dflash_local.server").joinpath("page.html").read_text(encoding="utf-8"))
-
-    async def icon(request: Request) -> Response:
-        """Browsers ask for one; there is none."""
-        return Response(status_code=204, headers={"Cache-Control": f"public, max-age={ICON_SECONDS}"})
-
     for paths, handler, answer in (
         (("/health", "/v1/health"), health, Health),
         (("/models", "/v1/models"), models, Models),
@@ -93,6 +83,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
     add_endpoint(app, ("/props",), set_props, answer=None, include_in_schema=False)
+    add_page(app, settings)
+
+
+def add_page(app: FastAPI, settings: Settings) -> None:
+    """The page to chat with."""
+
+    async def page(request: Request) -> Response:
+        """A page to chat with the model."""
+        if not settings.webui:
+            raise HTTPException(404, "started with --no-webui")
+        return HTMLResponse(files("dflash_local.server").joinpath("page.html").read_text(encoding="utf-8"))
+
+    async def icon(request: Request) -> Response:
+        """Browsers ask for one; there is none."""
+        return Response(status_code=204, headers={"Cache-Control": f"public, max-age={ICON_SECONDS}"})
+
     for path, handler in (("/", page), ("/favicon.ico", icon)):
         add_endpoint(app, (path,), handler, answer=None, methods=["GET"], include_in_schema=False)
 

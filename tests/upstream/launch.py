@@ -7,13 +7,15 @@ they start is a client, `CLIENT`, of a process that forks one server for each of
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +143,25 @@ def _fork(client: socket.socket) -> int:
 def _serve(flags: list[str]) -> int:
     from dflash_local.cli import main as ours
 
+    if "LLAMA_SERVER_DEBUG_FAKE_TIMING" in os.environ:
+        _slow_router()
     return ours(["serve", *_drafting(_known(flags))])
+
+
+def _slow_router() -> None:
+    """As llama-server's router is with that variable: each request keeps its model busy for two seconds before it is
+    forwarded. The tests of its queue rely on that."""
+    from dflash_local.server.router.pool import Pool
+
+    use = Pool.use
+
+    @asynccontextmanager
+    async def slow(self: Pool, name: str, **more: Any) -> AsyncIterator[Any]:
+        async with use(self, name, **more) as instance:
+            await asyncio.sleep(2)
+            yield instance
+
+    Pool.use = slow  # type: ignore[method-assign]
 
 
 def _drafting(flags: list[str]) -> list[str]:

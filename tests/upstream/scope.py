@@ -17,6 +17,7 @@ _SYNTHETIC = "--spec-synth-*, made-up acceptance for measuring llama-server's ow
 _IMAGE = "expects a 500 for an image that the model cannot see; ours says 400"
 _METRICS = "/metrics is on unless --no-metrics is given, and behind the key where there is one"
 _HEADERS = "tells pages `*`, which does not cover Authorization in browsers; ours names the headers that are asked for"
+_NO_NETWORK = "without a network llama-server calls a download finished that never came; ours is `dflash-local pull`"
 _PROXY = "needs the proxy or the tools that are out of scope"
 
 # What llama-server passes and ours need not, with the reason.
@@ -25,6 +26,7 @@ NOT_ASKED: dict[str, str] = {
     "unit/test_compat_anthropic.py::test_anthropic_vision_format_accepted": _IMAGE,
     "unit/test_metrics.py::test_metrics_disabled": _METRICS,
     "unit/test_security.py::test_cors_options[web.mydomain.fr-Access-Control-Allow-Headers-*]": _HEADERS,
+    "unit/test_router.py::test_router_delete_model": _NO_NETWORK,
     "unit/test_security.py::test_cors_origins_defaults_to_localhost_with_tools_enabled": _PROXY,
     "unit/test_security.py::test_cors_proxy_only_forwards_explicit_proxy_headers": _PROXY,
     "unit/test_speculative.py::test_synth_ignores_target_tokens": _SYNTHETIC,

@@ -1,11 +1,12 @@
-"""Frames: how server and worker talk over pipes. A frame is a JSON object and, behind it, bytes."""
+"""Frames: how the server and its children talk over pipes. A frame is a JSON object and, behind it, bytes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import struct
-from typing import Any, BinaryIO
+from typing import Any
 
 _HEAD = struct.Struct("<IQ")  # bytes of the object, bytes behind it
 
@@ -18,14 +19,24 @@ def pack(message: dict[str, Any], data: bytes = b"") -> bytes:
     return _HEAD.pack(len(text), len(data)) + text + data
 
 
-def read(stream: BinaryIO) -> Frame | None:
-    """The next frame; None once the other side is gone."""
-    head = stream.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+def read(descriptor: int) -> Frame | None:
+    """The next frame of a pipe; None once the other side is gone."""
+    head = _exactly(descriptor, _HEAD.size)
+    if head is None:
         return None
     n_text, n_data = _HEAD.unpack(head)
-    body = stream.read(n_text + n_data)
-    return (json.loads(body[:n_text]), body[n_text:]) if len(body) == n_text + n_data else None
+    text, data = _exactly(descriptor, n_text), _exactly(descriptor, n_data)
+    return None if text is None or data is None else (json.loads(text), data)
+
+
+def _exactly(descriptor: int, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        part = os.read(descriptor, size - len(data))
+        if not part:
+            return None
+        data += part
+    return bytes(data)
 
 
 async def receive(stream: asyncio.StreamReader) -> Frame | None:

@@ -1,0 +1,298 @@
+"""Flags of `serve` for several models behind one endpoint, and the router that they make."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dflash_local.cli.flags import SILENT, add_flag, count, truth
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.server.router.catalog import Cached
+    from dflash_local.server.router.model import Options
+    from dflash_local.server.service import Settings
+
+log = logging.getLogger(__name__)
+
+# Flags, by their places in the parser, that are the router's own: instances get none of them.
+_OWN = frozenset({
+    "host", "port", "reuse_port", "api_prefix", "path", "webui", "ui_config", "ui_config_file", "ssl_key_file",
+    "ssl_cert_file", "api_key", "api_key_file", "allowed_hosts", "cors_origins", "cors_methods", "cors_headers",
+    "cors_credentials", "log_disable", "log_file", "log_jsonl", "log_colors", "log_prefix", "log_timestamps",
+    "models_dir", "models_preset", "models_max", "models_autoload", "parent_pipes", "hf_token",
+})  # fmt: skip
+# Flags that name models, which differ between instances.
+_TARGETS = ("model", "hf_repo", "embedding_model", "rerank_model")
+_MODELS = frozenset((*_TARGETS, "hf_file", "drafter", "hf_repo_draft", "alias", "tags"))
+PRESET = "--models-preset"
+
+
+def add_router_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `serve_router` reads."""
+    group = parser.add_argument_group(
+        "several models", "without a model, those of the cache, the folder and the presets; a request's field chooses"
+    )
+    add_flag(
+        group, "--models-dir", env="LLAMA_ARG_MODELS_DIR", type=Path, metavar="DIR",
+        help="folder with GGUF models; each gets the drafter of the folder that fits it",
+    )  # fmt: skip
+    add_flag(
+        group, PRESET, env="LLAMA_ARG_MODELS_PRESET", type=Path, metavar="FILE",
+        help="INI file: a section for each model, with flags as keys; [*] is for all",
+    )  # fmt: skip
+    add_flag(
+        group, "--models-max", env="LLAMA_ARG_MODELS_MAX", type=count(), default=4, metavar="N",
+        help="models loaded at once; the least recently used one makes room (default: 4; 0: no limit)",
+    )  # fmt: skip
+    add_flag(
+        group, "--models-autoload", env="LLAMA_ARG_MODELS_AUTOLOAD", off=("--no-models-autoload",),
+        off_help="only POST /models/load loads them", action="store_true", default=True,
+        help="load a model when it is asked for (default)",
+    )  # fmt: skip
+    group.add_argument("--parent-pipes", action="store_true", help=SILENT)
+
+
+def is_router(args: argparse.Namespace) -> bool:
+    """Does this command line start a router? Of two that say otherwise, what was typed beats variables.
+
+    Raises:
+        RequestError: one model is named, and several are.
+    """
+    if not any(getattr(args, name) for name in _TARGETS):
+        return True
+    if not (args.models_dir or args.models_preset):
+        return False
+    typed = ServeFlags(args.parser).typed(getattr(args, "arguments", []))
+    several = bool({"models_dir", "models_preset"} & typed.keys())
+    if several == bool(typed.keys() & set(_TARGETS)):
+        raise RequestError(
+            "--models-dir and --models-preset make a router of many models, and another flag names one model",
+            param="--models-dir",
+            hint=f"leave one of them out; a model of its own is a section of {PRESET}",
+        )
+    return several
+
+
+def serve_router(args: argparse.Namespace, settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    from dflash_local.server.process import serve
+    from dflash_local.server.router.app import create_router_app
+    from dflash_local.server.router.catalog import Catalog
+    from dflash_local.server.router.folder import Folder
+    from dflash_local.server.router.instance import Launch
+    from dflash_local.server.router.router import Router, RouterOptions
+    from dflash_local.server.sockets import listening, url
+    from dflash_local.server.tls import Tls
+
+    flags = ServeFlags(args.parser)
+    typed = flags.typed(args.arguments)
+    if wrong := sorted(typed.keys() & _MODELS):
+        raise RequestError(
+            f"{typed[wrong[0]][0].partition('=')[0]} is about one model, and this command line names none",
+            param="--model",
+            hint=f"add -m or -hf, or put it into a section of {PRESET}",
+        )
+    catalog = Catalog(
+        flags=flags,
+        typed={place: words for place, words in typed.items() if place not in _OWN},
+        cached=lambda: _cached(flags),
+        files=lambda options: _cached_files(flags, options),
+        folder=Folder(args.models_dir) if args.models_dir else None,
+        presets=args.models_preset,
+    )
+    tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # instances log their requests themselves
+    with tempfile.TemporaryDirectory(prefix="dflash-", ignore_cleanup_errors=True) as folder:
+        command = (sys.executable, "-m", "dflash_local.cli", "serve")
+        # A token is no part of a command line, which GET /models shows.
+        token = {"HF_TOKEN": args.hf_token} if args.hf_token else {}
+        launch = Launch(command, flags.environment(os.environ) | token, Path(folder))
+        options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
+        router = Router(catalog, launch, options, settings)
+        router.read()
+        app = create_router_app(router)
+        with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
+            urls = ", ".join(url(sock, "https" if tls else "http") + settings.api_prefix for sock in sockets)
+            serve(
+                app,
+                sockets,
+                drain_timeout=args.drain_timeout,
+                tls=tls,
+                on_ready=lambda: log.info("listening on %s, a router of models", urls),
+            )
+    return 0
+
+
+def _cached(flags: ServeFlags) -> Iterator[Cached]:
+    from dflash_local.hub.cache import Cache, cache_root
+    from dflash_local.hub.inventory import entries
+    from dflash_local.server.router.catalog import Cached
+
+    for entry in entries(Cache(cache_root())):
+        yield Cached(entry.name, entry.path, flags.given({"hf_repo": entry.name}))
+
+
+def _cached_files(flags: ServeFlags, options: Options) -> set[Path]:
+    """Files of the cache that these flags mean."""
+    from dflash_local.hub.cache import Cache, cache_root
+    from dflash_local.hub.inventory import path_of
+
+    cache, found = Cache(cache_root()), set()
+    for repository, file in (("hf_repo", "hf_file"), ("hf_repo_draft", "drafter")):
+        if name := flags.value(options, repository):
+            found.add(path_of(cache, name, flags.value(options, file)))
+    return {path for path in found if path is not None}
+
+
+class ServeFlags:
+    """The flags of `serve`, as a router needs them: by their places in the parser, as words of a command line."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parser = parser
+        self._by_name = {name: action for action in parser._actions for name in action.option_strings}
+        self._by_key: dict[str, argparse.Action] = {}
+        for name, action in self._by_name.items():
+            self._by_key.setdefault(name.lstrip("-"), action)
+        for action in parser._actions:
+            for variable in getattr(action, "variables", ()):
+                self._by_key.setdefault(variable, action)
+
+    # ---- sections of presets ----
+
+    def options(self, pairs: Mapping[str, str], section: str) -> dict[str, tuple[str, ...]]:
+        """Flags from the keys and values of a section.
+
+        Raises:
+            RequestError: there is no such flag, it is refused, or its value is wrong.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for key, value in pairs.items():
+            action = self._by_key.get(key)
+            if action is None:
+                raise _wrong(section, key, "there is no such flag", "see 'dflash-local serve --help'")
+            place = _place(action)
+            if place in _OWN:
+                log.warning("[%s] %s: the router decides about this, and the key changes nothing", section, key)
+                continue
+            try:
+                found[place] = self._words(action, value, negated=key.startswith("LLAMA_ARG_NO_"))
+                self._check(found[place])
+            except argparse.ArgumentTypeError as error:
+                raise _wrong(section, key, str(error)) from None
+        return {place: words for place, words in found.items() if words}
+
+    def _words(self, action: argparse.Action, value: str, *, negated: bool = False) -> tuple[str, ...]:
+        name = _longest(action)
+        if action.nargs != 0:
+            return (f"{name}={value}",)
+        if not negated and truth(value):
+            return (name,)
+        opposite = self._opposite(action)
+        return (_longest(opposite),) if opposite else ()
+
+    def _opposite(self, action: argparse.Action) -> argparse.Action | None:
+        """The switch that says the contrary."""
+        place, foreign = action.dest, getattr(action, "foreign", None)
+        for other in self._parser._actions:
+            same = getattr(other, "foreign", None) is foreign if foreign else other.dest == place
+            if other is not action and same and other.nargs == 0 and type(other) is not type(action):
+                return other
+            if foreign and same and other is not action and set(other.option_strings) & set(foreign.off):
+                return other
+        return None
+
+    def _check(self, words: Sequence[str]) -> None:
+        def fail(message: str) -> NoReturn:
+            raise argparse.ArgumentTypeError(message.removeprefix("argument "))
+
+        before, self._parser.error = self._parser.error, fail  # type: ignore[method-assign]
+        try:
+            self._parser.parse_args(list(words))
+        finally:
+            self._parser.error = before  # type: ignore[method-assign]
+
+    # ---- the command line ----
+
+    def typed(self, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The flags of a command line that the parser accepted."""
+        found: dict[str, tuple[str, ...]] = {}
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            action = self._by_name.get(word)
+            words = [word]
+            if action is None:
+                action = self._by_name.get(word.partition("=")[0]) or self._by_name.get(word[:2])
+            elif action.nargs == "?":
+                words += [rest.pop(0)] if rest and not rest[0].startswith("-") else []
+            elif action.nargs != 0:
+                n_values = action.nargs if isinstance(action.nargs, int) else 1
+                words += [rest.pop(0) for _ in range(min(n_values, len(rest)))]
+            if action is None:
+                raise RequestError(f"{word!r} belongs to no flag", param=word)
+            place = _place(action)
+            more = isinstance(action, argparse._AppendAction)
+            found[place] = (*found.get(place, ()), *words) if more else tuple(words)
+        return found
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Without what is the router's own, and without what names one model, which is told."""
+        own: set[str] = set()
+        for action in self._parser._actions:
+            if _place(action) in _OWN | _MODELS:
+                own.update(_variables(action))
+            if _place(action) in _MODELS:
+                for name in variables.keys() & set(_variables(action)):
+                    log.warning("%s is about one model: those of a router do not get it", name)
+        return {name: value for name, value in variables.items() if name not in own}
+
+    # ---- single flags ----
+
+    def given(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Flags by their places, with these values."""
+        actions = {action.dest: action for action in reversed(self._parser._actions)}
+        return {place: (f"{_longest(actions[place])}={value}",) for place, value in values.items()}
+
+    def value(self, options: Options, place: str) -> str | None:
+        """What a flag says; None if it is not given."""
+        words = options.get(place)
+        if not words:
+            return None
+        return words[1] if len(words) > 1 else words[0].partition("=")[2]
+
+    def names(self, options: Options, flag: str) -> tuple[str, ...]:
+        """The names that the flag `flag` lists."""
+        listed = (self.value(options, flag) or "").split(",")
+        return tuple(sorted({name.strip() for name in listed} - {""}))
+
+    def has_model(self, options: Options) -> bool:
+        """Do they say which model is meant?"""
+        return any(place in options for place in _TARGETS)
+
+    def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
+        """Flags that name a target and its drafter."""
+        return self.given({"model": model, **({"drafter": drafter} if drafter else {})})
+
+
+def _place(action: argparse.Action) -> str:
+    """Where its value is kept; llama-server's flags that have no place here go by their names."""
+    return action.option_strings[0] if action.dest == SILENT and action.option_strings else action.dest
+
+
+def _variables(action: Any) -> tuple[str, ...]:
+    return getattr(action, "variables", ())
+
+
+def _longest(action: argparse.Action) -> str:
+    return max(action.option_strings, key=lambda name: (name.startswith("--"), len(name)))
+
+
+def _wrong(section: str, key: str, why: str, hint: str | None = None) -> RequestError:
+    return RequestError(f"[{section}] {key}: {why}", param=PRESET, hint=hint or f"mend or remove {key} there")

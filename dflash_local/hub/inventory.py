@@ -1,0 +1,51 @@
+"""The models that the cache holds, by the names under which llama-server's router lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_local.errors import HubError
+from dflash_local.hub import selection
+from dflash_local.hub.cache import Cache, is_repository
+from dflash_local.hub.selection import Name
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the cache: USER/NAME:QUANT, and its file, or its first part."""
+
+    name: str
+    path: Path
+
+
+def entries(cache: Cache) -> Iterator[Entry]:
+    """Every model whose name tells its quantization. Drafters are none."""
+    for repo in _repositories(cache):
+        seen = set()
+        for file in selection.models(cache.files(repo)):
+            tag = selection.Parts.of(file.path).tag
+            if tag and tag not in seen:
+                seen.add(tag)
+                yield Entry(f"{repo}:{tag}", cache.snapshot(file))
+
+
+def path_of(cache: Cache, name: str, file: str | None = None) -> Path | None:
+    """The file that USER/NAME[:QUANT], or that file of it, means in the cache; None if it is not there."""
+    try:
+        wanted = Name.parse(name)
+    except HubError:
+        return None
+    files = cache.files(wanted.repo, wanted.revision)
+    found = next((one for one in files if one.path == file), None) if file else selection.model(files, wanted.tag)
+    return None if found is None else cache.snapshot(found)
+
+
+def _repositories(cache: Cache) -> Iterator[str]:
+    prefix = "models--"
+    names = sorted(path.name for path in cache.root.glob(prefix + "*")) if cache.root.is_dir() else []
+    for name in names:
+        repo = name.removeprefix(prefix).replace("--", "/")
+        if is_repository(repo):
+            yield repo

@@ -1,0 +1,51 @@
+"""The child's side: its parent, at the other ends of standard input and output."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dflash_local.server.children import frames
+
+
+class Parent:
+    """The process that started this one. Any thread may `say` something; one of them reads.
+
+    From then on whatever prints, prints into the log. The input is read past Python's buffers: a thread that waits in
+    one of them would abort the interpreter when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._output = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+        self._saying = threading.Lock()
+        self.on_stop: Callable[[], None] | None = None  # for `obey`: it should end soon, and at once
+        self.on_hurry: Callable[[], None] | None = None
+        self.on_gone: Callable[[], None] = lambda: None  # before the end that nobody sees
+
+    def say(self, message: dict[str, Any], data: bytes = b"") -> None:
+        """Say something to it; nothing happens if it is gone."""
+        with self._saying, suppress(OSError):
+            self._output.write(frames.pack(message, data))
+            self._output.flush()
+
+    def read(self) -> frames.Frame | None:
+        """What it says next; None once it is gone."""
+        return frames.read(0)
+
+    def obey(self) -> None:
+        """In a thread: end as the parent says, {"do": "stop"} or {"do": "hurry"}, and at once when it is gone."""
+
+        def run() -> None:
+            while frame := self.read():
+                end = self.on_stop if frame[0]["do"] == "stop" else self.on_hurry
+                if end is None:
+                    break  # nothing is served yet
+                end()
+            self.on_gone()
+            os._exit(1)
+
+        threading.Thread(target=run, name="parent", daemon=True).start()

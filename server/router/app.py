@@ -1,0 +1,63 @@
+"""The router's app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from fastapi import FastAPI
+
+from dflash_local import __version__
+from dflash_local.server.app import add_error_handlers, add_middleware, create_app
+from dflash_local.server.docs import add_docs
+from dflash_local.server.openapi import describe
+from dflash_local.server.recordings.recordings import Recordings
+from dflash_local.server.router.router import Router
+from dflash_local.server.router.routes import add_forwarding, add_routes
+from dflash_local.server.routes import absent, streams
+from dflash_local.server.routes.endpoint import Endpoint
+from dflash_local.server.routes.facts import add_page
+
+
+def create_router_app(router: Router) -> FastAPI:
+    """The app; `app.state.service` is the router. Its document has the endpoints of instances, too."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        router.start()
+        yield
+        await router.close()
+
+    app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = router
+    recordings = Recordings()
+    add_middleware(app, router.settings, recordings)
+    add_error_handlers(app)
+    absent.add_routes(app)
+    add_routes(app, router)
+    streams.add_routes(app, recordings)
+    add_page(app, router.settings)
+    single = create_app(_no_engine, replace(router.settings, api_keys=()))  # never started
+    add_forwarding(app, router, [route for route in single.routes if isinstance(route, Endpoint)])
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _joined(describe(single), describe(app))
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+    add_docs(app)
+    return app
+
+
+def _no_engine(_progress: Any) -> Any:
+    raise AssertionError("a router has no engine")
+
+
+def _joined(single: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The document of an instance, with the router's own endpoints in it or in their places."""
+    schemas = single["components"]["schemas"] | own["components"]["schemas"]
+    paths = {path: single["paths"].get(path, {}) | operations for path, operations in own["paths"].items()}
+    return {**single, "paths": single["paths"] | paths, "components": {**single["components"], "schemas": schemas}}

@@ -1,0 +1,114 @@
+"""Catalog: the models that the router knows, from the cache, the folder and the presets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dflash_local.errors import RequestError
+from dflash_local.server.router.folder import Folder
+from dflash_local.server.router.model import Flags, Model, Options
+from dflash_local.server.router.presets import EVERY, PARAM, Preset, read_presets
+
+log = logging.getLogger(__name__)
+
+CACHE, FOLDER, PRESET = "cache", "models_dir", "preset"
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A model of the Hub's cache, with its file."""
+
+    name: str
+    path: Path
+    options: Options
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Where models come from.
+
+    Args:
+        flags: what flags mean.
+        typed: those of the router's own command line, which beat all others.
+        cached: lists the cache; `files` says which of its files some flags mean.
+        folder, presets: --models-dir and --models-preset.
+    """
+
+    flags: Flags
+    typed: Options = field(default_factory=dict)
+    cached: Callable[[], Iterable[Cached]] = lambda: ()
+    files: Callable[[Options], set[Path]] = lambda _options: set()
+    folder: Folder | None = None
+    presets: Path | None = None
+
+    def read(self) -> dict[str, Model]:
+        """All models by their names. It takes as long as reading headers does.
+
+        Raises:
+            RequestError: the folder or the file cannot be read, says what no flag says, or two models share a name.
+        """
+        every, presets = read_presets(self.presets) if self.presets else (Preset(), {})
+        common = self.flags.options(every.pairs, EVERY)
+        cached = [*self.cached()]
+        found = {entry.name: (CACHE, entry.options) for entry in cached}
+        for model in self.folder.read() if self.folder else ():
+            drafter = str(model.drafter) if model.drafter else None
+            found[model.name] = (FOLDER, self.flags.with_files(str(model.path), drafter))
+        models = {
+            name: Model(name, source, {**common, **options})
+            for name, (source, options) in found.items()
+            if name not in presets
+        }
+        for name, preset in presets.items():
+            models[name] = self._preset(name, preset, found.get(name, (PRESET, {}))[1])
+        hidden = self._hidden(presets, models, cached)
+        finished = {name: self._finished(model, hidden) for name, model in sorted(models.items())}
+        _check_names(finished)
+        return finished
+
+    def _preset(self, name: str, preset: Preset, found: Options) -> Model:
+        options = {**found, **self.flags.options(preset.pairs, name)}
+        if not self.flags.has_model(options):
+            raise RequestError(
+                f"[{name}] names no model", param=PARAM, hint="give it model = FILE.gguf, or hf-repo = USER/NAME:QUANT"
+            )
+        return Model(
+            name,
+            PRESET,
+            options,
+            preset=preset.text,
+            on_startup=preset.on_startup,
+            stop_timeout=preset.stop_timeout,
+        )
+
+    def _hidden(self, presets: Mapping[str, Preset], models: Mapping[str, Model], cached: list[Cached]) -> set[str]:
+        """Models of the cache that a preset stands for."""
+        taken: set[Path] = set()
+        for name, preset in presets.items():
+            if preset.dedup_cache:
+                taken |= self.files(models[name].options)
+        return {entry.name for entry in cached if entry.path in taken and models[entry.name].source == CACHE}
+
+    def _finished(self, model: Model, hidden: set[str]) -> Model:
+        """With names taken out of its flags, and with the router's own flags over them."""
+        options = dict(model.options)
+        aliases, tags = self.flags.names(options, "alias"), self.flags.names(options, "tags")
+        options = {key: words for key, words in options.items() if key not in ("alias", "tags")}
+        return replace(
+            model, options={**options, **self.typed}, aliases=aliases, tags=tags, hidden=model.name in hidden
+        )
+
+
+def _check_names(models: Mapping[str, Model]) -> None:
+    owners = dict.fromkeys(models, "")
+    for name, model in models.items():
+        for alias in model.aliases:
+            if alias == name:
+                continue
+            if alias in owners:
+                other = f"an alias of {owners[alias]}" if owners[alias] else "the name of another model"
+                raise RequestError(f"[{name}] the alias {alias!r} is {other}", param=PARAM, hint="choose another alias")
+            owners[alias] = name

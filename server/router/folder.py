@@ -1,0 +1,165 @@
+"""Folder: the models of --models-dir, each with the drafter of the folder that fits it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_local.convert.dialects import as_text, is_foreign
+from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.names import ARCH
+from dflash_local.convert.target import Target
+from dflash_local.diagnose.finding import Level
+from dflash_local.diagnose.pair import Drafter, compare, convert_command
+from dflash_local.errors import ModelError, RequestError
+
+log = logging.getLogger(__name__)
+
+PARAM = "--models-dir"
+_SHARD = re.compile(r"(.+)-(\d{5})-of-\d{5}")
+# Names of companions that are no models, and what they are.
+_COMPANIONS = {
+    "mmproj": "a projector of images or audio, which are not supported",
+    "imatrix": "statistics for quantizing",
+    "mtp-": "a drafter of a kind that is not supported",
+    "eagle3-": "a drafter of a kind that is not supported",
+}
+
+Stamp = tuple[str, int, int]  # a file as it was: path, size, time
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model of the folder."""
+
+    name: str
+    path: Path
+    drafter: Path | None = None
+
+
+class Folder:
+    """What --models-dir holds. GGUF headers are read once for each file, and again after it changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._kinds: dict[Stamp, str] = {}
+        self._drafters: dict[tuple[Stamp, ...], Path | None] = {}
+
+    def read(self) -> list[Found]:
+        """Every model, in the order of their names.
+
+        Raises:
+            RequestError: there is no such folder.
+        """
+        if not self.path.is_dir():
+            raise RequestError(f"{self.path} is no folder", param=PARAM, hint=f"give {PARAM} a folder with GGUF files")
+        try:
+            return self._read()
+        except OSError as error:
+            raise RequestError(f"cannot read {self.path}: {error}", param=PARAM, hint="look once more") from None
+
+    def _read(self) -> list[Found]:
+        files = [path for path in self._files() if self._kind(path) == "model"]
+        drafters = [path for path in self._files() if self._kind(path) == "drafter"]
+        names = _names(self.path, files)
+        return [
+            Found(names[path], path, self._drafter(path, drafters)) for path in sorted(files, key=names.__getitem__)
+        ]
+
+    def _files(self) -> Iterator[Path]:
+        """GGUFs of the folder and of the folders in it; of a split model the first part."""
+        inside = [entry for entry in sorted(self.path.iterdir()) if entry.is_dir()]
+        for folder in (self.path, *inside):
+            for path in sorted(folder.glob("*.gguf")):
+                shard = _SHARD.fullmatch(path.stem)
+                if path.is_file() and (shard is None or int(shard[2]) == 1):
+                    yield path
+
+    def _kind(self, path: Path) -> str:
+        """model, drafter, or none of them, which is told once."""
+        stamp = _stamp(path)
+        if stamp not in self._kinds:
+            kind, why = _look(path)
+            if why:
+                log.warning("%s is left out: %s", path, why)
+            self._kinds[stamp] = kind
+        return self._kinds[stamp]
+
+    def _drafter(self, target: Path, drafters: Sequence[Path]) -> Path | None:
+        if not drafters:
+            return None
+        key = (_stamp(target), *map(_stamp, drafters))
+        if key not in self._drafters:
+            self._drafters[key] = found = best_drafter(target, drafters)
+            log.info("%s: %s", target.name, f"drafter {found.name}" if found else "no drafter of the folder fits")
+        return self._drafters[key]
+
+
+def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
+    """Of the drafters that fit the target by their headers, the one with the fewest reservations; of several the one
+    beside it, then the one whose name is most like its own."""
+    try:
+        header = Target.read(target)
+    except ModelError:
+        return None  # its instance will say what is wrong with it
+    ranked = []
+    for path in drafters:
+        try:
+            levels = [finding.level for finding in compare(header, Drafter.read(path, target))]
+        except ModelError:
+            continue
+        if Level.FAIL not in levels:
+            same = _n_same(_word(path), _word(target))
+            ranked.append((levels.count(Level.WARN), path.parent != target.parent, -same, path.name, path))
+    return min(ranked)[-1] if ranked else None
+
+
+def _word(path: Path) -> str:
+    """A name without what only tells that it is a drafter."""
+    return re.sub(r"^(dflash|dspark)[-_.]", "", path.stem.lower())
+
+
+def _n_same(one: str, other: str) -> int:
+    """How many characters at their beginnings are the same."""
+    pairs = zip(one, other, strict=False)
+    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _look(path: Path) -> tuple[str, str]:
+    """What a file is, and why it is left out."""
+    for word, what in _COMPANIONS.items():
+        if path.name.startswith(word) or (word == "mmproj" and word in path.name):
+            return "", what
+    try:
+        keys = read_metadata(path)
+    except ModelError as error:
+        return "", error.message
+    arch = as_text(keys["general.architecture"]) if "general.architecture" in keys else ""
+    if is_foreign(arch, keys):
+        return "", f"a drafter in another dialect of GGUF; rewrite it: {convert_command(path, None)}"
+    if arch == ARCH:
+        return "drafter", ""
+    kind = as_text(keys["general.type"]) if "general.type" in keys else "model"
+    return ("model", "") if kind == "model" else ("", f"a GGUF of the type {kind!r}")
+
+
+def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
+    """A file is called as it is, a folder's only model as the folder."""
+    names = {}
+    for path in files:
+        shard = _SHARD.fullmatch(path.stem)
+        own = shard[1] if shard else path.stem
+        if path.parent == root:
+            names[path] = own
+        else:
+            alone = sum(other.parent == path.parent for other in files) == 1
+            names[path] = path.parent.name if alone else f"{path.parent.name}/{own}"
+    return names
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns

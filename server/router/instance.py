@@ -1,0 +1,221 @@
+"""Instance: one model's process, from its start to its end, as often as it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dflash_local.errors import DFlashError
+from dflash_local.server.children.child import PATIENCE, Child, reason
+from dflash_local.server.errors import HTTPError
+from dflash_local.server.router.model import Model
+
+log = logging.getLogger(__name__)
+
+UNLOADED, LOADING, LOADED, SLEEPING = "unloaded", "loading", "loaded", "sleeping"
+# Seconds that an instance has to end its answers with an error, before it is killed.
+LAST_WORDS = 3.0
+# Lines of an instance's log that are kept to say why it ended, and of those how many are told if none is an error.
+KEPT_LINES, TOLD_LINES = 40, 5
+_LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
+# For its log, which the router writes on; and for what it tells the router.
+_FLAGS = ("--no-log-timestamps", "--log-prefix", "--log-colors", "off", "--no-log-jsonl", "--parent-pipes")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How instances are started: the command `serve`, its environment, and the folder for their sockets."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    folder: Path
+
+
+class Instance:
+    """A model, and its process while it is loaded. `changed` hears of every change, with the name of the event.
+
+    Attributes:
+        status: one of UNLOADED, LOADING, LOADED, SLEEPING.
+        stopping: it was told to end, and takes no more requests.
+        failure: why the last process ended, if nobody told it to; `exit_code` is its status.
+        users: requests that it answers now; `last_used` is when the last one began.
+    """
+
+    def __init__(self, model: Model, launch: Launch, number: int, changed: Callable[[Instance, str], None]) -> None:
+        self.model = model
+        self.status = UNLOADED
+        self.stopping = False
+        self.progress = 0.0
+        self.failure: str | None = None
+        self.exit_code = 0
+        self.users = 0
+        self.last_used = 0.0
+        self.n_loads = self.n_failures = self.n_requests = 0
+        self.info: dict[str, Any] = {}
+        self._launch, self._changed = launch, changed
+        self._socket = launch.folder / f"{number}.sock"
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._child: Child | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._client: httpx.AsyncClient | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Does it take requests? One that sleeps does, and wakes by them."""
+        return self.status in (LOADED, SLEEPING) and not self.stopping
+
+    @property
+    def is_running(self) -> bool:
+        """Is there a process?"""
+        return self.status != UNLOADED
+
+    @property
+    def command(self) -> list[str]:
+        """Its command line."""
+        own = ("--host", str(self._socket), "--alias", self.model.name)
+        return [*self._launch.command, *self.model.arguments, *own, *_FLAGS]
+
+    @property
+    def client(self) -> httpx.AsyncClient:
+        """What sends it requests. Each has a connection of its own: one that is kept might be closed just then."""
+        if self._client is None:
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+            transport = httpx.AsyncHTTPTransport(uds=str(self._socket), limits=limits)
+            self._client = httpx.AsyncClient(transport=transport, base_url="http://instance", timeout=None)
+        return self._client
+
+    # ---- life ----
+
+    def start(self) -> None:
+        """Begin to load it; it must be unloaded."""
+        assert self.status == UNLOADED
+        self._set(LOADING, "model_status")
+        self.failure, self.exit_code, self.progress, self.info = None, 0, 0.0, {}
+        self.last_used = time.monotonic()
+        self.n_loads += 1
+        self._lines.clear()
+        self._hurry.clear()
+        self._running = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Begin to end it: what it answers has `stop_timeout` seconds, what it loads none."""
+        if self.is_running and not self.stopping:
+            self.stopping = True
+            self._ending = asyncio.create_task(self._end())
+
+    async def close(self) -> None:
+        """End it soon, and wait for that."""
+        self.stop()
+        self._hurry.set()
+        if self._ending is not None:
+            await self._ending
+
+    async def _run(self) -> None:
+        log.info("%s: loading", self.model.name)
+        began = time.monotonic()
+        try:
+            self._child = await Child.start(self.command, env=self._launch.env, on_line=self._on_line)
+        except OSError as error:
+            self._ended(1, f"cannot start its process: {error}")
+            return
+        while frame := await self._child.receive():
+            await self._hear(frame[0], began)
+        status = await self._child.wait()
+        self._child = None
+        self._ended(status, f"its process ended ({reason(status)}): {' '.join(self._last_words())}")
+
+    async def _hear(self, told: Mapping[str, Any], began: float) -> None:
+        if told["state"] == LOADING:
+            self.progress = told["progress"]
+            self._set(self.status, "status_change")
+        elif told["state"] == SLEEPING:
+            self._set(SLEEPING, "status_change")
+        elif told["state"] == LOADED:
+            if self.status == LOADING:
+                self.info = await self._facts()
+                log.info("%s: loaded in %.1f s", self.model.name, time.monotonic() - began)
+            self._set(LOADED, "status_change")
+
+    async def _facts(self) -> dict[str, Any]:
+        """What it says of its model."""
+        with suppress(httpx.HTTPError, ValueError, LookupError):
+            entries = (await self.client.get("/v1/models", timeout=PATIENCE)).json()["data"]
+            return {name: value for name, value in entries[0].items() if name == "meta"}
+        return {}
+
+    def _ended(self, status: int, why: str) -> None:
+        if not self.stopping:
+            self.failure, self.exit_code = why, status or 1
+            self.n_failures += 1
+            log.error("%s: %s", self.model.name, why)
+        else:
+            log.info("%s: unloaded", self.model.name)
+        self.stopping = False
+        self._set(UNLOADED, "status_change")
+
+    async def _end(self) -> None:
+        running = self._running
+        assert running is not None
+        while self._child is None and not running.done():
+            await asyncio.sleep(0.01)
+        if child := self._child:
+            child.send({"do": "stop"})
+            if self.status != LOADING:
+                await _first(running, self._hurry.wait(), self.model.stop_timeout)
+            child.send({"do": "hurry"})
+            await _first(running, None, LAST_WORDS)
+            await child.end()
+        await running
+
+    def _set(self, status: str, event: str) -> None:
+        self.status = status
+        self._changed(self, event)
+
+    # ---- its log ----
+
+    def _on_line(self, line: str) -> None:
+        self._lines.append(line)
+        level = _LEVEL.match(line)
+        log.log(
+            getattr(logging, level[1]) if level else logging.INFO,
+            "[%s] %s",
+            self.model.name,
+            line[level.end() :] if level else line,
+        )
+
+    def _last_words(self) -> Iterator[str]:
+        """The error that it ended with, or else its last lines."""
+        lines = [*self._lines]
+        errors = [index for index, line in enumerate(lines) if line.startswith("error: ")]
+        for line in lines[errors[-1] :] if errors else lines[-TOLD_LINES:]:
+            yield line.removeprefix("error: ").strip()
+
+    # ---- errors ----
+
+    def load_error(self) -> DFlashError:
+        """What its clients are told after it could not be loaded."""
+        return HTTPError(500, f"the model {self.model.name!r} could not be loaded: {self.failure}", code="load_failed")
+
+    def died(self) -> DFlashError:
+        """What a client is told whose answer it did not finish."""
+        return HTTPError(502, f"the model {self.model.name!r} did not answer: its process has ended", code="died")
+
+
+async def _first(running: asyncio.Task[None], other: Any, seconds: float) -> None:
+    """Wait for the task, or for the other, for so many seconds at most."""
+    tasks = [running, *([asyncio.ensure_future(other)] if other is not None else [])]
+    await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks[1:]:
+        task.cancel()

@@ -1,0 +1,59 @@
+"""Model: one that the router can load, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+# A flag's place in the parser -> the flag as it is typed, with its value. Of two that have one place the later counts.
+Options = Mapping[str, tuple[str, ...]]
+
+# Seconds that a model that is unloaded has for what it still answers.
+STOP_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True)
+class Model:
+    """A name that clients may ask for.
+
+    Attributes:
+        source: where it was found: cache, models_dir or preset, as llama-server says it.
+        options: flags of its instance, without the router's own.
+        aliases, tags: more names; words that mean nothing to the router.
+        preset: the section of the file of presets, as it is written there; None: there is none.
+        hidden: not listed, because a preset stands for it.
+        on_startup: loaded when the router starts.
+        stop_timeout: seconds that its running answers have when it is unloaded.
+    """
+
+    name: str
+    source: str
+    options: Options = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    preset: str | None = None
+    hidden: bool = False
+    on_startup: bool = False
+    stop_timeout: float = STOP_TIMEOUT
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line of its instance, without the router's own flags."""
+        return [word for words in self.options.values() for word in words]
+
+
+class Flags(Protocol):
+    """What the router has to know about the flags of `serve`; the command line has them."""
+
+    def options(self, pairs: Mapping[str, str], section: str) -> dict[str, tuple[str, ...]]:
+        """Flags from the keys and values of a section. Raises RequestError that names both."""
+
+    def names(self, options: Options, flag: str) -> tuple[str, ...]:
+        """The names that the flag `flag` lists; empty if it is not given."""
+
+    def has_model(self, options: Options) -> bool:
+        """Do they say which model is meant?"""
+
+    def with_files(self, model: str, drafter: str | None) -> dict[str, tuple[str, ...]]:
+        """Flags that name a target and its drafter."""

@@ -1,0 +1,246 @@
+"""Pool: the instances, how many are loaded at once, and who waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dflash_local.errors import QueueFullError
+from dflash_local.server.errors import HTTPError
+from dflash_local.server.router.instance import UNLOADED, Instance, Launch
+from dflash_local.server.router.model import Model
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+
+NO_ROOM = HTTPError(
+    503,
+    "model limit reached, and all models are busy: try again later",
+    type="unavailable_error",
+    code="no_room",
+    retry_after=RETRY_SECONDS,
+)
+STOPPING = HTTPError(503, "the server stops", type="unavailable_error", code="stopping", retry_after=RETRY_SECONDS)
+UNLOADED_MEANWHILE = HTTPError(
+    503, "the model was unloaded meanwhile", type="unavailable_error", code="unloaded", retry_after=RETRY_SECONDS
+)
+
+Changed = Callable[[Instance, str], None]
+
+
+@dataclass
+class Waiting:
+    """Requests for one model that is not loaded: they wait for one load."""
+
+    n: int = 0
+    ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def fail(self, error: Exception) -> None:
+        """Tell them that it will not be."""
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()  # nobody may be left to hear of it
+
+
+class Pool:
+    """Instances by name, for one event loop. When a model is wanted and there is no room, the one that was used least
+    recently and answers nothing is unloaded; models that are wanted get their room in the order of their requests.
+
+    Args:
+        most: models loaded at once; 0: any number.
+        max_waiting: requests that may wait for a model.
+        changed: hears of every change of an instance.
+    """
+
+    def __init__(self, launch: Launch, most: int, max_waiting: int, changed: Changed) -> None:
+        self.most = most
+        self.n_evictions = 0
+        self._launch, self._max_waiting, self._tell = launch, max_waiting, changed
+        self._instances: dict[str, Instance] = {}
+        self._leaving: set[Instance] = set()  # of models that are no longer known
+        self._queue: dict[str, Waiting] = {}  # in the order of their arrival
+        self._keeping: set[asyncio.Task[None]] = set()
+        self._n_made = 0
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter([*self._instances.values()])
+
+    def find(self, name: str) -> Instance | None:
+        """The instance of a model's name, or of one of its aliases."""
+        if found := self._instances.get(name):
+            return found
+        return next((instance for instance in self if name in instance.model.aliases), None)
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that wait for a model."""
+        return sum(waiting.n for waiting in self._queue.values())
+
+    def set_models(self, models: Mapping[str, Model]) -> None:
+        """Know these models and no others. What runs of one that is gone, or that has other flags now, is ended."""
+        for name in self._instances.keys() - models.keys():
+            instance = self._instances.pop(name)
+            if waiting := self._queue.pop(name, None):
+                waiting.fail(UNLOADED_MEANWHILE)
+            if instance.is_running:
+                self._leaving.add(instance)
+                instance.stop()
+        for name, model in models.items():
+            if name not in self._instances:
+                self._n_made += 1
+                self._instances[name] = Instance(model, self._launch, self._n_made, self._on_change)
+                continue
+            instance = self._instances[name]
+            has_changed = instance.model.arguments != model.arguments
+            instance.model = model
+            if has_changed:
+                instance.failure, instance.exit_code = None, 0
+                instance.stop()
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str, *, is_work: bool = True) -> AsyncIterator[Instance]:
+        """The instance of a model, loaded, which stays so until the block ends. Who only looks (not `is_work`) does not
+        keep it from being the one that was used least recently.
+
+        Raises:
+            DFlashError: it cannot be loaded, or too many wait.
+        """
+        instance = self._instances[name]
+        waiting = None
+        try:
+            while not instance.is_up:
+                if waiting is not None:  # it came up, and was unloaded again at once
+                    self._leave(name, waiting)
+                    waiting = None
+                waiting = self._join(name)
+                await asyncio.shield(waiting.ready)
+            instance.users += 1
+        finally:
+            if waiting is not None:
+                self._leave(name, waiting)
+        if is_work:
+            instance.last_used = time.monotonic()
+        instance.n_requests += 1
+        try:
+            yield instance
+        finally:
+            instance.users -= 1
+            self._make_room()
+
+    def load(self, instance: Instance) -> None:
+        """Begin to load a model, once there is room. Raises HTTPError if none can be made."""
+        if not self._n_free and self._victim() is None:
+            raise NO_ROOM
+        name = instance.model.name
+        waiting = self._join(name)
+
+        async def keep() -> None:
+            try:
+                with contextlib.suppress(Exception):
+                    await asyncio.shield(waiting.ready)
+            finally:
+                self._leave(name, waiting)
+
+        task = asyncio.create_task(keep())
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    def unload(self, instance: Instance) -> None:
+        """End a model; who waits for it is told so."""
+        if waiting := self._queue.pop(instance.model.name, None):
+            waiting.fail(UNLOADED_MEANWHILE)
+        instance.stop()
+
+    async def close(self) -> None:
+        """End all of them."""
+        self._closed = True
+        for waiting in self._queue.values():
+            waiting.fail(STOPPING)
+        self._queue.clear()
+        await asyncio.gather(*(instance.close() for instance in (*self, *self._leaving)))
+
+    # ---- room ----
+
+    def _join(self, name: str) -> Waiting:
+        if self._closed:
+            raise STOPPING
+        if self.n_waiting >= self._max_waiting:
+            raise QueueFullError("too many requests are waiting for a model", retry_after=RETRY_SECONDS)
+        waiting = self._queue.get(name)
+        if waiting is None or waiting.ready.done():
+            waiting = self._queue[name] = Waiting()
+        waiting.n += 1
+        self._make_room()
+        return waiting
+
+    def _leave(self, name: str, waiting: Waiting) -> None:
+        waiting.n -= 1
+        if not waiting.n and self._queue.get(name) is waiting:
+            del self._queue[name]
+        self._make_room()
+
+    @property
+    def _n_free(self) -> float:
+        """How many more may be loaded now."""
+        if self.most <= 0:
+            return float("inf")
+        n_running = sum(instance.is_running for instance in (*self, *self._leaving))
+        return max(self.most - n_running, 0)
+
+    def _make_room(self) -> None:
+        """Start what waits, as far as there is room; for the rest, end what is idle."""
+        if self._closed:
+            return
+        n_needed = 0
+        for name in [*self._queue]:
+            instance = self._instances[name]
+            if instance.status == UNLOADED and not self._queue[name].ready.done():
+                if n_needed or not self._n_free:
+                    n_needed += 1
+                else:
+                    instance.start()
+        n_coming = sum(instance.stopping for instance in (*self, *self._leaving))
+        while n_coming < n_needed and (victim := self._victim()) is not None:
+            log.info("%s makes room: it was used least recently", victim.model.name)
+            self.n_evictions += 1
+            victim.stop()
+            n_coming += 1
+
+    def _victim(self) -> Instance | None:
+        """The model that may go: idle, and wanted by nobody."""
+        idle = [one for one in self if one.is_up and not one.users and one.model.name not in self._queue]
+        return min(idle, key=lambda one: one.last_used, default=None)
+
+    def _on_change(self, instance: Instance, event: str) -> None:
+        waiting = self._queue.get(instance.model.name)
+        if instance in self._leaving:
+            if instance.status == UNLOADED:
+                self._leaving.discard(instance)
+        elif waiting is not None and not waiting.ready.done():
+            if instance.is_up:
+                waiting.ready.set_result(None)
+            elif instance.status == UNLOADED and instance.failure is not None:
+                del self._queue[instance.model.name]
+                waiting.fail(instance.load_error())
+        self._tell(instance, event)
+        if instance.status == UNLOADED:
+            self._make_room()
+
+
+def event_data(instance: Instance) -> dict[str, Any]:
+    """What an event says of an instance, in llama-server's words."""
+    data: dict[str, Any] = {"status": instance.status}
+    if instance.status == UNLOADED:
+        data["exit_code"] = instance.exit_code
+    elif not instance.is_up:
+        data["progress"] = round(instance.progress, 3)
+    elif instance.info:
+        data["info"] = instance.info
+    return data

@@ -1,0 +1,90 @@
+"""Presets: llama-server's INI file. A section is a model, a key a flag without its dashes or a flag's variable."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dflash_local.errors import RequestError
+from dflash_local.server.router.model import STOP_TIMEOUT
+
+PARAM = "--models-preset"
+EVERY = "*"  # the section whose keys hold for all models
+_TOP = "top of the file"
+_ON = ("on", "enabled", "true", "1")
+_TAG = re.compile(r"(?:.*[-.])?([A-Za-z0-9_]+)")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A section. `pairs` are its flags; the rest are keys that no flag has."""
+
+    pairs: Mapping[str, str] = field(default_factory=dict)
+    on_startup: bool = False
+    dedup_cache: bool = False
+    stop_timeout: float = STOP_TIMEOUT
+    text: str = ""
+
+
+def read_presets(path: Path) -> tuple[Preset, dict[str, Preset]]:
+    """The section EVERY, and those of models in the file's order; what these do not say themselves, EVERY says.
+
+    Raises:
+        RequestError: the file cannot be read, or is no such file.
+    """
+    sections = _sections(path)
+    every = sections.pop(EVERY, {})
+    models = {name: _preset(name, {**every, **pairs}, pairs) for name, pairs in sections.items()}
+    return _preset(EVERY, every, every), models
+
+
+def _sections(path: Path) -> dict[str, dict[str, str]]:
+    parser = configparser.RawConfigParser(
+        delimiters=("=",), comment_prefixes=(";", "#"), inline_comment_prefixes=(";", "#"), default_section="\0"
+    )
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        # An indented line is a line of its own, as for llama-server; for Python it would belong to the one before.
+        lines = "\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+        parser.read_string(f"[{_TOP}]\n{lines}", str(path))
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        why = str(error).replace("\n", " ")
+        raise RequestError(
+            f"cannot read {path}: {why}", param=PARAM, hint="see 'Several models' in docs/serving.md"
+        ) from None
+    top = set(parser[_TOP]) - {"version"}
+    if top:
+        raise RequestError(
+            f"{path}: {min(top)} is above the first section",
+            param=PARAM,
+            hint=f"put it below [{EVERY}], or below a model",
+        )
+    return {_canonical(name): dict(parser[name]) for name in parser.sections() if name != _TOP}
+
+
+def _canonical(name: str) -> str:
+    """USER/NAME:quant -> USER/NAME:QUANT, as models of the cache are called."""
+    head, colon, tag = name.strip().rpartition(":")
+    match = _TAG.fullmatch(tag)
+    return f"{head}:{match[1].upper()}" if colon and match else name.strip()
+
+
+def _preset(name: str, pairs: Mapping[str, str], own: Mapping[str, str]) -> Preset:
+    flags = {key.replace("_", "-") if not key.startswith("LLAMA_") else key: value for key, value in pairs.items()}
+    seconds = flags.pop("stop-timeout", None)
+    try:
+        stop_timeout = STOP_TIMEOUT if seconds is None else float(int(seconds))
+    except ValueError:
+        raise RequestError(
+            f"[{name}] stop-timeout must be a number of seconds, got {seconds!r}", param=PARAM, hint="give 10, say"
+        ) from None
+    return Preset(
+        on_startup=flags.pop("load-on-startup", "").lower() in _ON,
+        dedup_cache=flags.pop("dedup-cache-models", "").lower() in _ON,
+        stop_timeout=stop_timeout,
+        pairs=flags,
+        text=f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in own.items()),
+    )

@@ -1,0 +1,153 @@
+"""Forwarded: a request that an instance answers, once it is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import httpx
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dflash_local.errors import DFlashError
+from dflash_local.server.connected import ClientLeft, while_connected
+from dflash_local.server.errors import MESSAGES, describe, describe_message_error
+from dflash_local.server.middleware.prefix import route_path
+from dflash_local.server.router.instance import Instance
+from dflash_local.server.router.pool import Pool
+
+log = logging.getLogger(__name__)
+
+Headers = list[tuple[bytes, bytes]]
+
+# Of one connection, or about what the router does itself: who may ask, which streams are kept.
+_NOT_SENT = frozenset(
+    b"host content-length origin authorization x-api-key cookie connection keep-alive proxy-authenticate "
+    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect x-conversation-id".split()
+)
+_NOT_RETURNED = frozenset(b"connection keep-alive transfer-encoding date server".split())
+_EVENTS = b"text/event-stream"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the router read of a request: its body, whether it wants a stream, and after how many silent seconds that
+    is pinged (-1: never)."""
+
+    body: bytes = b""
+    stream: bool = False
+    ping_interval: float = -1
+
+
+class Forwarded(Response):
+    """The answer of a model's instance, as it comes. The client's leaving ends the instance's work, too.
+
+    A stream that has to wait for the model is begun, and pinged, once the wait is long: clients and proxies give up on
+    those that are silent.
+    """
+
+    def __init__(self, pool: Pool, name: str, asked: Asked) -> None:
+        super().__init__()
+        self._pool, self._name, self._asked = pool, name, asked
+        self._begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientLeft):
+            await while_connected(receive, self._answer(scope, send))
+
+    async def _answer(self, scope: Scope, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                async with self._pinged(send):
+                    use = self._pool.use(self._name, is_work=scope["method"] != "GET")
+                    instance = await stack.enter_async_context(use)
+            except DFlashError as error:
+                if not self._begun:
+                    raise
+                await self._fail(scope, send, error)
+                return
+            await self._forward(scope, send, instance)
+
+    async def _forward(self, scope: Scope, send: Send, instance: Instance) -> None:
+        request = instance.client.build_request(
+            scope["method"], _url(scope), headers=_sent(scope["headers"]), content=self._asked.body
+        )
+        is_stream = self._begun
+        try:
+            response = await instance.client.send(request, stream=True)
+            try:
+                is_stream = is_stream or response.headers.get("content-type", "").encode().startswith(_EVENTS)
+                await self._pass_on(scope, send, response)
+            finally:
+                await response.aclose()
+        except httpx.HTTPError as error:
+            log.error("%s: %s", instance.model.name, error or type(error).__name__)
+            if not self._begun:
+                raise instance.died() from None
+            if is_stream:
+                await self._fail(scope, send, instance.died())
+            # Else the answer stays short of its length, by which the client knows.
+
+    async def _pass_on(self, scope: Scope, send: Send, response: httpx.Response) -> None:
+        if self._begun and response.status_code != 200:
+            await self._send(send, _event(scope, await response.aread()), more=False)
+            return
+        if not self._begun:
+            self._begun = True
+            headers = [(name.lower(), value) for name, value in response.headers.raw]
+            headers = [field for field in headers if field[0] not in _NOT_RETURNED]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        async for data in response.aiter_raw():
+            await self._send(send, data)
+        await self._send(send, b"", more=False)
+
+    async def _fail(self, scope: Scope, send: Send, error: DFlashError) -> None:
+        """End a stream with an error."""
+        _, body = (describe_message_error if MESSAGES in scope["path"] else describe)(error)
+        await self._send(send, _event(scope, json.dumps(body, ensure_ascii=False).encode()), more=False)
+
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": more})
+
+    @asynccontextmanager
+    async def _pinged(self, send: Send) -> AsyncIterator[None]:
+        """While the block waits, a stream is begun and pinged."""
+        if not self._asked.stream or self._asked.ping_interval <= 0:
+            yield
+            return
+        pings = asyncio.create_task(self._ping(send))
+        try:
+            yield
+        finally:
+            pings.cancel()
+            with suppress(asyncio.CancelledError):
+                await pings
+
+    async def _ping(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(self._asked.ping_interval)
+            if not self._begun:
+                self._begun = True
+                headers = [(b"content-type", _EVENTS + b"; charset=utf-8"), (b"cache-control", b"no-cache")]
+                headers.append((b"x-accel-buffering", b"no"))
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+            instance = self._pool.find(self._name)
+            progress = instance.progress if instance else 0
+            await self._send(send, f": loading {100 * progress:.0f} %\n\n".encode())
+
+
+def _event(scope: Scope, body: bytes) -> bytes:
+    """An error as an event of the stream."""
+    return (b"event: error\ndata: " if MESSAGES in scope["path"] else b"data: ") + body + b"\n\n"
+
+
+def _url(scope: Scope) -> httpx.URL:
+    return httpx.URL("http://instance").copy_with(path=route_path(scope), query=scope["query_string"] or None)
+
+
+def _sent(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
+    return [field for field in headers if field[0] not in _NOT_SENT]

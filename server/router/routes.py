@@ -1,0 +1,206 @@
+"""The router's endpoints: its own, and those of its instances, which the field `model` chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from dflash_local.errors import RequestError
+from dflash_local.server.answers.facts import Health
+from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps, Success
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.fields.body import parse_json, read_bytes
+from dflash_local.server.fields.router import ModelRequest
+from dflash_local.server.formats.reply import fingerprint
+from dflash_local.server.router.events import EventFeed
+from dflash_local.server.router.instance import LOADING, Instance
+from dflash_local.server.router.metrics import router_metrics
+from dflash_local.server.router.proxy import Asked, Forwarded
+from dflash_local.server.router.router import NO_MODELS, Router
+from dflash_local.server.routes.endpoint import Endpoint, add_endpoint
+
+_ON = ("true", "1")
+_MOST_NAMED = 8
+
+
+def add_routes(app: FastAPI, router: Router) -> None:
+    """The router's own endpoints."""
+    settings, pool = router.settings, router.pool
+    created = int(time.time())
+
+    async def health(request: Request) -> Response:
+        """Whether requests are answered."""
+        return JSON({"status": "ok"})
+
+    async def models(request: Request) -> Response:
+        """All models and their status; with `reload`, after a new look at what there is."""
+        if request.query_params.get("reload"):
+            await router.reload()
+        entries = [_entry(one, created) for one in pool if not one.model.hidden]
+        return JSON({"object": "list", "data": entries})
+
+    async def model(request: Request) -> Response:
+        """One model and its status."""
+        return JSON(_entry(_found(router, request.path_params["model"], 404), created))
+
+    async def load(request: Request, body: ModelRequest) -> Response:
+        """Begin to load a model."""
+        instance = _found(router, body.model, 404)
+        if instance.is_running:
+            raise RequestError("model is already running", param="model")
+        pool.load(instance)
+        return JSON({"success": True})
+
+    async def unload(request: Request, body: ModelRequest) -> Response:
+        """Begin to unload a model; what it still answers may take a while."""
+        instance = _found(router, body.model, 400)
+        if not instance.is_running:
+            raise RequestError("model is not running", param="model")
+        pool.unload(instance)
+        return JSON({"success": True})
+
+    async def events(request: Request) -> Response:
+        """What happens to models, as it happens."""
+        return EventFeed(router.events, router.stopping)
+
+    async def props(request: Request) -> Response:
+        """The router's properties; with `model`, those of that model."""
+        if request.query_params.get("model"):
+            return await forward(router, request)
+        return JSON({
+            "role": "router",
+            "max_instances": pool.most,
+            "models_autoload": router.options.autoload,
+            "model_alias": "dflash-local",
+            "model_path": "none",
+            "default_generation_settings": {"params": {}, "n_ctx": 0},
+            "ui_settings": settings.ui_settings,
+            "build_info": fingerprint(),
+            "cors_proxy_enabled": False,
+        })  # fmt: skip
+
+    async def metrics(request: Request) -> Response:
+        """Counters for Prometheus, of all loaded models; with `model`, of that model alone."""
+        if request.query_params.get("model"):
+            return await forward(router, request)
+        if not settings.metrics_endpoint:
+            raise HTTPError(501, "started with --no-metrics", type="not_supported_error")
+        return PlainTextResponse(await router_metrics(pool), media_type="text/plain; version=0.0.4")
+
+    async def download(request: Request) -> Response:
+        """Models are not downloaded by requests."""
+        hint = "on the server: dflash-local pull USER/NAME:QUANT, then GET /models?reload=1"
+        raise HTTPError(501, f"models are not downloaded by requests; {hint}", type="not_supported_error")
+
+    async def remove(request: Request) -> Response:
+        """Models are not removed by requests."""
+        why = "files of the cache belong to other programs, too: models are not removed by requests"
+        raise HTTPError(501, why, type="not_supported_error")
+
+    anything: Any = {"needs": lambda _router: None, "wakes": False}
+    for paths, handler, answer, methods in (
+        (("/health", "/v1/health"), health, Health, ["GET"]),
+        (("/models", "/v1/models"), models, RouterModels, ["GET"]),
+        (("/models/load",), load, Success, ["POST"]),
+        (("/models/unload",), unload, Success, ["POST"]),
+        (("/props",), props, RouterProps, ["GET"]),
+        (("/metrics",), metrics, None, ["GET"]),
+        (("/models",), download, Success, ["POST"]),
+        (("/models",), remove, Success, ["DELETE"]),
+    ):
+        add_endpoint(app, paths, handler, answer=answer, methods=methods, **anything)
+    add_endpoint(app, ("/models/sse",), events, answer=None, event=None, methods=["GET"], **anything)
+    paths = ("/models/{model:path}", "/v1/models/{model:path}")
+    add_endpoint(app, paths, model, answer=RouterModel, methods=["GET"], **anything)
+
+
+def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
+    """The endpoints of an instance, but for paths that the router answers itself."""
+    own = {route.path for route in app.routes if isinstance(route, Route)}
+
+    async def handler(request: Request) -> Response:
+        return await forward(router, request)
+
+    for endpoint in endpoints:
+        if endpoint.path not in own and "{model" not in endpoint.path and endpoint.include_in_schema:
+            methods = sorted(endpoint.methods or ())
+            app.router.routes.append(Route(endpoint.path, handler, methods=methods, include_in_schema=False))
+
+
+async def forward(router: Router, request: Request) -> Response:
+    """The answer of the instance that is meant. Raises DFlashError if none is, or it must not be loaded."""
+    settings = router.settings
+    raw = await read_bytes(request, settings.max_body)
+    body = parse_json(raw) if raw else {}
+    named = body.get("model")
+    instance = _chosen(router, request.query_params.get("model") if named is None else named)
+    autoload = request.query_params.get("autoload")
+    loads = router.options.autoload if autoload is None else autoload in _ON
+    if not loads and not instance.is_running:
+        raise HTTPError(400, "model is not loaded", code="model_not_loaded")
+    request.state.instance = instance.model.name  # for the log
+    interval = body.get("sse_ping_interval")
+    asked = Asked(
+        body=raw,
+        stream=body.get("stream") is True,
+        ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
+    )
+    return Forwarded(router.pool, instance.model.name, asked)
+
+
+def _chosen(router: Router, name: Any) -> Instance:
+    """The model of a request; who names none gets the only one."""
+    if name is None or name == "":
+        listed = [one for one in router.pool if not one.model.hidden]
+        if len(listed) == 1:
+            return listed[0]
+        raise RequestError(f"model name is missing from the request; {_names(router)}", param="model")
+    if not isinstance(name, str):
+        raise RequestError(f"model must be a string, got {name!r:.80}", param="model")
+    return _found(router, name, 400)
+
+
+def _found(router: Router, name: str, status: int) -> Instance:
+    instance = router.pool.find(name)
+    if instance is None:
+        kind = "not_found_error" if status == 404 else "invalid_request_error"
+        raise HTTPError(status, f"model {name!r:.200} not found; {_names(router)}", type=kind, code="model_not_found")
+    return instance
+
+
+def _names(router: Router) -> str:
+    names = [one.model.name for one in router.pool if not one.model.hidden]
+    if not names:
+        return NO_MODELS
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _entry(instance: Instance, created: int) -> dict[str, Any]:
+    """A model as llama-server's router lists it."""
+    model = instance.model
+    status: dict[str, Any] = {"value": instance.status, "args": instance.command}
+    if model.preset is not None:
+        status["preset"] = model.preset
+    if instance.status == LOADING:
+        status["progress"] = round(instance.progress, 3)
+    if instance.failure is not None:
+        status |= {"failed": True, "exit_code": instance.exit_code, "error": instance.failure}
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "dflash-local",
+        "aliases": list(model.aliases),
+        "tags": list(model.tags),
+        "status": status,
+        "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+        "source": model.source,
+        "can_remove": False,
+        **(instance.info if instance.is_running else {}),
+    }

@@ -1,0 +1,499 @@
+"""The router: models in processes of their own, found, loaded, evicted and asked. Most of these processes are scripts
+that start at once (scripted_instance.py); what `serve` itself does in their place comes last."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from dflash_local.errors import RequestError
+from dflash_local.server.router.app import create_router_app
+from dflash_local.server.router.catalog import Catalog
+from dflash_local.server.router.instance import Launch
+from dflash_local.server.router.model import Model
+from dflash_local.server.router.pool import Pool
+from dflash_local.server.router.router import Router, RouterOptions
+from dflash_local.server.service import Settings
+from tests.server.live import Live, live_app, raw_request, serving, wait_until
+
+SCRIPT = Path(__file__).with_name("scripted_instance.py")
+ROOT = SCRIPT.parents[2]
+
+
+class Fixed(Catalog):
+    """A catalog of given models."""
+
+    def __init__(self, *models: Model) -> None:
+        object.__setattr__(self, "models", {model.name: model for model in models})
+
+    def read(self) -> dict[str, Model]:
+        return dict(self.__dict__["models"])
+
+
+def model(name: str, **more: Any) -> Model:
+    return Model(name, "preset", {"model": (f"--model={name}",)}, stop_timeout=0.2, **more)
+
+
+@contextmanager
+def routing(
+    folder: Path, *models: Model, settings: Settings | None = None, launch: Launch | None = None, **options: Any
+) -> Iterator[Live]:
+    """A router of scripted models."""
+    folder.mkdir(exist_ok=True)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    launch = launch or Launch((sys.executable, str(SCRIPT)), env, folder)
+    settings = settings or Settings()
+    router = Router(Fixed(*models), launch, RouterOptions(**options), settings)
+    router.read()
+    with live_app(create_router_app(router), settings) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Short enough for the path of a socket."""
+    path = Path(f"/tmp/dflash-test-{os.getpid()}-{time.monotonic_ns()}")
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def ask(server: Live, name: str, **body: Any) -> httpx.Response:
+    return server.http.post("/v1/chat/completions", json={"model": name, **body})
+
+
+def listed(server: Live, query: str = "") -> dict[str, dict[str, Any]]:
+    answer = server.http.get("/models" + query).raise_for_status().json()
+    return {entry["id"]: entry for entry in answer["data"]}
+
+
+def router_of(server: Live) -> Router:
+    router: Any = server.service
+    assert isinstance(router, Router)
+    return router
+
+
+def pool(server: Live) -> Pool:
+    return router_of(server).pool
+
+
+def user_count(server: Live, name: str) -> int:
+    instance = pool(server).find(name)
+    assert instance is not None
+    return instance.users
+
+
+def status(server: Live, name: str) -> str:
+    return str(listed(server)[name]["status"]["value"])
+
+
+def background(work: Callable[[], httpx.Response]) -> tuple[threading.Thread, list[httpx.Response]]:
+    answers: list[httpx.Response] = []
+    thread = threading.Thread(target=lambda: answers.append(work()))
+    thread.start()
+    return thread, answers
+
+
+# ---- requests ----
+
+
+def test_the_model_of_a_request_answers_it(folder: Path) -> None:
+    with routing(folder, model("a", aliases=("first",), tags=("small",)), model("b")) as server:
+        assert status(server, "a") == "unloaded"
+        headers = {"Authorization": "Bearer x", "X-Api-Key": "x", "Cookie": "c=1", "Origin": server.url, "X-Mine": "1"}
+        body = {"model": "first", "text": "ä"}
+        answer = server.http.post("/v1/completions?verbose=1", json=body, headers=headers).raise_for_status().json()
+        assert (answer["by"], answer["path"], answer["body"]) == ("a", "/v1/completions?verbose=1", body)
+        assert answer["headers"]["x-mine"] == "1"
+        assert not {"authorization", "x-api-key", "cookie", "origin"} & answer["headers"].keys()
+        assert ask(server, "b").json()["by"] == "b"
+        assert server.http.get("/slots?model=a").json()["by"] == "a"
+        assert server.http.get("/props?model=b").json()["by"] == "b"
+        models = listed(server)
+        assert (models["a"]["aliases"], models["a"]["tags"]) == (["first"], ["small"])
+        assert models["a"]["status"]["value"] == models["b"]["status"]["value"] == "loaded"
+        assert models["a"]["meta"] == {"n_params": 7}
+        assert server.http.get("/v1/models/first").json() == models["a"]
+        assert server.http.get("/v1/models/none").status_code == 404
+
+
+def test_an_answer_passes_as_it_is(folder: Path) -> None:
+    with routing(folder, model("a")) as server:
+        answer = ask(server, "a", status=429)
+        assert (answer.status_code, answer.json()["by"]) == (429, "a")
+        assert ask(server, "a", events=3).text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
+        with server.http.stream("POST", "/v1/completions", json={"model": "a", "events": 40}) as stream:
+            began = time.monotonic()
+            next(stream.iter_raw())
+            assert time.monotonic() - began < 0.5  # not at the end, 0.8 s later
+
+
+def test_who_names_no_model(folder: Path) -> None:
+    with routing(folder, model("a")) as server:  # the only one
+        assert server.http.post("/completion", json={}).json()["by"] == "a"
+    with routing(folder, model("a"), model("b", hidden=True), model("c")) as server:
+        for answer in (server.http.post("/completion", json={}), server.http.get("/slots")):
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == "model name is missing from the request; there are a, c"
+        assert list(listed(server)) == ["a", "c"]
+        assert ask(server, "b").json()["by"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/v1/chat/completions", {"model": "x"}, 400),
+        ("/v1/chat/completions", {"model": 5}, 400),
+        ("/v1/chat/completions", [1], 400),
+        ("/models/load", {"model": "x"}, 404),
+        ("/models/unload", {"model": "x"}, 400),
+        ("/models/unload", {"model": "a"}, 400),
+        ("/models/load", {}, 400),
+        ("/models", {"model": "a"}, 501),
+        ("/no/such/path", {"model": "a"}, 404),
+        ("/tools", {"model": "a"}, 501),
+    ],
+)
+def test_refusals(folder: Path, path: str, body: Any, expected: int) -> None:
+    with routing(folder, model("a"), model("b")) as server:
+        answer = server.http.post(path, json=body)
+        assert answer.status_code == expected
+        assert answer.json()["error"]["message"]
+        assert {entry["status"]["value"] for entry in listed(server).values()} == {"unloaded"}
+
+
+def test_the_rules_of_a_server_hold_for_a_router(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(api_keys=("secret",), api_prefix="/llm")
+    with caplog.at_level(logging.INFO), routing(folder, model("a"), settings=settings) as server:
+        assert server.http.get("/llm/models").status_code == 401
+        assert server.http.get("/models").status_code == 404
+        key = {"Authorization": "Bearer secret"}
+        url = "/llm/v1/completions"
+        assert server.http.post(url, json={"model": "a"}).status_code == 401
+        answer = server.http.post(url, json={"model": "a"}, headers={**key, "Origin": "http://page.example"})
+        assert answer.json()["path"] == "/v1/completions"
+        assert answer.headers["Access-Control-Allow-Origin"] == "http://page.example"
+        assert server.http.head("/llm/models", headers=key).status_code == 200
+        assert server.http.get("/llm/").text.startswith("<!doctype html>")
+        document = server.http.get("/llm/openapi.json", headers=key).json()
+        assert {"/v1/chat/completions", "/v1/messages", "/models/load"} <= document["paths"].keys()
+        assert {"get", "post"} <= document["paths"]["/models"].keys()
+    assert any("POST /llm/v1/completions 200" in line and "model a" in line for line in caplog.messages)
+    assert ("[a] it is only a script", logging.WARNING) in [(r.getMessage(), r.levelno) for r in caplog.records]
+
+
+def test_props_and_metrics(folder: Path) -> None:
+    with routing(folder, model('a"'), model("b"), models_max=3, autoload=False) as server:
+        props = server.http.get("/props").json()
+        assert (props["role"], props["max_instances"], props["models_autoload"]) == ("router", 3, False)
+        assert ask(server, 'a"').status_code == 400
+        assert server.http.post("/v1/completions?autoload=1", json={"model": 'a"'}).status_code == 200
+        lines = server.http.get("/metrics").text.splitlines()
+        assert 'dflash:router_models{status="loaded"} 1' in lines
+        assert 'dflash:router_requests_total{model="a\\""} 1' in lines
+        assert lines[-2:] == ['x:n{model="a\\""} 3', 'x:m{model="a\\"",a="b"} 4']
+        assert "x:n 3" in server.http.get('/metrics?model=a"').text
+
+
+# ---- loading and making room ----
+
+
+def test_the_least_recently_used_makes_room(folder: Path) -> None:
+    with routing(folder, *map(model, "abc"), models_max=2) as server:
+        for name in "aba":
+            ask(server, name).raise_for_status()
+        server.http.get("/slots?model=b").raise_for_status()  # a look is no use
+        assert ask(server, "c").json()["by"] == "c"
+        assert [status(server, name) for name in "abc"] == ["loaded", "unloaded", "loaded"]
+        assert "dflash:router_evictions_total 1" in server.http.get("/metrics").text
+
+
+def test_a_busy_model_stays(folder: Path) -> None:
+    """Who finds no room waits, in order; a model that answers is not ended."""
+    with routing(folder, *map(model, "abc"), models_max=1) as server:
+        pid = ask(server, "a").json()["pid"]
+        order: list[str] = []
+
+        def wait_for(name: str) -> httpx.Response:
+            answer = httpx.post(f"{server.url}/completion", json={"model": name}, timeout=30)
+            order.append(name)
+            return answer
+
+        busy, kept = background(lambda: ask(server, "a", sleep=1.0))
+        wait_until(lambda: user_count(server, "a") == 1)
+        waiting = []
+        for name in "bcb":
+            before = pool(server).n_waiting
+            waiting.append(background(partial(wait_for, name)))
+            wait_until(lambda before=before: pool(server).n_waiting > before)  # type: ignore[misc]
+        refused = server.http.post("/models/load", json={"model": "c"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_room")
+        assert int(refused.headers["Retry-After"]) > 0
+        for thread, answers in ((busy, kept), *waiting):
+            thread.join(20)
+            assert answers[0].status_code == 200
+        assert kept[0].json()["pid"] == pid
+        assert order == ["b", "b", "c"]  # one load serves both of b, which came before c
+
+
+def test_who_leaves_the_queue_costs_nobody_his_place(folder: Path) -> None:
+    with routing(folder, *map(model, "ab"), models_max=1) as server:
+        pid = ask(server, "a").json()["pid"]
+        busy, kept = background(lambda: ask(server, "a", sleep=0.5))
+        wait_until(lambda: user_count(server, "a") == 1)
+        client = raw_request(server, "POST", "/completion", {"model": "b"})
+        wait_until(lambda: pool(server).n_waiting == 1)
+        client.close()
+        wait_until(lambda: pool(server).n_waiting == 0)
+        busy.join(10)
+        assert kept[0].status_code == 200
+        time.sleep(0.1)
+        assert status(server, "b") == "unloaded"
+        assert ask(server, "a").json()["pid"] == pid
+
+
+def test_the_queue_is_bounded(folder: Path) -> None:
+    with routing(folder, model("slow"), max_queue=1) as server:
+        first, answers = background(lambda: ask(server, "slow"))
+        wait_until(lambda: pool(server).n_waiting == 1)
+        answer = httpx.post(f"{server.url}/completion", json={"model": "slow"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_full")
+        assert "Retry-After" in answer.headers
+        (folder / "go").touch()
+        first.join(10)
+        assert answers[0].status_code == 200
+
+
+def test_a_stream_is_pinged_while_its_model_loads(folder: Path) -> None:
+    with routing(folder, model("slow")) as server:
+        body = {"model": "slow", "stream": True, "events": 2, "sse_ping_interval": 1}
+        with server.http.stream("POST", "/v1/completions", json=body) as stream:
+            assert stream.status_code == 200
+            parts = stream.iter_text()
+            assert next(parts) == ": loading 25 %\n\n"
+            entry = listed(server)["slow"]["status"]
+            assert (entry["value"], entry["progress"]) == ("loading", 0.25)
+            (folder / "go").touch()
+            assert "".join(parts).replace(": loading 25 %\n\n", "") == "data: 0\n\ndata: 1\n\n"
+
+
+def test_a_model_is_loaded_and_unloaded_by_hand(folder: Path) -> None:
+    with routing(folder, model("slow"), autoload=False) as server:
+        assert server.http.post("/models/load", json={"model": "slow"}).json() == {"success": True}
+        again = server.http.post("/models/load", json={"model": "slow"})
+        assert (again.status_code, again.json()["error"]["message"]) == (400, "model is already running")
+        waiting, answers = background(lambda: ask(server, "slow"))
+        wait_until(lambda: pool(server).n_waiting == 2)
+        assert server.http.post("/models/unload", json={"model": "slow"}).json() == {"success": True}
+        waiting.join(10)
+        assert (answers[0].status_code, answers[0].json()["error"]["code"]) == (503, "unloaded")
+        wait_until(lambda: status(server, "slow") == "unloaded")
+        assert "failed" not in listed(server)["slow"]["status"]
+        (folder / "go").touch()
+        server.http.post("/models/load", json={"model": "slow"}).raise_for_status()
+        wait_until(lambda: status(server, "slow") == "loaded")
+        assert ask(server, "slow").status_code == 200
+
+
+def test_models_of_the_start(folder: Path) -> None:
+    with routing(folder, model("a", on_startup=True), model("b")) as server:
+        wait_until(lambda: status(server, "a") == "loaded")
+        assert status(server, "b") == "unloaded"
+    with (
+        pytest.raises(RequestError, match="2 models are to be loaded at the start, and --models-max is 1"),
+        routing(folder, model("a", on_startup=True), model("b", on_startup=True), models_max=1),
+    ):
+        pass
+
+
+# ---- failures ----
+
+
+def test_a_model_that_cannot_be_loaded(folder: Path) -> None:
+    with routing(folder, model("broken")) as server:
+        for _ in range(2):  # each request tries again
+            answer = ask(server, "broken")
+            assert answer.status_code == 500
+            assert "its process ended (status 3): the file is damaged fix: download it again" in answer.text
+        told = listed(server)["broken"]["status"]
+        assert (told["value"], told["failed"], told["exit_code"]) == ("unloaded", True, 3)
+        assert "the file is damaged" in told["error"]
+        assert server.http.get("/health").status_code == 200
+
+
+def test_a_stream_that_was_begun_ends_with_the_error(folder: Path) -> None:
+    """In the words of whose API was asked."""
+    with routing(folder, model("slow"), launch=Launch(("/bin/sh", "-c", "sleep 1.3; exit 4"), {}, folder)) as server:
+        body = {"model": "slow", "stream": True, "sse_ping_interval": 1}
+        *_, last = server.http.post("/v1/chat/completions", json=body).text.strip().split("\n\n")
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "load_failed"
+        *_, last = server.http.post("/v1/messages", json=body).text.strip().split("\n\n")
+        event, _, data = last.partition("\n")
+        assert (event, json.loads(data.removeprefix("data: "))["type"]) == ("event: error", "error")
+
+
+def test_a_model_that_dies_is_loaded_again(folder: Path) -> None:
+    with routing(folder, model("a")) as server:
+        pid = ask(server, "a").json()["pid"]
+        answer = ask(server, "a", die=True)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "died")
+        wait_until(lambda: status(server, "a") == "unloaded")
+        text = ask(server, "a", events=5, die_at=1).text
+        assert text.startswith("data: 0\n\ndata: 1\n\ndata: {")
+        assert json.loads(text.split("data: ")[-1])["error"]["code"] == "died"
+        wait_until(lambda: listed(server)["a"]["status"].get("exit_code") == 9)
+        assert ask(server, "a").json()["pid"] != pid
+
+
+def test_a_program_that_is_not_there(folder: Path) -> None:
+    with routing(folder, model("a"), launch=Launch(("/no/such/program",), {}, folder)) as server:
+        answer = ask(server, "a")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "load_failed")
+
+
+def test_the_clients_leaving_ends_the_work(folder: Path) -> None:
+    with routing(folder, model("a")) as server:
+        ask(server, "a").raise_for_status()
+        with server.http.stream("POST", "/v1/completions", json={"model": "a", "events": 500}) as stream:
+            next(stream.iter_raw())
+        wait_until(lambda: bool(list(folder.glob("*.left"))))
+        wait_until(lambda: user_count(server, "a") == 0)
+
+
+def test_a_named_stream_outlives_its_client(folder: Path) -> None:
+    """It is the router that keeps it; the instance's client stays."""
+    with routing(folder, model("a")) as server:
+        body, headers = {"model": "a", "stream": True, "events": 30}, {"X-Conversation-Id": "talk"}
+        with server.http.stream("POST", "/v1/completions", json=body, headers=headers) as stream:
+            next(stream.iter_raw())
+        kept = server.http.get("/v1/stream?conv_id=talk").raise_for_status().text
+        assert kept == "".join(f"data: {number}\n\n" for number in range(30))
+        with server.http.stream("POST", "/v1/completions", json={**body, "events": 500}, headers=headers) as stream:
+            next(stream.iter_raw())
+        assert server.http.delete("/v1/stream?conv_id=talk").status_code == 204
+        wait_until(lambda: user_count(server, "a") == 0)
+        assert "x-conversation-id" not in ask(server, "a").json()["headers"]
+
+
+# ---- changes of what there is ----
+
+
+def test_what_there_is_is_looked_up_again(folder: Path) -> None:
+    with routing(folder, *map(model, "abc")) as server:
+        pids = {name: ask(server, name).json()["pid"] for name in "abc"}
+        changed = Model("b", "preset", {"model": ("--model=b",), "n_ctx": ("-c", "64")}, stop_timeout=0.2)
+        models = router_of(server)._catalog.__dict__["models"]
+        models.update(b=changed, d=model("d"))
+        del models["c"]
+        assert list(listed(server)) == ["a", "b", "c"]
+        assert list(listed(server, "?reload=1")) == ["a", "b", "d"]
+        assert ask(server, "a").json()["pid"] == pids["a"]
+        assert ask(server, "b").json()["pid"] != pids["b"]
+        assert ask(server, "c").status_code == 400
+        wait_until(lambda: not any(psutil.pid_exists(pids[name]) for name in "bc"))
+
+
+def test_events_are_told(folder: Path) -> None:
+    with routing(folder, model("a")) as server, server.http.stream("GET", "/models/sse") as stream:
+        lines = stream.iter_lines()
+        assert next(lines).startswith(":")
+        httpx.post(f"{server.url}/completion", json={"model": "a"}).raise_for_status()
+        httpx.post(f"{server.url}/models/unload", json={"model": "a"}).raise_for_status()
+        found: list[Any] = []
+        while not found or found[-1]["data"]["status"] != "unloaded":
+            if (line := next(lines)).startswith("data: "):
+                found.append(json.loads(line.removeprefix("data: ")))
+    assert [(event["event"], event["data"]["status"]) for event in found] == [
+        ("model_status", "loading"),
+        ("status_change", "loaded"),
+        ("status_change", "unloaded"),
+    ]
+    assert found[0]["model"] == "a"
+    assert found[1]["data"]["info"] == {"meta": {"n_params": 7}}
+
+
+def test_a_router_that_stops_ends_its_models(folder: Path) -> None:
+    with routing(folder, model("a"), model("slow")) as server:
+        pid = ask(server, "a").json()["pid"]
+        server.http.post("/models/load", json={"model": "slow"})
+        stream = raw_request(server, "GET", "/models/sse")
+    assert not psutil.pid_exists(pid)
+    assert not [one for one in psutil.Process().children() if str(SCRIPT) in one.cmdline()]
+    assert not folder.exists()
+    stream.close()
+
+
+# ---- the command itself ----
+
+
+@pytest.fixture(scope="module")
+def models_dir(tmp_path_factory: pytest.TempPathFactory, pocket: dict[str, Path]) -> Path:
+    """A pair, and a file whose end is missing."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "small.gguf").symlink_to(pocket["target"])
+    (folder / "dflash-small.gguf").symlink_to(pocket["dflash"])
+    (folder / "cut.gguf").write_bytes(pocket["target"].read_bytes()[:200_000])
+    return folder
+
+
+FLAGS = ("-c", "1024", "-np", "1", "--no-warmup", "--no-cost-cache", "--temp", "0")
+
+
+def test_serve_as_a_router(models_dir: Path, tmp_path: Path) -> None:
+    """From the flags to a drafted answer, and to the end of all processes when the router is killed."""
+    env = {"LLAMA_CACHE": str(tmp_path), "LLAMA_ARG_SPEC_DRAFT_N_MAX": "5"}
+    with serving(("--models-dir", models_dir, *FLAGS, "-hft", "a-secret"), env) as (process, url):
+        names = [entry["id"] for entry in httpx.get(f"{url}/v1/models").json()["data"]]
+        assert names == ["cut", "small"]
+        failed = httpx.post(f"{url}/v1/completions", json={"model": "cut", "prompt": "x"}, timeout=60)
+        assert failed.status_code == 500
+        assert "(status 1): " in failed.json()["error"]["message"]
+        body: Any = {"model": "small", "prompt": "The chemical symbol of helium", "max_tokens": 12}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).raise_for_status().json()
+        assert answer["model"] == "small"
+        assert answer["choices"][0]["text"]
+        entry = httpx.get(f"{url}/v1/models/small").json()
+        assert {"-c", "1024"} <= set(entry["status"]["args"])
+        assert "a-secret" not in entry["status"]["args"]
+        assert entry["meta"]["n_ctx"] == 1024
+        drafter = httpx.get(f"{url}/props?model=small").json()["dflash"]["drafter"]
+        assert drafter["kind"] == "dflash"
+        with httpx.stream("POST", f"{url}/v1/completions", json={**body, "stream": True}) as stream:
+            events = [line.removeprefix("data: ") for line in stream.iter_lines() if line.startswith("data: ")]
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1]) == answer["choices"][0]["text"]
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+        process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(children, 10)
+        assert not [child for child in children if child.is_running()]
+        socket = entry["status"]["args"][entry["status"]["args"].index("--host") + 1]
+        assert not Path(socket).parent.exists()
+
+
+def test_ctrl_c_ends_a_router_and_its_models(models_dir: Path, tmp_path: Path) -> None:
+    flags = ("--models-dir", models_dir, *FLAGS, "--draft", "off")
+    with serving(flags, {"LLAMA_CACHE": str(tmp_path)}) as (process, url):
+        body: Any = {"model": "small", "prompt": "The", "max_tokens": 500, "stream": True, "ignore_eos": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            children = psutil.Process(process.pid).children(recursive=True)
+            os.killpg(process.pid, signal.SIGINT)
+            *_, last = [line for line in lines if line]
+        assert last == "data: [DONE]"  # what runs may finish
+        assert process.wait(20) == 0
+        assert not [child for child in children if child.is_running()]

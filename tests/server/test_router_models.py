@@ -1,0 +1,308 @@
+"""What a router knows: models of the folder with their drafters, of presets and of the cache, and their flags."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local import cli
+from dflash_local.cli.router import ServeFlags, is_router
+from dflash_local.errors import DFlashError, RequestError
+from dflash_local.server.router.catalog import Cached, Catalog
+from dflash_local.server.router.folder import Folder, best_drafter
+from dflash_local.server.router.presets import read_presets
+from tests.server.test_cli import clean, parse
+
+__all__ = ["clean"]  # the fixture: no variable of llama-server is set
+
+
+@pytest.fixture
+def flags() -> ServeFlags:
+    return ServeFlags(parse().parser)
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+# ---- presets ----
+
+
+PRESETS = """\
+version = 1  ; of the format
+
+; for all
+[*]
+  c = 8192
+temp = 0.5
+dedup-cache-models = on
+[org/name:q4_k_m]   # as the cache calls it
+c = 4096
+model_draft = ./draft.gguf
+LLAMA_ARG_CHAT_TEMPLATE_KWARGS = {"a": "#b"}
+[own]
+model = own.gguf
+stop-timeout = 3
+load-on-startup = true
+"""
+
+
+def test_sections_are_models(tmp_path: Path) -> None:
+    every, models = read_presets(written(tmp_path / "p.ini", PRESETS))
+    assert every.pairs == {"c": "8192", "temp": "0.5"}
+    assert list(models) == ["org/name:Q4_K_M", "own"]
+    named, own = models.values()
+    assert named.pairs == {
+        "c": "4096", "temp": "0.5", "model-draft": "./draft.gguf", "LLAMA_ARG_CHAT_TEMPLATE_KWARGS": '{"a": "#b"}',
+    }  # fmt: skip
+    assert (named.dedup_cache, named.on_startup, named.stop_timeout) == (True, False, 10)
+    assert (own.dedup_cache, own.on_startup, own.stop_timeout) == (True, True, 3)
+    assert own.text == "[own]\nmodel = own.gguf\nstop-timeout = 3\nload-on-startup = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("c = 4\n[a]\n", "c is above the first section"),
+        ("[a]\nnonsense\n", "nonsense"),
+        ("[a]\nc = 4\nc = 5\n", "option 'c' in section 'a' already exists"),
+        ("[a]\n[b]\n[a]\n", "section 'a' already exists"),
+        ("[a]\nstop-timeout = soon\n", r"\[a\] stop-timeout must be a number of seconds, got 'soon'"),
+    ],
+)
+def test_what_is_no_file_of_presets(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        read_presets(written(tmp_path / "p.ini", text))
+    with pytest.raises(RequestError, match="cannot read"):
+        read_presets(tmp_path / "none.ini")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (
+            {"c": "64", "LLAMA_ARG_N_GPU_LAYERS": "3", "n": "-2"},
+            ["--ctx-size=64", "--n-gpu-layers=3", "--n-predict=-2"],
+        ),
+        ({"swa-full": "on", "slots": "off"}, ["--swa-full", "--no-slots"]),
+        ({"no-slots": "1"}, ["--no-slots"]),
+        ({"no-slots": "0"}, ["--slots"]),
+        ({"LLAMA_ARG_NO_ENDPOINT_METRICS": "0"}, ["--no-metrics"]),  # whatever its value
+        ({"mlock": "true"}, ["--mlock"]),
+        ({"jinja": "true", "ctx-size": "5"}, ["--jinja", "--ctx-size=5"]),
+        ({"chat-template": "chatml", "temp": "0"}, ["--chat-template=chatml", "--temperature=0"]),
+    ],
+)
+def test_keys_are_flags(flags: ServeFlags, pairs: dict[str, str], expected: list[str]) -> None:
+    words = [word for words in flags.options(pairs, "a").values() for word in words]
+    assert sorted(words) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ({"ctx": "5"}, r"\[a\] ctx: there is no such flag"),
+        ({"c": "many"}, r"\[a\] c: -c/--ctx-size: must be an integer, got 'many'"),
+        ({"slots": "perhaps"}, r"\[a\] slots: must be on or off, got 'perhaps'"),
+        ({"mmproj": "x.gguf"}, r"\[a\] mmproj: .*images, audio and video are not supported"),
+    ],
+)
+def test_a_key_that_is_wrong_is_told(flags: ServeFlags, pairs: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        flags.options(pairs, "a")
+
+
+def test_what_the_router_decides_is_told(flags: ServeFlags, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert flags.options({"port": "80", "api-key": "x", "c": "5"}, "a") == {"n_ctx": ("--ctx-size=5",)}
+    assert [line.partition(":")[0] for line in caplog.messages] == ["[a] port", "[a] api-key"]
+
+
+# ---- the command line ----
+
+
+def test_typed_flags_go_to_every_instance(flags: ServeFlags) -> None:
+    line = "-c 64 --port 5 --temp=0.5 -fa on -fa -ngl all --no-slots -r A -r B -l 5+1 --api-key x --cont-batching -t4"
+    typed = flags.typed(line.split())
+    assert typed["n_ctx"] == ("-c", "64")
+    assert typed["sampling_temperature"] == ("--temp=0.5",)
+    assert typed["flash_attn"] == ("-fa",)
+    assert typed["slots"] == ("--no-slots",)
+    assert typed["n_threads"] == ("-t4",)
+    assert [word for words in typed.values() for word in words if words[0] == "-r"] == ["-r", "A", "-r", "B"]
+    assert "--cont-batching" in typed
+
+
+def test_variables_of_the_router_stay_with_it(flags: ServeFlags, caplog: pytest.LogCaptureFixture) -> None:
+    ours = {"LLAMA_ARG_PORT": "5", "LLAMA_API_KEY": "k", "LLAMA_ARG_MODEL": "m", "LLAMA_ARG_NO_UI": "1"}
+    kept = {"LLAMA_ARG_CTX_SIZE": "64", "HOME": "/", "LLAMA_ARG_OFFLINE": "1"}
+    with caplog.at_level(logging.WARNING):
+        assert flags.environment({**ours, **kept}) == kept
+    assert caplog.messages == ["LLAMA_ARG_MODEL is about one model: those of a router do not get it"]
+
+
+def parsed(*words: str) -> Any:
+    args = parse(*words)
+    args.arguments = list(words)
+    return args
+
+
+def test_what_makes_a_router(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_router(parsed())
+    assert is_router(parsed("--models-dir", "."))
+    assert not is_router(parsed("-m", "T.gguf"))
+    assert not is_router(parsed("--embedding-model", "E.gguf"))
+    with pytest.raises(RequestError, match="make a router of many models, and another flag names one"):
+        is_router(parsed("--models-dir", ".", "-m", "T.gguf"))
+    monkeypatch.setenv("LLAMA_ARG_MODELS_DIR", ".")
+    assert not is_router(parsed("-m", "T.gguf"))
+    monkeypatch.setenv("LLAMA_ARG_MODEL", "T.gguf")
+    with pytest.raises(RequestError, match="make a router"):
+        is_router(parsed())
+    assert is_router(parsed("--models-preset", "p.ini"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "fix"),
+    [
+        (("-md", "D.gguf"), "error: -md is about one model, and this command line names none", "add -m or -hf"),
+        (("--alias=x",), "error: --alias is about one model", "[--models-preset]"),
+        (("--models-dir", "/no/folder"), "error: /no/folder is no folder", "give --models-dir a folder"),
+        (("--models-preset", "/no/file"), "error: cannot read /no/file", "docs/serving.md"),
+    ],
+)
+def test_what_keeps_a_router_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: tuple[str, ...],
+    message: str,
+    fix: str,
+) -> None:
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path))
+    monkeypatch.setattr("dflash_local.cli.serve.set_up_logs", lambda _args: logging.WARNING)
+    assert cli.main(["serve", *words]) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert fix.strip("[]") in said
+
+
+# ---- the folder ----
+
+
+@pytest.fixture
+def models(tmp_path: Path, pocket: dict[str, Path]) -> Path:
+    """Two targets with a drafter each, and what lies about besides."""
+    folder = tmp_path / "models"
+    (folder / "hybrid").mkdir(parents=True)
+    for source, name in (
+        ("target", "small-F16"),
+        ("dflash", "small-DFlash"),
+        ("hybrid-target", "hybrid/model"),
+        ("hybrid-dflash", "hybrid/drafter"),
+    ):
+        (folder / f"{name}.gguf").symlink_to(pocket[source])
+    (folder / "mmproj-F16.gguf").symlink_to(pocket["target"])
+    (folder / "notes.gguf").write_text("no model")
+    (folder / "big-00001-of-00002.gguf").symlink_to(pocket["target"])
+    (folder / "big-00002-of-00002.gguf").symlink_to(pocket["target"])
+    return folder
+
+
+def test_drafters_find_their_targets(models: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = Folder(models)
+    with caplog.at_level(logging.WARNING):
+        found = {entry.name: entry for entry in folder.read()}
+    assert {name: entry.drafter and entry.drafter.name for name, entry in found.items()} == {
+        "small-F16": "small-DFlash.gguf", "hybrid": "drafter.gguf", "big": "small-DFlash.gguf",
+    }  # fmt: skip
+    assert found["big"].path.name == "big-00001-of-00002.gguf"
+    told = " ".join(caplog.messages)
+    assert "mmproj-F16.gguf is left out: a projector of images or audio, which are not supported" in told
+    assert "notes.gguf is left out: " in told
+    caplog.clear()
+    assert {entry.name for entry in folder.read()} == set(found)
+    assert not caplog.messages  # told once
+    (models / "small-DFlash.gguf").unlink()
+    assert {entry.name: entry.drafter is None for entry in folder.read()} == {
+        "small-F16": True, "hybrid": False, "big": True,
+    }  # fmt: skip
+
+
+def test_several_models_of_one_folder(models: Path, pocket: dict[str, Path]) -> None:
+    (models / "hybrid" / "other.gguf").symlink_to(pocket["target"])
+    names = [entry.name for entry in Folder(models).read()]
+    assert names == ["big", "hybrid/model", "hybrid/other", "small-F16"]
+
+
+def test_of_several_drafters(tmp_path: Path, pocket: dict[str, Path]) -> None:
+    """The one beside the target, then the one that is called most like it; never one that does not fit."""
+    target = tmp_path / "a" / "Qwen-8B-Q4.gguf"
+    paths = [tmp_path / "Qwen-8B-Q4.gguf", tmp_path / "a" / "z.gguf", tmp_path / "a" / "dflash-Qwen-8B.gguf"]
+    target.parent.mkdir()
+    for path, source in zip([target, *paths], ("target", "dflash", "dflash", "dflash"), strict=True):
+        shutil.copy(pocket[source], path)
+    assert best_drafter(target, paths) == paths[2]
+    assert best_drafter(target, paths[:2]) == paths[1]
+    assert best_drafter(target, [pocket["hybrid-dflash"]]) is None
+
+
+# ---- all of them ----
+
+
+def test_the_catalog(flags: ServeFlags, models: Path, tmp_path: Path) -> None:
+    """The command line beats a model's section, and that the section of all."""
+    file = written(
+        tmp_path / "p.ini",
+        "[*]\nc = 1\nt = 1\nb = 1\n[small-F16]\nc = 2\nt = 2\nalias = s, tiny\ntags = fast\n[own]\nhf-repo = org/own\n",
+    )
+    cached = [Cached("org/own:Q8_0", Path("/cache/own"), {"hf_repo": ("--hf-repo=org/own:Q8_0",)})]
+    catalog = Catalog(flags, {"n_threads": ("-t", "3")}, lambda: cached, lambda _: set(), Folder(models), file)
+    found = catalog.read()
+    assert [(name, model.source) for name, model in found.items()] == [
+        ("big", "models_dir"), ("hybrid", "models_dir"), ("org/own:Q8_0", "cache"), ("own", "preset"),
+        ("small-F16", "preset"),
+    ]  # fmt: skip
+    small = found["small-F16"]
+    assert {key: small.options[key] for key in ("n_ctx", "n_threads", "n_batch")} == {
+        "n_ctx": ("--ctx-size=2",), "n_threads": ("-t", "3"), "n_batch": ("--batch-size=1",),
+    }  # fmt: skip
+    assert (small.aliases, small.tags) == (("s", "tiny"), ("fast",))
+    assert f"--spec-draft-model={models / 'small-DFlash.gguf'}" in small.arguments
+    assert found["big"].options["n_ctx"] == ("--ctx-size=1",)
+    parse(*small.arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a]\nc = 5\n", r"\[a\] names no model"),
+        ("[a]\nm = x\nalias = b\n[b]\nm = y\n", r"\[a\] the alias 'b' is the name of another model"),
+        ("[a]\nm = x\nalias = z\n[b]\nm = y\nalias = z\n", r"\[b\] the alias 'z' is an alias of a"),
+    ],
+)
+def test_a_catalog_that_cannot_be(flags: ServeFlags, tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        Catalog(flags, presets=written(tmp_path / "p.ini", text)).read()
+
+
+def test_a_preset_stands_for_its_file_of_the_cache(flags: ServeFlags, tmp_path: Path) -> None:
+    file = written(tmp_path / "p.ini", "[own]\nhf-repo = org/own\ndedup-cache-models = 1\n")
+    cached = [
+        Cached(f"org/{name}:Q8_0", Path(name), flags.given({"hf_repo": f"org/{name}"})) for name in ("own", "two")
+    ]
+    catalog = Catalog(flags, cached=lambda: cached, files=lambda _: {Path("own")}, presets=file)
+    assert {name: model.hidden for name, model in catalog.read().items()} == {
+        "org/own:Q8_0": True, "org/two:Q8_0": False, "own": False,
+    }  # fmt: skip
+
+
+def test_errors_have_a_fix(tmp_path: Path) -> None:
+    with pytest.raises(DFlashError) as caught:
+        Folder(tmp_path / "none").read()
+    assert caught.value.hint
