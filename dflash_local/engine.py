@@ -39,6 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
+MAX_STOP = 1024  # characters of a stop string: so much text may be held back
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +276,7 @@ class Engine:
         Args:
             prompt_tokens: at least one token id.
             max_tokens: most new tokens; -1: until the slot's context is full.
-            stop: the answer ends before the first of these strings.
+            stop: the answer ends before the first of these strings, of at most MAX_STOP characters.
             budget: nodes per tree for this request; "auto": the engine's setting.
             draft, accept: as for the engine, for this request; None: the engine's setting.
             draft_n_max: most draft tokens on a path, never more than the engine's setting; 0: that.
@@ -511,9 +512,13 @@ def _use(use: SlotUse) -> dict[str, Any]:
 
 def _stops(stop: Sequence[str]) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    for item in stops:
+    for index, item in enumerate(stops):
         if not isinstance(item, str):
             raise RequestError(f"stop must be a string or a list of strings, got {item!r}", param="stop")
+        if len(item) > MAX_STOP:
+            raise RequestError(
+                f"stop[{index}] has {len(item)} characters, at most {MAX_STOP} are allowed", param="stop"
+            )
     return tuple(item for item in stops if item)
 
 

@@ -34,7 +34,7 @@ class TextStream:
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stops = tuple(stops)
+        self._stops = tuple(_Stop(stop) for stop in stops)
         self._held = ""
         self.stopped_by: str | None = None
 
@@ -45,15 +45,16 @@ class TextStream:
             return text
         if self.stopped_by is not None:
             return ""
-        text = self._held + text
+        whole = self._held + text
         # The earliest match counts. Of two at the same place the longer is named; the text is the same.
-        match = min(((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
-        if match:
-            self._held, self.stopped_by = "", match[2]
-            return text[: match[0]]
-        keep = max(_overlap(text, stop) for stop in self._stops)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        found = [(at, -len(stop.text), stop.text) for stop in self._stops if (at := whole.find(stop.text)) >= 0]
+        if found:
+            at, _, self.stopped_by = min(found)
+            self._held = ""
+            return whole[:at]
+        keep = max(stop.begun_by(text) for stop in self._stops)
+        self._held = whole[len(whole) - keep :]
+        return whole[: len(whole) - keep]
 
     def finish(self) -> str:
         """The text still held back. An unfinished character at the end is dropped, as llama-server does."""
@@ -61,6 +62,32 @@ class TextStream:
         return held
 
 
-def _overlap(text: str, stop: str) -> int:
-    """Length of the longest proper prefix of `stop` that `text` ends with."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+class _Stop:
+    """A stop string, and how much of it the text so far ends with (Knuth, Morris, Pratt, SIAM J. Comput. 6, 1977): in
+    time linear in the text, whatever both look like."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._begun = 0
+        # [n]: length of the longest border of the first n + 1 characters: a proper prefix that is their end, too.
+        self._borders = [0] * len(text)
+        for n in range(1, len(text)):
+            self._borders[n] = self._longer(self._borders[n - 1], text[n])
+
+    def begun_by(self, more: str) -> int:
+        """Length of the longest prefix of the stop string that the text ends with, now that it goes on with `more`. The
+        stop string as a whole must not be in it."""
+        begun, at = self._begun, 0
+        while at < len(more):
+            if begun == 0 and (at := more.find(self.text[0], at)) < 0:
+                break
+            begun = self._longer(begun, more[at])
+            at += 1
+        self._begun = begun
+        return begun
+
+    def _longer(self, n: int, character: str) -> int:
+        """How much is matched after `character`, when the first `n` characters were matched before it."""
+        while n and self.text[n] != character:
+            n = self._borders[n - 1]
+        return n + (self.text[n] == character)

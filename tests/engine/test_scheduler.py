@@ -145,6 +145,7 @@ def test_sampling_fields_reach_the_library() -> None:
         ({"max_tokens": -2}, "max_tokens"),
         ({"max_tokens": 1.5}, "max_tokens"),
         ({"stop": [1]}, "stop"),
+        ({"stop": ["x", "x" * 1025]}, "stop"),
         ({"budget": 0}, "budget"),
         ({"budget": "much"}, "budget"),
         ({"draft": "star"}, "draft"),

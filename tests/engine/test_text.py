@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -61,3 +62,14 @@ def test_any_split_gives_the_unsplit_text(seed: int) -> None:
     ends = [at for stop in stops if (at := answer.find(stop)) >= 0]
     assert "".join(parts) == (answer[: min(ends)] if ends else answer)
     assert (stopped_by is not None) == bool(ends)
+
+
+def test_long_stop_strings_cost_what_the_text_costs() -> None:
+    """Of the second one the text ends with half, again and again: to look for that from the longest prefix down takes
+    minutes."""
+    text = TextStream(("a" * 10_000 + "b", "a" * 5_000 + "c" + "a" * 5_000))
+    begun = time.thread_time()
+    for _ in range(9_000):
+        text.push(b"a")
+    assert time.thread_time() - begun < 2
+    assert (text.finish(), text.stopped_by) == ("a" * 9_000, None)
