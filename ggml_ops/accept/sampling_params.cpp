@@ -1,5 +1,6 @@
 #include "accept/sampling_params.h"
 
+#include "accept/format_patterns.h"
 #include "base/json_fields.h"
 
 #include "common/sampling.h"
@@ -12,7 +13,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <regex>
 
 namespace dflash {
 
@@ -21,7 +21,8 @@ namespace {
 constexpr double  LARGE           = 1e6;       // keeps every product of parameters finite
 constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
 constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
-constexpr size_t  MAX_TRIGGER     = 1024;      // bytes; std::regex recurses over its pattern
+constexpr size_t  MAX_TRIGGER     = 1024;      // bytes
+constexpr size_t  MAX_TRIGGERS    = 4096;      // each word is looked for after every token
 constexpr double  MIN_TEMPERATURE = 1e-30;     // logits divided by less overflow
 
 // ---- numbers ----
@@ -256,6 +257,9 @@ common_grammar_trigger read_trigger(
         in.read("value", trigger.value);
     } else {
         trigger.value = as_string(in.need("value"), in.name("value"));
+        if (trigger.value.empty()) {
+            throw field_error(in.name("value"), "is empty");
+        }
         if (trigger.value.size() > MAX_TRIGGER) {
             throw field_error(in.name("value"), "is longer than " + std::to_string(MAX_TRIGGER) + " bytes");
         }
@@ -272,12 +276,9 @@ common_grammar_trigger read_trigger(
             trigger.type  = COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN;
             trigger.token = ids[0];
         }
-    } else if (trigger.type != COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
-        try {
-            (void) std::regex(trigger.value);
-        } catch (const std::regex_error & e) {
-            throw field_error(in.name("value"), std::string("is not a valid regular expression: ") + e.what());
-        }
+    } else if (trigger.type != COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN && !is_format_pattern(trigger.value)) {
+        throw field_error(in.name("type"), "must be \"word\" or \"token\": only the patterns of llama.cpp's own chat "
+                                           "formats are run, as others may take for ever");
     }
     return trigger;
 }
@@ -335,7 +336,10 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     in.read("grammar_lazy", p.grammar_lazy);
     if (const json * value = in.take("grammar_triggers")) {
         const std::string name = in.name("grammar_triggers");
-        for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
+        if (as_array(*value, name).size() > MAX_TRIGGERS) {
+            throw field_error(name, "has more than " + std::to_string(MAX_TRIGGERS) + " entries");
+        }
+        for (size_t i = 0; i < value->size(); ++i) {
             p.grammar_triggers.push_back(read_trigger(value->at(i), member(name, i), vocab, p));
         }
     }

@@ -4,6 +4,7 @@
 
 #include "common/reasoning-budget.h"
 
+#include <algorithm>
 #include <cctype>
 #include <climits>
 #include <cmath>
@@ -32,52 +33,46 @@ llama_tokens prefilled(const llama_vocab * vocab, const std::string & generation
 
 std::string trigger_pattern(const common_grammar_trigger & trigger) {
     const std::string & p = trigger.value;
-    switch (trigger.type) {
-        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD: return regex_escape(p);
-        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN: return p;
-        default:   // COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL
-            return p.empty() ? "^$" : (p.front() == '^' ? "" : "^") + p + (p.back() == '$' ? "" : "$");
+    if (trigger.type != COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL) {
+        return p;
     }
+    return p.empty() ? "^$" : (p.front() == '^' ? "" : "^") + p + (p.back() == '$' ? "" : "$");
 }
 
-llama_sampler * make_grammar(const llama_vocab * vocab, const common_params_sampling & params) {
-    const char * text = params.grammar.grammar.c_str();
-    if (!params.grammar_lazy) {
-        return llama_sampler_init_grammar(vocab, text, "root");
+}   // namespace
+
+// What starts a lazy grammar: tokens by themselves, words and patterns in the text.
+void token_constraints::read_grammar(const common_params_sampling & params) {
+    grammar_ = grammar_init(vocab_, params.grammar.grammar);
+    if (!grammar_) {
+        throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too "
+                                     "many rules, or is left-recursive");
     }
-    std::vector<std::string> patterns;
-    std::vector<llama_token> tokens;
-    for (const common_grammar_trigger & trigger : params.grammar_triggers) {
-        if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
-            tokens.push_back(trigger.token);
+    if (!lazy_) {
+        return;
+    }
+    std::vector<trigger> texts;
+    for (const common_grammar_trigger & t : params.grammar_triggers) {
+        if (t.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
+            trigger_tokens_.insert(t.token);
         } else {
-            patterns.push_back(trigger_pattern(trigger));
+            const bool word = t.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD;
+            texts.push_back({ word ? t.value : trigger_pattern(t), !word });
         }
     }
-    std::vector<const char *> pattern_strings;
-    for (const std::string & pattern : patterns) {
-        pattern_strings.push_back(pattern.c_str());
-    }
     try {
-        return llama_sampler_init_grammar_lazy_patterns(
-            vocab, text, "root", pattern_strings.data(), pattern_strings.size(), tokens.data(), tokens.size());
+        search_.emplace(texts);
     } catch (const std::regex_error & e) {
         throw field_error("grammar_triggers", std::string("is not a valid regular expression: ") + e.what());
     }
 }
-
-}   // namespace
 
 token_constraints::token_constraints(const llama_vocab * vocab, const common_params_sampling & params) :
     vocab_(vocab), lazy_(params.grammar_lazy) {
     const llama_tokens prefill = prefilled(vocab, params.generation_prompt);
 
     if (!params.grammar.empty()) {
-        grammar_.reset(make_grammar(vocab, params));
-        if (!grammar_) {
-            throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too "
-                                         "many rules, or is left-recursive");
-        }
+        read_grammar(params);
         if (!lazy_ && common_grammar_needs_prefill(params.grammar)) {
             try {
                 for (const llama_token token : prefill) {
@@ -101,13 +96,15 @@ token_constraints::token_constraints(const llama_vocab * vocab, const common_par
     }
 }
 
-bool token_constraints::grammar_applies() const {
+bool token_constraints::grammar_counts() const {
     if (!grammar_ || !budget_ || !lazy_) {
         return grammar_ != nullptr;
     }
     const auto state = common_reasoning_budget_get_state(budget_.get());
     return state == REASONING_BUDGET_IDLE || state == REASONING_BUDGET_DONE;
 }
+
+bool token_constraints::grammar_applies() const { return !search_ && grammar_counts(); }
 
 bool token_constraints::forces() const {
     return common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_FORCING;
@@ -116,7 +113,7 @@ bool token_constraints::forces() const {
 bool token_constraints::grammar_takes(llama_token token) const {
     llama_token_data       one = { token, 1.0f, 0.0f };
     llama_token_data_array all = { &one, 1, -1, false };
-    llama_sampler_apply(grammar_.get(), &all);
+    grammar_apply(*grammar_, &all);
     return one.logit != -INFINITY;
 }
 
@@ -125,23 +122,57 @@ bool token_constraints::allows(llama_token token) const { return !grammar_applie
 void token_constraints::mask(llama_token_data_array * all, bool grammar) {
     llama_sampler_apply(budget_.get(), all);
     if (grammar && grammar_applies()) {
-        llama_sampler_apply(grammar_.get(), all);
+        grammar_apply(*grammar_, all);
     }
 }
 
 void token_constraints::advance_grammar(llama_token token) {
-    // llama.cpp aborts on an end of generation that comes too early
-    if (llama_vocab_is_eog(vocab_, token) && !grammar_takes(token)) {
-        throw std::runtime_error("the text ends before the grammar is complete");
+    if (search_) {
+        wait(token);
+        return;
     }
-    llama_sampler_accept(grammar_.get(), token);
+    if (llama_vocab_is_eog(vocab_, token)) {
+        if (!grammar_takes(token)) {
+            throw std::runtime_error("the text ends before the grammar is complete");
+        }
+        return;
+    }
+    grammar_accept(*grammar_, token, grammar_piece(vocab_, token));
+}
+
+// The grammar begins with the text from the trigger on, which may be in the middle of a token.
+void token_constraints::wait(llama_token token) {
+    const std::string & piece = grammar_piece(vocab_, token);
+    if (trigger_tokens_.count(token)) {
+        search_.reset();
+        grammar_accept(*grammar_, token, piece);
+        return;
+    }
+    waiting_.push_back({ token, n_text_, n_text_ + piece.size() });
+    n_text_ += piece.size();
+    const size_t start = search_->push(piece);
+    if (start == trigger_search::npos) {
+        while (waiting_.front().end < search_->begin()) {
+            waiting_.pop_front();
+        }
+        return;
+    }
+    const std::string text = search_->since(start);
+    search_.reset();
+    for (const waiting_token & w : waiting_) {
+        if (w.end > start) {
+            const size_t begin = std::max(w.begin, start);
+            grammar_accept(*grammar_, w.token, text.substr(begin - start, w.end - begin));
+        }
+    }
+    waiting_.clear();
 }
 
 void token_constraints::accept(llama_token token) {
-    const bool applied = grammar_applies();   // as it was for the sample, before the budget moves on
+    const bool counted = grammar_counts();   // as it did for the sample, before the budget moves on
     if (budget_) {
         llama_sampler_accept(budget_.get(), token);
-        if (grammar_ && !applied && common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_DONE) {
+        if (grammar_ && !counted && common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_DONE) {
             // the end of the reasoning may hold the grammar's trigger
             if (const llama_tokens * end = common_reasoning_budget_get_end_match(budget_.get())) {
                 for (const llama_token tag_token : *end) {
@@ -150,7 +181,7 @@ void token_constraints::accept(llama_token token) {
             }
         }
     }
-    if (applied) {
+    if (counted) {
         advance_grammar(token);
     }
 }

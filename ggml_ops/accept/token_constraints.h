@@ -6,9 +6,16 @@
 
 #pragma once
 
+#include "accept/trigger_search.h"
+#include "llama/grammar.h"
+
 #include "llama-cpp.h"
 
 #include "common/common.h"
+
+#include <deque>
+#include <optional>
+#include <set>
 
 namespace dflash {
 
@@ -28,14 +35,28 @@ class token_constraints {
     void accept(llama_token token);
 
   private:
-    bool grammar_applies() const;
+    struct waiting_token {
+        llama_token token;
+        size_t      begin, end;   // of its text
+    };
+
+    void read_grammar(const common_params_sampling & params);
+    bool grammar_counts() const;    // it looks at the text: outside of reasoning, if it is one that waits
+    bool grammar_applies() const;   // and its trigger has come
     bool grammar_takes(llama_token token) const;
     void advance_grammar(llama_token token);
+    void wait(llama_token token);
 
     const llama_vocab * vocab_;
     bool                lazy_;      // the grammar waits for a trigger, and for the end of the reasoning
-    llama_sampler_ptr   grammar_;   // either may be null
+    grammar_ptr         grammar_;   // either may be null
     llama_sampler_ptr   budget_;
+
+    // while it waits for its trigger
+    std::optional<trigger_search> search_;
+    std::set<llama_token>         trigger_tokens_;
+    std::deque<waiting_token>     waiting_;   // those whose text a trigger may yet hold
+    size_t                        n_text_ = 0;
 };
 
 }   // namespace dflash

@@ -1,5 +1,6 @@
 #include "api/chat.h"
 
+#include "accept/format_patterns.h"
 #include "api/chat_parser.h"
 #include "base/error.h"
 #include "dflash.h"
@@ -334,6 +335,8 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
         json trigger = { { "type", trigger_types[t.type] }, { "value", t.value } };
         if (t.type == COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN) {
             trigger["token"] = t.token;
+        } else if (t.type != COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
+            remember_format_pattern(t.value);
         }
         triggers.push_back(trigger);
     }

@@ -40,6 +40,12 @@ THINKING = (
     "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}"
 )
 
+# A template of gpt-oss' kind: llama.cpp knows it by its channels, and waits for its calls with regular expressions.
+HARMONY = (
+    "{%- for message in messages %}{{- '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}{#- <|channel|> #}"
+)
+
 
 @pytest.fixture(scope="module")
 def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
@@ -135,6 +141,12 @@ def test_tool_choice(engine: NativeEngine) -> None:
     none = apply(engine, tools=TOOLS, tool_choice="none")
     assert none["prompt"] == auto["prompt"]
     assert "grammar" not in none["sampling"]
+
+
+def test_patterns_of_chat_formats_are_run(engine: NativeEngine) -> None:
+    """Only those: test_sampling_fields.py has the refusals."""
+    triggers = apply(engine, HARMONY, tools=TOOLS)["sampling"]["grammar_triggers"]
+    assert {trigger["type"] for trigger in triggers} == {"pattern"}
 
 
 def test_output_formats(engine: NativeEngine) -> None:

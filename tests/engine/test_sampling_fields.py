@@ -74,13 +74,11 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
         '{"json_schema": {}}',
         '{"json_schema": {"type": "string", "maxLength": 100000}}',
         json.dumps({**TRIGGER, "grammar_triggers": [{"type": "word", "value": "some words"}]}),
-        json.dumps(
-            {**TRIGGER, "grammar_triggers": [{"type": "token", "token": 3}, {"type": "pattern", "value": "a+"}]}
-        ),
+        json.dumps({**TRIGGER, "grammar_triggers": [{"type": "token", "token": 3}, {"type": "word", "value": "a+"}]}),
         json.dumps(
             {
                 **TRIGGER,
-                "grammar_triggers": [{"type": "pattern_full", "value": "[^x]*(x)"}],
+                "grammar_triggers": [{"type": "word", "value": "[^x]*(x)"}],
                 "preserved_tokens": ["<|im_end|>", "two words"],
             }
         ),
@@ -166,8 +164,12 @@ def test_accepted(engine: NativeEngine, sampling: str) -> None:
         ({"grammar_triggers": [{"value": "x"}]}, "grammar_triggers[0].type"),
         ({"grammar_triggers": [{"type": 3, "value": "x"}]}, "grammar_triggers[0].type"),
         ({"grammar_triggers": [{"type": "sound", "value": "x"}]}, "grammar_triggers[0].type"),
-        ({"grammar_triggers": [{"type": "pattern", "value": "("}]}, "grammar_triggers[0].value"),
-        ({"grammar_triggers": [{"type": "pattern", "value": "a" * 100_000}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "pattern", "value": "("}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": "pattern", "value": "(a|a)*b"}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": "pattern_full", "value": "a"}]}, "grammar_triggers[0].type"),
+        ({"grammar_triggers": [{"type": "word", "value": "a" * 100_000}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "word", "value": ""}]}, "grammar_triggers[0].value"),
+        ({"grammar_triggers": [{"type": "token", "token": 1}] * 5000}, "grammar_triggers"),
         ({"grammar_triggers": [{"type": "word", "value": "<|im_end|>"}]}, "grammar_triggers[0].value"),
         ({"grammar_triggers": [{"type": "token", "token": 10**7}]}, "grammar_triggers[0].token"),
         ({"grammar_triggers": [{"type": "word", "value": "x", "more": 1}]}, "grammar_triggers[0].more"),
@@ -298,13 +300,13 @@ def test_nothing_left_to_sample_fails_the_request(engine: NativeEngine) -> None:
 
 def test_lazy_grammar_waits_for_its_trigger(engine: NativeEngine) -> None:
     text = generate(engine, temperature=0)
-    word = text.decode().split()[0]
+    word = " ".join(text.decode().split()[:2])  # more than one token
     held = generate(
         engine,
         temperature=0,
         grammar=f'root ::= "{word}" "!"',
         grammar_lazy=True,
-        grammar_triggers=[{"type": "pattern", "value": word}],
+        grammar_triggers=[{"type": "word", "value": word}],
     )
     assert held.decode().rstrip() == text.decode()[: text.decode().index(word)] + word + "!"
 

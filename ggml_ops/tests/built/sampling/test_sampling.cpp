@@ -6,6 +6,7 @@
 //
 // The model lends its vocabulary and one output row, which random logits replace.
 
+#include "accept/format_patterns.h"
 #include "accept/sampling.h"
 #include "accept/sampling_params.h"
 
@@ -133,6 +134,8 @@ const std::vector<std::string> CASES = {
     R"({"temperature": 1, "grammar": "root ::= [aeiou] [a-z]+", "grammar_lazy": true, "grammar_triggers": [{"type": "pattern", "value": "[aeiou]"}]})",
     R"({"temperature": 1, "grammar": "root ::= [aeiou] [a-z]+", "grammar_lazy": true, "grammar_triggers": [{"type": "pattern_full", "value": ".*[aeiou].*"}],
         "reasoning_budget_tokens": 5, "thinking_start_tag": "t", "thinking_end_tags": ["end"], "generation_prompt": "t"})",
+    R"({"temperature": 1, "grammar": "root ::= [a-z]+ \" \" [a-z]+", "grammar_lazy": true, "grammar_triggers": [{"type": "word", "value": "ing"}, {"type": "word", "value": "er"}, {"type": "word", "value": "s t"}], "preserved_tokens": ["ing", "er"]})",
+    R"({"temperature": 1, "grammar": "root ::= [a-z]+ \" \" [a-z]+", "grammar_lazy": true, "grammar_triggers": [{"type": "pattern", "value": "[A-Z][^a]*([bcd]) ?"}, {"type": "pattern", "value": "^\\s+to$"}]})",
     R"({"temperature": 0, "reasoning_budget_tokens": 3, "thinking_start_tag": "t", "thinking_end_tags": ["end"], "generation_prompt": "t"})",
     R"({"temperature": 1, "grammar": "root ::= \"ab\" [a-z]+", "grammar_type": "output_format", "generation_prompt": "ab"})",
 };
@@ -339,6 +342,9 @@ int main(int argc, char ** argv) {
         return 2;
     }
     const int32_t draws = argc > 2 ? std::atoi(argv[2]) : 40;
+    for (const char * pattern : { "[aeiou]", ".*[aeiou].*", "[A-Z][^a]*([bcd]) ?", "^\\s+to$" }) {
+        dflash::remember_format_pattern(pattern);   // others are refused
+    }
     try {
         model_row at(argv[1]);
         int64_t   total = 0;

@@ -1,0 +1,134 @@
+#include "accept/trigger_search.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+
+namespace dflash {
+
+namespace {
+
+// A position in the text that notes when somebody finds it to be the end. A match that failed without that fails
+// whatever follows.
+class watched {
+  public:
+    using iterator_category = std::random_access_iterator_tag;
+    using value_type        = char;
+    using difference_type   = std::ptrdiff_t;
+    using pointer           = const char *;
+    using reference         = const char &;
+
+    watched() = default;
+    watched(const char * at, const char * end, bool * reached) : at_(at), end_(end), reached_(reached) {}
+
+    reference operator*() const { return *at_; }
+    pointer   operator->() const { return at_; }
+    reference operator[](difference_type n) const { return at_[n]; }
+    watched & operator+=(difference_type n) {
+        at_ += n;
+        return *this;
+    }
+    watched & operator-=(difference_type n) {
+        at_ -= n;
+        return *this;
+    }
+    watched & operator++() {
+        ++at_;
+        return *this;
+    }
+    watched & operator--() {
+        --at_;
+        return *this;
+    }
+    watched operator++(int) {
+        watched before = *this;
+        ++at_;
+        return before;
+    }
+    watched operator--(int) {
+        watched before = *this;
+        --at_;
+        return before;
+    }
+    watched         operator+(difference_type n) const { return { at_ + n, end_, reached_ }; }
+    watched         operator-(difference_type n) const { return { at_ - n, end_, reached_ }; }
+    friend watched  operator+(difference_type n, const watched & a) { return a + n; }
+    difference_type operator-(const watched & other) const { return at_ - other.at_; }
+    bool            operator<(const watched & other) const { return at_ < other.at_; }
+    bool            operator>(const watched & other) const { return at_ > other.at_; }
+    bool            operator<=(const watched & other) const { return at_ <= other.at_; }
+    bool            operator>=(const watched & other) const { return at_ >= other.at_; }
+    bool            operator!=(const watched & other) const { return !(*this == other); }
+    bool            operator==(const watched & other) const {
+        if (at_ == other.at_ && at_ == end_ && reached_) {
+            *reached_ = true;
+        }
+        return at_ == other.at_;
+    }
+
+  private:
+    const char * at_      = nullptr;
+    const char * end_     = nullptr;
+    bool *       reached_ = nullptr;
+};
+
+}   // namespace
+
+trigger_search::trigger_search(const std::vector<trigger> & triggers) {
+    for (const trigger & t : triggers) {
+        triggers_.push_back({ t, t.pattern ? std::regex(t.text) : std::regex(), {} });
+        keep_ = std::max(keep_, t.text.size());
+    }
+}
+
+size_t trigger_search::push(const std::string & text) {
+    tail_ += text;
+    for (open_trigger & t : triggers_) {
+        const size_t at = t.what.pattern ? find_pattern(t, text.size()) : find_word(t.what.text, text.size());
+        if (at != npos) {
+            return at;
+        }
+    }
+    if (tail_.size() > 4 * keep_) {   // seldom: it moves what stays
+        const size_t n = tail_.size() - keep_;
+        tail_.erase(0, n);
+        begin_ += n;
+    }
+    return npos;
+}
+
+// The word ends in the new text: it was not there before.
+size_t trigger_search::find_word(const std::string & word, size_t n_new) const {
+    const size_t n_old = tail_.size() - n_new;
+    const size_t at    = tail_.find(word, n_old - std::min(n_old, word.size() - 1));
+    return at == npos ? npos : begin_ + at;
+}
+
+size_t trigger_search::find_pattern(open_trigger & t, size_t n_new) const {
+    for (size_t at = end() - n_new; at < end(); ++at) {
+        t.starts.push_back(at);
+    }
+    while (!t.starts.empty() && t.starts.front() + MAX_SPAN < end()) {
+        t.starts.pop_front();
+    }
+    const char * const last = tail_.data() + tail_.size();
+    for (auto start = t.starts.begin(); start != t.starts.end();) {
+        bool                        reached = false;
+        std::match_results<watched> match;
+        // no place but the first is a beginning of the text
+        const auto flags = std::regex_constants::match_continuous |
+                           (*start ? std::regex_constants::match_not_bol : std::regex_constants::match_default);
+        const char * const first = tail_.data() + (*start - begin_);
+        if (std::regex_search(watched(first, last, &reached), watched(last, last, &reached), match, t.regex, flags)) {
+            size_t group = 1;
+            while (group < match.size() && match.length(group) == 0) {
+                ++group;
+            }
+            return *start + (group < match.size() ? size_t(match.position(group)) : 0);
+        }
+        start = reached ? std::next(start) : t.starts.erase(start);
+    }
+    return npos;
+}
+
+}   // namespace dflash

@@ -1,0 +1,24 @@
+#include "llama/grammar.h"
+
+#include "llama-grammar.h"
+#include "llama-vocab.h"
+
+namespace dflash {
+
+void grammar_free(llama_grammar * grammar) { llama_grammar_free_impl(grammar); }
+
+grammar_ptr grammar_init(const llama_vocab * vocab, const std::string & text) {
+    return grammar_ptr(llama_grammar_init_impl(vocab, text.c_str(), "root", false, nullptr, 0, nullptr, 0));
+}
+
+void grammar_apply(const llama_grammar & grammar, llama_token_data_array * all) {
+    llama_grammar_apply_impl(grammar, all);
+}
+
+void grammar_accept(llama_grammar & grammar, llama_token token, const std::string & piece) {
+    llama_grammar_accept_token(grammar, token, piece);
+}
+
+const std::string & grammar_piece(const llama_vocab * vocab, llama_token token) { return vocab->token_to_piece(token); }
+
+}   // namespace dflash
