@@ -383,6 +383,7 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
                                     { "generation_prompt", params.generation_prompt },
                                     { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
                                     { "structured", calls || !inputs.json_schema.empty() },
+                                    { "json", !inputs.json_schema.empty() },
                                     { "arena", params.parser },
                                 }) },
                 })

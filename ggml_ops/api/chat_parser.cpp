@@ -2,6 +2,10 @@
 
 #include "base/json_fields.h"
 
+#include "common/chat-peg-parser.h"
+
+#include <algorithm>
+#include <cctype>
 #include <random>
 
 namespace dflash {
@@ -21,14 +25,50 @@ std::string new_call_id() {
     return id;
 }
 
-// What `now` adds to what has been sent: nothing while it takes something back.
-std::string grown(const std::string & now, std::string & sent) {
-    if (now.size() <= sent.size() || now.compare(0, sent.size(), sent) != 0) {
-        return "";
+// ---- what may be left out ----
+
+constexpr size_t KEPT     = 512;    // bytes at the end: longer than what a format may still take for a mark of its own
+constexpr size_t WORTH    = 1024;   // less is not worth two parses
+constexpr size_t INTERVAL = 2048;   // bytes of new text from one try to the next
+
+// Null if there is no such call.
+template <class Message> auto field_of(Message & msg, int32_t field) -> decltype(&msg.content) {
+    if (field < 0) {
+        return field == chat_parser::CONTENT ? &msg.content : &msg.reasoning_content;
     }
-    const std::string added = now.substr(sent.size());
-    sent                    = now;
-    return added;
+    return size_t(field) < msg.tool_calls.size() ? &msg.tool_calls[field].arguments : nullptr;
+}
+
+// Whether the text may be cut here: between characters, and neither in an escape sequence nor next to a mark.
+bool is_quiet(const std::string & text, size_t at) {
+    constexpr size_t AROUND = 6;
+    if (at < AROUND || at >= text.size() || (text[at] & 0xC0) == 0x80) {
+        return false;
+    }
+    return std::all_of(text.begin() + (at - AROUND), text.begin() + at + 1,
+        [](char c) { return std::isalnum((unsigned char) c) || c == ' ' || (c & 0x80); });
+}
+
+// JSON's quotation marks in text[begin, end), which begins outside of an escape sequence.
+size_t count_quotes(const std::string & text, size_t begin, size_t end) {
+    size_t n = 0;
+    for (size_t i = begin; i < end; ++i) {
+        n += text[i] == '"';
+        i += text[i] == '\\';
+    }
+    return n;
+}
+
+// Whether the messages are alike but for one field, which both have.
+bool same_apart_from(int32_t field, common_chat_msg a, common_chat_msg b) {
+    field_of(a, field)->clear();
+    field_of(b, field)->clear();
+    for (common_chat_msg * msg : { &a, &b }) {
+        for (common_chat_tool_call & call : msg->tool_calls) {
+            call.id.clear();   // some formats make one up
+        }
+    }
+    return a == b;
 }
 
 }   // namespace
@@ -42,6 +82,7 @@ chat_parser::chat_parser(const std::string & parser) {
     in.read("generation_prompt", params_.generation_prompt);
     in.read("continues", params_.is_continuation);
     structured_ = as_bool(in.need("structured"), in.name("structured"));
+    in.read("json", json_);
     in.read("arena", arena);
     in.finish();
     params_.format = common_chat_format(format);
@@ -51,6 +92,10 @@ chat_parser::chat_parser(const std::string & parser) {
         } catch (const std::exception & e) {
             throw field_error(in.name("arena"), e.what());
         }
+    }
+    if (params_.parser.empty()) {
+        params_.parser =
+            build_chat_peg_parser([](common_chat_peg_builder & p) { return p.content(p.rest()) + p.end(); });
     }
     // What the caller wrote of a continued message is in the prompt and is not sent back.
     if (params_.is_continuation) {
@@ -73,14 +118,51 @@ void chat_parser::read(const std::string & text) {
             depth_ -= depth_ > 0 && (c == ']' || c == '}');
         }
         text_ += c;
+        short_ += c;
     }
 }
 
 common_chat_msg chat_parser::parse(bool is_final) {
+    if (is_final) {
+        cuts_.clear();
+        try {
+            return common_chat_parse(text_, false, params_);
+        } catch (const std::exception &) {
+            return salvage();
+        }
+    }
+    common_chat_msg msg   = parse_open(short_);
+    const bool      stuck = text_.size() > n_answered_ + INTERVAL;
+    if (!cuts_.empty() && (stuck || !agrees(msg))) {
+        cuts_.clear();
+        short_      = text_;
+        shorten_at_ = 2 * short_.size();
+        msg         = parse_open(short_);
+    }
+    return msg;
+}
+
+// As common_chat_parse() of a text that goes on, which copies the parser: with 200 tools that takes longer than to
+// parse.
+common_chat_msg chat_parser::parse_open(const std::string & text) const {
+    common_chat_msg msg;
+    msg.role = "assistant";
     try {
-        return common_chat_parse(text_, !is_final, params_);
+        common_peg_parse_context      context(params_.generation_prompt + text, COMMON_PEG_PARSE_FLAG_LENIENT);
+        const common_peg_parse_result result = params_.parser.parse(context);
+        if (result.fail() && result.end == 0) {
+            return msg;   // more text may mend it
+        }
+        switch (params_.format) {
+            case COMMON_CHAT_FORMAT_PEG_GEMMA4: common_chat_peg_gemma4_mapper(msg).from_ast(context.ast, result); break;
+            case COMMON_CHAT_FORMAT_PEG_MINIMAX_M3:
+                common_chat_peg_minimax_m3_mapper(msg).from_ast(context.ast, result);
+                break;
+            default: common_chat_peg_mapper(msg).from_ast(context.ast, result);
+        }
+        return msg;
     } catch (const std::exception &) {
-        return is_final ? salvage() : common_chat_msg();   // more text may mend it
+        return {};
     }
 }
 
@@ -102,18 +184,125 @@ common_chat_msg chat_parser::salvage() const {
     return msg;
 }
 
+// ---- fields ----
+
+std::string & chat_parser::sent(int32_t field) {
+    return field == REASONING ? reasoning_ : field == CONTENT ? content_ : calls_[field].arguments;
+}
+
+chat_parser::cut * chat_parser::find_cut(int32_t field) {
+    const auto found = std::find_if(cuts_.begin(), cuts_.end(), [&](const cut & c) { return c.field == field; });
+    return found == cuts_.end() ? nullptr : &*found;
+}
+
+// What `now` adds to what has been sent: nothing while it takes something back.
+std::string chat_parser::send(const std::string & now, int32_t field) {
+    std::string & before = sent(field);
+    const cut *   c      = find_cut(field);
+    const size_t  at = c ? c->at : 0, length = c ? c->length : 0, n_before = before.size() - length;
+    if (now.size() <= n_before || now.compare(0, at, before, 0, at) != 0 ||
+        now.compare(at, n_before - at, before, at + length, n_before - at) != 0) {
+        return "";
+    }
+    std::string added = now.substr(n_before);
+    before += added;
+    growing_    = field;
+    n_answered_ = text_.size();
+    return added;
+}
+
+// Whether the message may be what was sent, the cuts left out, as far as it goes.
+bool chat_parser::agrees(const common_chat_msg & msg) {
+    return std::all_of(cuts_.begin(), cuts_.end(), [&](const cut & c) {
+        const std::string * now = field_of(msg, c.field);
+        if (!now || now->size() < c.at) {
+            return false;
+        }
+        const std::string & before = sent(c.field);
+        const size_t        n      = std::min(now->size(), before.size() - c.length) - c.at;
+        return now->compare(0, c.at, before, 0, c.at) == 0 && now->compare(c.at, n, before, c.at + c.length, n) == 0;
+    });
+}
+
+void chat_parser::shorten(const common_chat_msg & msg) {
+    const std::string * field = field_of(msg, growing_);
+    if (short_.size() < shorten_at_ || !field) {
+        return;
+    }
+    shorten_at_ = 2 * short_.size();   // if nothing comes of it
+    size_t end  = short_.size() - std::min(KEPT, short_.size());
+    while (end > 0 && !is_quiet(short_, end)) {
+        --end;
+    }
+    if (const cut * c = find_cut(growing_)) {
+        leave_out(c->text_at, end, msg);
+        return;
+    }
+    // Where the field begins in the text is not known: its bytes may be escaped there or here.
+    for (size_t n = field->size(); n > KEPT + WORTH; n -= n / 8) {
+        size_t begin = short_.size() - std::min(n, short_.size());
+        while (begin < end && !is_quiet(short_, begin)) {
+            ++begin;
+        }
+        if (leave_out(begin, end, msg)) {
+            return;
+        }
+    }
+}
+
+// Leaves short_[begin, end) out of it if that is nothing but bytes of the growing field that have been sent.
+bool chat_parser::leave_out(size_t begin, size_t end, const common_chat_msg & msg) {
+    if (end < begin + WORTH) {
+        return false;
+    }
+    const std::string     text  = short_.substr(0, begin) + short_.substr(end);
+    const common_chat_msg rest  = parse_open(text);
+    const std::string *   whole = field_of(msg, growing_);
+    const std::string *   left  = field_of(rest, growing_);
+    if (!left || left->size() >= whole->size() || !same_apart_from(growing_, msg, rest)) {
+        return false;
+    }
+    cut *        c      = find_cut(growing_);
+    const size_t length = whole->size() - left->size();
+    const size_t at =
+        c ? c->at : size_t(std::mismatch(left->begin(), left->end(), whole->begin()).first - left->begin());
+    if (left->size() < at || left->compare(0, at, *whole, 0, at) != 0 ||
+        left->compare(at, std::string::npos, *whole, at + length, std::string::npos) != 0) {
+        return false;
+    }
+    // Of JSON, what is left out must be the inside of one string.
+    if ((growing_ >= 0 || (growing_ == CONTENT && json_)) &&
+        ((at > 0 && (*whole)[at - 1] == '\\') || count_quotes(*whole, 0, at) % 2 == 0 ||
+            count_quotes(*whole, at, at + length) > 0)) {
+        return false;
+    }
+    if (at + length + (c ? c->length : 0) > sent(growing_).size()) {
+        return false;
+    }
+    if (c) {
+        c->length += length;
+    } else {
+        cuts_.push_back({ growing_, begin, at, length });
+    }
+    short_      = text;
+    shorten_at_ = short_.size() + INTERVAL;
+    return true;
+}
+
+// ---- deltas ----
+
 std::string chat_parser::push(const std::string & text, bool is_final) {
     read(text);
     const common_chat_msg msg = parse(is_final);
 
     json       deltas = json::array();
-    const auto send   = [&](const char * key, const std::string & added) {
+    const auto add    = [&](const char * key, const std::string & added) {
         if (!added.empty()) {
             deltas.push_back({ { key, added } });
         }
     };
-    send("reasoning_content", grown(msg.reasoning_content, reasoning_));
-    send("content", grown(msg.content, content_));
+    add("reasoning_content", send(msg.reasoning_content, REASONING));
+    add("content", send(msg.content, CONTENT));
 
     for (size_t i = 0; i < msg.tool_calls.size(); ++i) {
         const common_chat_tool_call & now = msg.tool_calls[i];
@@ -135,7 +324,7 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
             delta["type"] = "function";
         }
         const bool  bare  = is_final && now.arguments.empty();   // a call without arguments is still JSON
-        std::string added = grown(bare ? "{}" : now.arguments, sent.arguments);
+        std::string added = send(bare ? "{}" : now.arguments, int32_t(i));
         if (announced && added.empty()) {
             continue;
         }
@@ -146,6 +335,9 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
         function["arguments"] = added;
         delta["function"]     = function;
         deltas.push_back({ { "tool_calls", json::array({ delta }) } });
+    }
+    if (!is_final) {
+        shorten(msg);
     }
     return deltas.dump();
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -423,6 +425,82 @@ def test_a_cut_call_keeps_what_came(engine: NativeEngine, size: int) -> None:
     (call,) = message["tool_calls"]
     assert call["function"]["name"] == "get_weather"
     assert '{"city": "Paris"}'.startswith(call["function"]["arguments"])
+
+
+# ---- long answers: most of a field that still grows is not parsed again ----
+
+LONG = (
+    'def f(x):\n    return {"a": [1, x["k"]]}  # a < b, é雨\nThe quick brown fox jumps over a lazy dog. `<tool` \\ \n'
+    * 150
+)
+
+
+def long_answers() -> dict[str, tuple[str | None, Body, str]]:
+    """Template, fields and text, by name."""
+    arguments = json.dumps({"city": LONG, "more": [LONG[:5000], {"a": LONG[:3000]}]}, ensure_ascii=False)
+    call = f'<tool_call>\n{{"name": "get_weather", "arguments": {arguments}}}\n</tool_call>'
+    clock = '\n<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    tools: Body = {"tools": TOOLS, "parallel_tool_calls": True}
+    return {
+        "content": (None, {}, LONG),
+        "content with tools": (None, tools, LONG),
+        "reasoning": (THINKING, {}, f"<think>\n{LONG}\n</think>\n\n{LONG[:6000]}"),
+        "calls": (None, tools, f"I look.\n{call}{clock}\n{call}"),
+        "a broken call": (None, tools, call[:9000] + '"}]} </tool_call>' + LONG[:6000]),
+        "json": (None, {"json_schema": SCHEMA}, json.dumps([{"rain": [LONG[:2500], {"x": LONG[:2500]}]}] * 3)),
+        "channels": (
+            HARMONY,
+            tools,
+            f"<|channel|>analysis<|message|>{LONG}<|end|><|start|>assistant<|channel|>commentary "
+            f"to=functions.get_weather <|constrain|>json<|message|>{arguments}",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", long_answers())
+def test_long_answers(engine: NativeEngine, name: str) -> None:
+    """After each piece, the deltas are those of a parser that reads the text so far at once."""
+    template, body, text = long_answers()[name]
+    applied = apply(engine, template, **body)
+    parser = json.dumps(applied["parser"])
+    rng = random.Random(name)
+    chat = engine.chat_new(parser)
+    deltas: list[Body] = []
+    looks = sorted(rng.randrange(len(text)) for _ in range(20))
+    at = 0
+    while at < len(text):
+        size = rng.choice((1, 4, 9, 40))
+        deltas += chat.push(text[at : at + size], False)
+        at += size
+        if looks and at >= looks[0]:
+            looks = [look for look in looks if look > at]
+            if name != "a broken call":  # where what was sent stays sent
+                assert without_ids(joined(deltas)) == without_ids(
+                    joined(engine.chat_new(parser).push(text[:at], False))
+                )
+    deltas += chat.push("", True)
+    assert chat.message() == joined(deltas)
+    if name != "a broken call":
+        assert without_ids(chat.message()) == without_ids(answer(engine, applied, text, len(text))[0])
+
+
+def without_ids(message: Body) -> Body:
+    """Ids of calls are random."""
+    calls = [{**call, "id": ""} for call in message.get("tool_calls", [])]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+@pytest.mark.parametrize("name", ["content", "calls"])
+def test_the_cost_of_a_piece_does_not_grow(engine: NativeEngine, name: str) -> None:
+    template, body, text = long_answers()[name]
+    chat = engine.chat_new(json.dumps(apply(engine, template, **body)["parser"]))
+    text = text[: text.index("def f") + 200] + LONG.replace('"', "").replace("\n", " ").replace("\\", "") * 8
+    seconds = [0.0, 0.0]
+    for at in range(0, len(text), 8):
+        begun = time.thread_time()
+        chat.push(text[at : at + 8], False)
+        seconds[2 * at > len(text)] += time.thread_time() - begun
+    assert seconds[1] < 2 * seconds[0]  # three times as much if each piece costs what the text before it costs
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
