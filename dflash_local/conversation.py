@@ -23,18 +23,25 @@ CHAT_FIELDS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A rendered conversation: the prompt, stop strings and sampling fields its format needs, and the answer's parser
-    (JSON)."""
+    """A rendered conversation: the prompt, stop strings and sampling fields its format needs, the answer's parser
+    (JSON), and the names of fields that neither llama.cpp nor the template heeds ("messages[].mood")."""
 
     prompt: str
     stops: tuple[str, ...]
     sampling: dict[str, Any]
     parser: str
+    ignored: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, applied: dict[str, Any]) -> ChatPrompt:
         """From dflash_chat_apply()."""
-        return cls(applied["prompt"], tuple(applied["stops"]), applied["sampling"], json.dumps(applied["parser"]))
+        return cls(
+            applied["prompt"],
+            tuple(applied["stops"]),
+            applied["sampling"],
+            json.dumps(applied["parser"]),
+            tuple(applied.get("ignored", ())),
+        )
 
 
 @dataclass(slots=True)

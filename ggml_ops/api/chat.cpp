@@ -2,6 +2,7 @@
 
 #include "accept/format_patterns.h"
 #include "api/chat_parser.h"
+#include "api/ignored_fields.h"
 #include "base/error.h"
 #include "dflash.h"
 #include "engine/engine.h"
@@ -30,7 +31,10 @@ std::string schema_grammar(const json & schema, const std::string & field) {
 
 // ---- messages ----
 
-void read_content(const json & value, const std::string & field, common_chat_msg & msg) {
+// For the provider that a message once came from, or went to.
+const std::set<std::string> HARMLESS = { "cache_control", "index", "parsed_arguments" };
+
+void read_content(const json & value, const std::string & field, common_chat_msg & msg, ignored_fields & ignored) {
     if (value.is_string()) {
         msg.content = value.get<std::string>();
         return;
@@ -41,14 +45,26 @@ void read_content(const json & value, const std::string & field, common_chat_msg
     for (size_t i = 0; i < value.size(); ++i) {
         field_reader      part(value.at(i), member(field, i));
         const std::string type = as_string(part.need("type"), part.name("type"));
-        if (type != "text") {
+        if (type != "text" && type != "refusal") {
             throw field_error(part.name("type"), "'" + type + "' is not supported: this model reads text only");
         }
-        msg.content_parts.push_back({ type, as_string(part.need("text"), part.name("text")) });
+        msg.content_parts.push_back({ "text", as_string(part.need(type), part.name(type)) });
+        ignored.add_untaken(part, HARMLESS);
     }
 }
 
-common_chat_tool_call read_call(const json & value, const std::string & field) {
+// Name and arguments.
+void read_function(field_reader & in, common_chat_tool_call & call) {
+    call.name      = as_string(in.need("name"), in.name("name"));
+    call.arguments = "{}";
+    if (const json * arguments = in.take("arguments")) {
+        call.arguments =
+            arguments->is_string() ? arguments->get<std::string>() : as_object(*arguments, in.name("arguments")).dump();
+        check_nesting(call.arguments, in.name("arguments"));
+    }
+}
+
+common_chat_tool_call read_call(const json & value, const std::string & field, ignored_fields & ignored) {
     field_reader          in(value, field);
     common_chat_tool_call call;
     std::string           type = "function";
@@ -58,63 +74,159 @@ common_chat_tool_call read_call(const json & value, const std::string & field) {
     }
     in.read("id", call.id);
     field_reader function(in.need("function"), in.name("function"));
-    call.name      = as_string(function.need("name"), function.name("name"));
-    call.arguments = "{}";
-    if (const json * arguments = function.take("arguments")) {
-        call.arguments = arguments->is_string() ? arguments->get<std::string>()
-                                                : as_object(*arguments, function.name("arguments")).dump();
-        check_nesting(call.arguments, function.name("arguments"));
-    }
+    read_function(function, call);
+    ignored.add_untaken(function, HARMLESS);
+    ignored.add_untaken(in, HARMLESS);
     return call;
 }
 
-common_chat_msg read_message(const json & value, const std::string & field) {
-    static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool" };
-    field_reader                          in(value, field);
-    common_chat_msg                       msg;
-    msg.role = as_string(in.need("role"), in.name("role"));
-    if (std::find(roles.begin(), roles.end(), msg.role) == roles.end()) {
-        throw field_error(in.name("role"),
-            "must be system, developer, user, assistant or tool, got '" + msg.role.substr(0, 40) + "'");
-    }
-    const json * content = in.take("content");
-    if (content) {
-        read_content(*content, in.name("content"), msg);
-    }
-    if (const json * calls = in.take("tool_calls")) {
-        const std::string name = in.name("tool_calls");
-        for (size_t i = 0; i < as_array(*calls, name).size(); ++i) {
-            msg.tool_calls.push_back(read_call(calls->at(i), member(name, i)));
-        }
-        if (msg.role != "assistant") {
-            throw field_error(name, "belongs to assistant messages only");
-        }
-    }
-    in.read("reasoning_content", msg.reasoning_content);
-    in.read("name", msg.tool_name);
-    in.read("tool_call_id", msg.tool_call_id);
-    if (!content && msg.tool_calls.empty() && msg.reasoning_content.empty()) {
-        throw field_error(in.name("content"), "is missing");
-    }
-    return msg;
-}
+// OpenAI's messages, and what other servers and older clients call the same.
+class message_reader {
+  public:
+    message_reader(const json & messages, const std::string & field, ignored_fields & ignored) :
+        messages_(as_array(messages, field)), field_(field), ignored_(ignored) {}
 
-messages read_messages(field_reader & in) {
-    const json &      value = in.need("messages");
-    const std::string name  = in.name("messages");
-    messages          all;
-    for (size_t i = 0; i < as_array(value, name).size(); ++i) {
-        all.push_back(read_message(value.at(i), member(name, i)));
+    messages read() {
+        messages all;
+        for (size_t i = 0; i < messages_.size(); ++i) {
+            all.push_back(read_message(messages_.at(i), member(field_, i), i + 1 == messages_.size()));
+        }
+        if (all.empty()) {
+            throw field_error(field_, "is empty: at least one message is needed");
+        }
+        return all;
     }
-    if (all.empty()) {
-        throw field_error(name, "is empty: at least one message is needed");
+
+    // What the last message says about being continued ("prefix": true); null: nothing.
+    const json * prefix() const { return prefix_; }
+
+  private:
+    common_chat_msg read_message(const json & value, const std::string & field, bool is_last) {
+        field_reader    in(value, field);
+        common_chat_msg msg;
+        msg.role             = read_role(in);
+        const json * content = in.take("content");
+        if (content) {
+            read_content(*content, in.name("content"), msg, ignored_);
+        }
+        read_calls(in, msg);
+        read_reasoning(in, msg);
+        in.read("name", msg.tool_name);
+        in.read("tool_call_id", msg.tool_call_id);
+        read_result_of_function(in, msg);
+        read_rest(in, msg, is_last);
+        // null is an answer that was broken off, or a tool that had nothing to say
+        const bool says_nothing = msg.tool_calls.empty() && msg.reasoning_content.empty() && msg.content.empty();
+        if (!value.contains("content") && says_nothing) {
+            throw field_error(in.name("content"), "is missing");
+        }
+        ignored_.add_untaken(in, HARMLESS);
+        return msg;
     }
-    return all;
-}
+
+    static std::string read_role(field_reader & in) {
+        static const std::vector<std::string> roles = { "system", "developer", "user", "assistant", "tool",
+            "function" };
+        const std::string                     role  = as_string(in.need("role"), in.name("role"));
+        if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
+            throw field_error(in.name("role"),
+                "must be system, developer, user, assistant, tool or function, got '" + role.substr(0, 40) + "'");
+        }
+        return role;
+    }
+
+    // Tool calls, or the one function call of older clients.
+    void read_calls(field_reader & in, common_chat_msg & msg) {
+        const std::string name = in.name("tool_calls"), old_name = in.name("function_call");
+        const json *      calls = in.take("tool_calls");
+        const json *      old   = in.take("function_call");
+        if ((calls || old) && msg.role != "assistant") {
+            throw field_error(calls ? name : old_name, "belongs to assistant messages only");
+        }
+        for (size_t i = 0; calls && i < as_array(*calls, name).size(); ++i) {
+            msg.tool_calls.push_back(read_call(calls->at(i), member(name, i), ignored_));
+        }
+        if (old) {
+            if (!msg.tool_calls.empty()) {
+                throw field_error(old_name, "cannot be combined with tool_calls: send those only");
+            }
+            field_reader          function(*old, old_name);
+            common_chat_tool_call call;
+            read_function(function, call);
+            ignored_.add_untaken(function);
+            call.id = last_id_ = function_id(++n_functions_);
+            msg.tool_calls.push_back(call);
+        }
+    }
+
+    // The result of a function call, which has no id, is that of the last one.
+    void read_result_of_function(const field_reader & in, common_chat_msg & msg) {
+        if (msg.role != "function") {
+            return;
+        }
+        if (msg.tool_name.empty()) {
+            throw field_error(in.name("name"), "is missing: the result of a function names it");
+        }
+        msg.role         = "tool";
+        msg.tool_call_id = n_functions_ ? last_id_ : function_id(0);
+    }
+
+    // Nine letters and digits, which some templates insist on.
+    static std::string function_id(size_t n) {
+        const std::string digits = std::to_string(n % 100000);
+        return "call" + std::string(5 - digits.size(), '0') + digits;
+    }
+
+    // OpenRouter's, vLLM's and Ollama's names for the same thing. Clients send back all that they got.
+    void read_reasoning(field_reader & in, common_chat_msg & msg) {
+        in.read("reasoning_content", msg.reasoning_content);
+        for (const char * other : { "reasoning", "thinking" }) {
+            std::string text;
+            in.read(other, text);
+            if (msg.reasoning_content.empty()) {
+                msg.reasoning_content = text;
+            } else if (!text.empty() && text != msg.reasoning_content) {
+                ignored_.add(in.name(other));
+            }
+        }
+    }
+
+    void read_rest(field_reader & in, common_chat_msg & msg, bool is_last) {
+        std::string refusal;
+        in.read("refusal", refusal);
+        if (msg.content.empty() && msg.content_parts.empty()) {
+            msg.content = refusal;
+        } else if (!refusal.empty()) {
+            ignored_.add(in.name("refusal"));
+        }
+        for (const char * media : { "audio", "images" }) {
+            const json * value = in.take(media);
+            if (value && !value->empty()) {
+                throw field_error(in.name(media), "is not supported: this model reads text only");
+            }
+        }
+        if (const json * annotations = in.take("annotations"); annotations && !annotations->empty()) {
+            ignored_.add(in.name("annotations"));
+        }
+        if (const json * prefix = in.take("prefix")) {
+            if (as_bool(*prefix, in.name("prefix")) && (!is_last || msg.role != "assistant")) {
+                throw field_error(in.name("prefix"), "belongs to an assistant message at the end, which is continued");
+            }
+            prefix_ = is_last && msg.role == "assistant" ? prefix : nullptr;
+        }
+    }
+
+    const json &      messages_;
+    const std::string field_;
+    ignored_fields &  ignored_;
+    const json *      prefix_      = nullptr;
+    size_t            n_functions_ = 0;
+    std::string       last_id_;
+};
 
 // ---- tools ----
 
-common_chat_tool read_tool(const json & value, const std::string & field) {
+common_chat_tool read_tool(const json & value, const std::string & field, ignored_fields & ignored) {
     field_reader in(value, field);
     if (as_string(in.need("type"), in.name("type")) != "function") {
         throw field_error(in.name("type"), "must be \"function\"");
@@ -132,15 +244,19 @@ common_chat_tool read_tool(const json & value, const std::string & field) {
         tool.parameters        = as_object(*parameters, name).dump();
         schema_grammar(*parameters, name);   // the template would not say which tool it is
     }
+    bool strict = true;
+    function.read("strict", strict);   // a call's arguments follow their schema, whatever it says
+    ignored.add_untaken(function, HARMLESS);
+    ignored.add_untaken(in, HARMLESS);
     return tool;
 }
 
 // A named function is a required call with no other tool to choose from.
-void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
+void read_tools(field_reader & in, common_chat_templates_inputs & inputs, ignored_fields & ignored) {
     if (const json * value = in.take("tools")) {
         const std::string name = in.name("tools");
         for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            inputs.tools.push_back(read_tool(value->at(i), member(name, i)));
+            inputs.tools.push_back(read_tool(value->at(i), member(name, i), ignored));
         }
     }
     in.read("parallel_tool_calls", inputs.parallel_tool_calls);
@@ -163,6 +279,8 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
         if (chosen.empty()) {
             throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
         }
+        ignored.add_untaken(function);
+        ignored.add_untaken(named);
         inputs.tools       = std::move(chosen);
         inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
         return;
@@ -183,7 +301,7 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs) {
 // ---- output format ----
 
 // The schema that the answer must follow, null for none.
-json read_schema(field_reader & in) {
+json read_schema(field_reader & in, ignored_fields & ignored) {
     const json * format = in.take("response_format");
     const json * given  = in.take("json_schema");
     json         schema;
@@ -206,9 +324,11 @@ json read_schema(field_reader & in) {
             name               = wrapper.name("schema");
             const json * value = wrapper.take("schema");
             schema             = value ? *value : json::object();
+            ignored.add_untaken(wrapper, { "name", "description", "strict" });   // a schema always holds
         } else if (type != "text") {
             throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
         }
+        ignored.add_untaken(wanted);
     }
     if (schema.is_null()) {
         return schema;
@@ -220,8 +340,8 @@ json read_schema(field_reader & in) {
     return schema;
 }
 
-void read_output(field_reader & in, common_chat_templates_inputs & inputs) {
-    const json schema = read_schema(in);
+void read_output(field_reader & in, common_chat_templates_inputs & inputs, ignored_fields & ignored) {
+    const json schema = read_schema(in, ignored);
     if (!schema.is_null()) {
         inputs.json_schema = schema.dump();
     }
@@ -261,12 +381,13 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
 }
 
 // As llama-server: an assistant message at the end is continued. Unlike there, continue_final_message: false answers
-// it.
-void read_continuation(field_reader & in, common_chat_templates_inputs & inputs) {
+// it. `prefix`, if not null, is what the message itself says.
+void read_continuation(field_reader & in, common_chat_templates_inputs & inputs, const json * prefix) {
     const std::string       name      = in.name("continue_final_message");
     const common_chat_msg & last      = inputs.messages.back();
     const bool              assistant = last.role == "assistant";
-    const json *            wanted    = in.take("continue_final_message");
+    const json *            given     = in.take("continue_final_message");
+    const json *            wanted    = given ? given : prefix;
     const json *            prompt    = in.take("add_generation_prompt");
     if (prompt) {
         inputs.add_generation_prompt = as_bool(*prompt, in.name("add_generation_prompt"));
@@ -280,6 +401,12 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs)
         inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
     }
     if (inputs.continue_final_message == COMMON_CHAT_CONTINUATION_NONE) {
+        return;
+    }
+    if (assistant && inputs.messages.size() > 1 && last.content.empty() && last.content_parts.empty() &&
+        last.tool_calls.empty() && last.reasoning_content.empty()) {
+        inputs.messages.pop_back();   // to go on from nothing is to begin
+        inputs.continue_final_message = COMMON_CHAT_CONTINUATION_NONE;
         return;
     }
     if (wanted && prompt && inputs.add_generation_prompt) {
@@ -300,6 +427,22 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs)
 }
 
 // ---- result ----
+
+void add_what_the_template_drops(
+    const common_chat_templates * templates, const common_chat_templates_inputs & inputs, ignored_fields & ignored) {
+    auto caps = common_chat_templates_get_caps(templates);
+    if (!caps["supports_tools"] && !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+        ignored.add("tools");
+    }
+    for (const common_chat_msg & msg : inputs.messages) {
+        if (!caps["supports_tool_calls"] && !msg.tool_calls.empty()) {
+            ignored.add("messages[].tool_calls");
+        }
+    }
+    if (!caps["supports_system_role"] && inputs.messages.size() == 1 && inputs.messages[0].role == "system") {
+        ignored.add("messages[]");   // before a user's message, it would be a part of that
+    }
+}
 
 common_chat_params apply_template(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
@@ -362,12 +505,15 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     field_reader                 in(as_object(object, "body"), "");
     common_chat_templates_inputs inputs;
     inputs.parallel_tool_calls = common_chat_templates_get_caps(templates)["supports_parallel_tool_calls"];
-    inputs.messages            = read_messages(in);
-    read_tools(in, inputs);
-    read_output(in, inputs);
+    ignored_fields ignored;
+    message_reader messages(in.need("messages"), in.name("messages"), ignored);
+    inputs.messages = messages.read();
+    read_tools(in, inputs, ignored);
+    read_output(in, inputs, ignored);
     read_thinking(in, inputs);
-    read_continuation(in, inputs);
+    read_continuation(in, inputs, messages.prefix());
     in.finish();
+    add_what_the_template_drops(templates, inputs, ignored);
 
     const common_chat_params params = apply_template(templates, inputs);
     const bool               calls  = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
@@ -378,6 +524,7 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
                     { "prompt", params.prompt },
                     { "stops", params.additional_stops },
                     { "sampling", sampling_fields(params, inputs) },
+                    { "ignored", ignored.names() },
                     { "parser", json({
                                     { "format", int(params.format) },
                                     { "generation_prompt", params.generation_prompt },

@@ -170,4 +170,14 @@ void field_reader::finish() const {
     }
 }
 
+std::vector<std::string> field_reader::untaken() const {
+    std::vector<std::string> names;
+    for (const auto & entry : object_.items()) {
+        if (!taken_.count(entry.key()) && !entry.value().is_null()) {
+            names.push_back(name(entry.key()));
+        }
+    }
+    return names;
+}
+
 }   // namespace dflash

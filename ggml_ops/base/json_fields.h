@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace dflash {
 
@@ -52,7 +53,8 @@ class field_reader {
     void read(const std::string & key, float & to, double min, double max);
     void read(const std::string & key, int32_t & to, int64_t min, int64_t max);
 
-    void finish() const;   // throws if a member was not taken
+    void                     finish() const;    // throws if a member was not taken
+    std::vector<std::string> untaken() const;   // names of the members that were not, but for nulls
 
   private:
     const json &          object_;

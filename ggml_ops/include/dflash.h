@@ -324,7 +324,8 @@ DFLASH_API bool dflash_token_is_eog(const dflash_engine * engine, int32_t token)
 // OpenAI's fields messages, tools, tool_choice, parallel_tool_calls, response_format, json_schema, grammar,
 // chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking, add_generation_prompt,
 // continue_final_message. NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of
-// dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}}. Release with dflash_free().
+// dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}, "ignored": [names of fields of the body
+// that neither llama.cpp nor the template heeds, such as "messages[].mood"]}. Release with dflash_free().
 DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
 
 // An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.

@@ -120,6 +120,99 @@ def test_history_with_tools_is_rendered(engine: NativeEngine) -> None:
     )
 
 
+def test_turns_that_were_broken_off(engine: NativeEngine) -> None:
+    """As clients replay them: an aborted answer, a tool without a word."""
+    aborted = apply(engine, messages=[*USER, {"role": "assistant", "content": None}, *USER])
+    assert aborted["prompt"].count("<|im_start|>assistant\n<|im_end|>") == 1
+    last = apply(engine, messages=[*USER, {"role": "assistant", "content": None}])
+    assert last["prompt"].endswith("<|im_start|>assistant\n")
+    silent = [*USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": None}]
+    assert "<tool_response>\n\n</tool_response>" in apply(engine, messages=silent, tools=TOOLS)["prompt"]
+
+
+def test_function_messages_are_tool_messages(engine: NativeEngine) -> None:
+    call = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+    old = [
+        *USER,
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "get_weather", "content": "rain"},
+    ]
+    new = [
+        *USER,
+        {"role": "assistant", "tool_calls": [{"type": "function", "function": call}]},
+        {"role": "tool", "name": "get_weather", "content": "rain"},
+    ]
+    assert apply(engine, messages=old, tools=TOOLS)["prompt"] == apply(engine, messages=new, tools=TOOLS)["prompt"]
+    # a template that insists on ids, as Mistral's do
+    ids = (
+        "{%- for m in messages %}{%- for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
+        "{{ m.tool_call_id }} {% endfor %}"
+    )
+    shown = apply(engine, ids, messages=[*old, *old[1:]], tools=TOOLS)["prompt"].split()
+    assert shown == ["call00001", "call00001", "call00002", "call00002"]
+
+
+@pytest.mark.parametrize("name", ["reasoning", "thinking"])
+def test_other_names_of_reasoning(engine: NativeEngine, name: str) -> None:
+    thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "Paris, so"}
+    expected = apply(engine, THINKING, messages=[*USER, thought, *USER])
+    renamed = {"role": "assistant", "content": "Yes.", name: "Paris, so"}
+    assert apply(engine, THINKING, messages=[*USER, renamed, *USER]) == expected
+    assert apply(engine, THINKING, messages=[*USER, {**thought, name: "Paris, so"}, *USER]) == expected
+    other = apply(engine, THINKING, messages=[*USER, {**thought, name: "London"}, *USER])
+    assert other == {**expected, "ignored": [f"messages[].{name}"]}
+
+
+def test_prefix_continues_the_last_message(engine: NativeEngine) -> None:
+    begun = {"role": "assistant", "content": "It is"}
+    assert apply(engine, messages=[*USER, {**begun, "prefix": True}]) == apply(engine, messages=[*USER, begun])
+    again = apply(engine, messages=[*USER, {**begun, "prefix": False}])
+    assert again == apply(engine, messages=[*USER, begun], continue_final_message=False)
+
+
+def test_a_refusal_is_what_was_said(engine: NativeEngine) -> None:
+    said = apply(engine, messages=[*USER, {"role": "assistant", "content": "No."}, *USER])["prompt"]
+    for refused in (
+        {"content": None, "refusal": "No.", "annotations": [], "audio": None},
+        {"content": [{"type": "refusal", "refusal": "No."}]},
+    ):
+        applied = apply(engine, messages=[*USER, {"role": "assistant", **refused}, *USER])
+        assert (applied["prompt"], applied["ignored"]) == (said, [])
+
+
+def test_what_is_ignored_is_told(engine: NativeEngine) -> None:
+    assert apply(engine)["ignored"] == []
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}, "tone": "dry"}], "mood": "bad"},
+        {"role": "assistant", "mood": None, "annotations": [1], "tool_calls": [{**CALL, "index": 0, "x": 1}]},
+        {"role": "user", "content": "c", "mood": "good", "a\r\nb,\u00e9": 1},
+    ]  # fmt: skip
+    tools = [{**WEATHER, "extra": 1, "function": {**WEATHER["function"], "strict": True, "returns": {}}}]
+    assert apply(engine, messages=messages, tools=tools)["ignored"] == [
+        "messages[].content[].tone",
+        "messages[].mood",
+        "messages[].tool_calls[].x",
+        "messages[].annotations",
+        "messages[].a??b???",
+        "tools[].function.returns",
+        "tools[].extra",
+    ]
+    many = apply(engine, messages=[{"role": "user", "content": "x", **{f"{n}" * 200: n for n in range(1, 100)}}])[
+        "ignored"
+    ]
+    assert len(many) == 33
+    assert all(len(name) < 130 for name in many)
+    assert many[-1] == "..."
+    # what this template has no place for
+    assert apply(engine, "chatml", tools=TOOLS)["ignored"] == ["tools"]
+    call = {"role": "assistant", "content": "b", "tool_calls": [CALL]}
+    assert apply(engine, "chatml", messages=[*USER, call, *USER])["ignored"] == ["messages[].tool_calls"]
+    wrapped = {"type": "json_schema", "mode": 1, "json_schema": {"name": "x", "strict": True, "schema": SCHEMA, "y": 1}}
+    assert apply(engine, response_format=wrapped)["ignored"] == [
+        "response_format.json_schema.y", "response_format.mode",
+    ]  # fmt: skip
+
+
 def test_text_parts(engine: NativeEngine) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     assert "user\none\ntwo<|im_end|>" in apply(engine, messages=[{"role": "user", "content": parts}])["prompt"]
@@ -256,6 +349,20 @@ for _ in range(200):
             },
             "messages[1].tool_calls[0].function.arguments",
         ),
+        ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": "x", "reasoning": {"effort": 1}}]}, "messages[0].reasoning"),
+        ({"messages": [{"role": "user", "content": "x", "images": ["..."]}]}, "messages[0].images"),
+        ({"messages": [{"role": "user", "content": "x", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].name"),
+        (
+            {"messages": [*USER, {"role": "assistant", "tool_calls": [CALL], "function_call": {"name": "f"}}, *USER]},
+            "messages[1].function_call",
+        ),
+        (
+            {"messages": [*USER, {"role": "assistant", "content": "x", "prefix": True}, *USER]},
+            "messages[1].prefix",
+        ),
+        ({"messages": [*USER, {"role": "assistant", "content": "x", "prefix": "yes"}]}, "messages[1].prefix"),
         ({"tools": {}}, "tools"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0].function.name"),
