@@ -24,7 +24,7 @@ from dflash_local.diagnose import costs, tuning
 from dflash_local.drafting import Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Timings
-from dflash_local.native import NativeEngine, TreeRows, check_gguf
+from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignored
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler, SlotUse
@@ -340,6 +340,17 @@ class Engine:
                 probs=n_probs > 0,
             )
         )
+
+    @staticmethod
+    def ignored(sampling: SamplingParams) -> tuple[str, ...]:
+        """The parts of the request's JSON schema that its grammar will not hold ("json_schema.properties.a.multipleOf").
+        Those of a conversation are in `ChatPrompt.ignored`.
+
+        Raises:
+            RequestError: no grammar can be made of the schema; `param` is the part.
+        """
+        schema = sampling.json_schema
+        return tuple(schema_ignored(schema)) if isinstance(schema, Mapping) else ()
 
     def generate(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any

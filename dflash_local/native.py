@@ -277,6 +277,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_request_default": (None, [POINTER(Request)]),
     "dflash_sampling_fields": (c_void_p, []),
+    "dflash_schema_ignored": (c_void_p, [c_char_p]),
     "dflash_request_prepare": (c_int, [c_void_p, POINTER(Request), POINTER(c_void_p)]),
     "dflash_prepared_free": (None, [c_void_p]),
     "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, POINTER(c_int32), c_int32]),
@@ -483,6 +484,20 @@ def sampling_fields() -> list[dict[str, Any]]:
     """dflash_sampling_fields(): name, type, default and bounds of every sampling field."""
     lib = load()
     return list(_take_json(lib, lib.dflash_sampling_fields()))
+
+
+def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
+    """The parts of a JSON schema that its grammar will not hold, such as "json_schema.properties.a.multipleOf".
+
+    Raises:
+        RequestError: no grammar can be made of it; `param` is the part.
+    """
+    lib = load()
+    try:
+        data = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"json_schema must be JSON: {error}", param="json_schema") from None
+    return list(_take_json(lib, lib.dflash_schema_ignored(data.encode())))
 
 
 def _path(path: str | os.PathLike[str]) -> bytes:

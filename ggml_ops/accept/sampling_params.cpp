@@ -5,8 +5,8 @@
 
 #include "common/sampling.h"
 #include "files/gbnf.h"
+#include "files/schema.h"
 
-#include "common/json-schema-to-grammar.h"
 #include "common/sampling.h"
 
 #include <algorithm>
@@ -318,11 +318,8 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         if (as_object(*schema, source).empty()) {
             wanted["type"] = "object";   // any object
         }
-        try {
-            text = json_schema_to_grammar(wanted);
-        } catch (const std::exception & e) {
-            throw field_error(source, e.what());
-        }
+        ignored_fields ignored;   // dflash_schema_ignored() tells them
+        text      = schema_grammar(checked_schema(wanted, source, ignored), source);
         p.grammar = { COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT, text };
     }
     if (!p.grammar.empty()) {

@@ -2,14 +2,14 @@
 
 #include "accept/format_patterns.h"
 #include "api/chat_parser.h"
-#include "api/ignored_fields.h"
+#include "base/ignored_fields.h"
 #include "base/error.h"
 #include "dflash.h"
 #include "engine/engine.h"
+#include "files/schema.h"
 #include "base/json_fields.h"
 
 #include "common/chat.h"
-#include "common/json-schema-to-grammar.h"
 
 #include <algorithm>
 
@@ -19,15 +19,6 @@ namespace {
 
 using messages = std::vector<common_chat_msg>;
 using tools    = std::vector<common_chat_tool>;
-
-// The grammar of a JSON schema; an error names where the schema stood.
-std::string schema_grammar(const json & schema, const std::string & field) {
-    try {
-        return json_schema_to_grammar(schema);
-    } catch (const std::exception & e) {
-        throw field_error(field, e.what());
-    }
-}
 
 // ---- messages ----
 
@@ -226,7 +217,12 @@ class message_reader {
 
 // ---- tools ----
 
-common_chat_tool read_tool(const json & value, const std::string & field, ignored_fields & ignored) {
+// A tool as the model sees it, and with the schema that its grammar is made of.
+struct known_tool {
+    common_chat_tool shown, constrained;
+};
+
+known_tool read_tool(const json & value, const std::string & field, ignored_fields & ignored) {
     field_reader in(value, field);
     if (as_string(in.need("type"), in.name("type")) != "function") {
         throw field_error(in.name("type"), "must be \"function\"");
@@ -238,25 +234,31 @@ common_chat_tool read_tool(const json & value, const std::string & field, ignore
         throw field_error(function.name("name"), "is empty");
     }
     function.read("description", tool.description);
-    tool.parameters = "{}";
+    tool.parameters              = "{}";
+    common_chat_tool constrained = tool;
     if (const json * parameters = function.take("parameters")) {
         const std::string name = function.name("parameters");
         tool.parameters        = as_object(*parameters, name).dump();
-        schema_grammar(*parameters, name);   // the template would not say which tool it is
+        const json checked     = checked_schema(*parameters, name, ignored);
+        constrained.parameters = checked.dump();
+        schema_grammar(checked, name);   // the template would not say which tool it is
     }
     bool strict = true;
     function.read("strict", strict);   // a call's arguments follow their schema, whatever it says
     ignored.add_untaken(function, HARMLESS);
     ignored.add_untaken(in, HARMLESS);
-    return tool;
+    return { tool, constrained };
 }
 
 // A named function is a required call with no other tool to choose from.
-void read_tools(field_reader & in, common_chat_templates_inputs & inputs, ignored_fields & ignored) {
+void read_tools(
+    field_reader & in, common_chat_templates_inputs & inputs, tools & constrained, ignored_fields & ignored) {
     if (const json * value = in.take("tools")) {
         const std::string name = in.name("tools");
         for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            inputs.tools.push_back(read_tool(value->at(i), member(name, i), ignored));
+            const known_tool tool = read_tool(value->at(i), member(name, i), ignored);
+            inputs.tools.push_back(tool.shown);
+            constrained.push_back(tool.constrained);
         }
     }
     in.read("parallel_tool_calls", inputs.parallel_tool_calls);
@@ -273,15 +275,16 @@ void read_tools(field_reader & in, common_chat_templates_inputs & inputs, ignore
         }
         field_reader      function(named.need("function"), named.name("function"));
         const std::string wanted = as_string(function.need("name"), function.name("name"));
-        tools             chosen;
-        std::copy_if(inputs.tools.begin(), inputs.tools.end(), std::back_inserter(chosen),
-            [&](const common_chat_tool & t) { return t.name == wanted; });
-        if (chosen.empty()) {
+        for (tools * all : { &inputs.tools, &constrained }) {
+            all->erase(
+                std::remove_if(all->begin(), all->end(), [&](const common_chat_tool & t) { return t.name != wanted; }),
+                all->end());
+        }
+        if (inputs.tools.empty()) {
             throw field_error(function.name("name"), "'" + wanted + "' is not among the tools");
         }
         ignored.add_untaken(function);
         ignored.add_untaken(named);
-        inputs.tools       = std::move(chosen);
         inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
         return;
     }
@@ -336,8 +339,9 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
     if (as_object(schema, name).empty()) {
         schema["type"] = "object";   // any object
     }
-    schema_grammar(schema, name);
-    return schema;
+    const json checked = checked_schema(schema, name, ignored);
+    schema_grammar(checked, name);
+    return checked;
 }
 
 void read_output(field_reader & in, common_chat_templates_inputs & inputs, ignored_fields & ignored) {
@@ -457,6 +461,23 @@ common_chat_params apply_template(
     }
 }
 
+// The tools are shown as they are; what the answer may be is another thing.
+common_chat_params apply_template(
+    const common_chat_templates * templates, const common_chat_templates_inputs & inputs, const tools & constrained) {
+    const bool same = std::equal(inputs.tools.begin(), inputs.tools.end(), constrained.begin(), constrained.end(),
+        [](const common_chat_tool & a, const common_chat_tool & b) { return a.parameters == b.parameters; });
+    if (same || inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_NONE) {
+        return apply_template(templates, inputs);
+    }
+    common_chat_templates_inputs other = inputs;
+    other.tools                        = constrained;
+    common_chat_params params          = apply_template(templates, other);
+    other                              = inputs;
+    other.tool_choice                  = COMMON_CHAT_TOOL_CHOICE_NONE;   // no grammar of schemas that it cannot hold
+    params.prompt                      = apply_template(templates, other).prompt;
+    return params;
+}
+
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     static const char * const trigger_types[] = { "token", "word", "pattern",
         "pattern_full" };   // by common_grammar_trigger_type
@@ -508,14 +529,15 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     ignored_fields ignored;
     message_reader messages(in.need("messages"), in.name("messages"), ignored);
     inputs.messages = messages.read();
-    read_tools(in, inputs, ignored);
+    tools constrained;
+    read_tools(in, inputs, constrained, ignored);
     read_output(in, inputs, ignored);
     read_thinking(in, inputs);
     read_continuation(in, inputs, messages.prefix());
     in.finish();
     add_what_the_template_drops(templates, inputs, ignored);
 
-    const common_chat_params params = apply_template(templates, inputs);
+    const common_chat_params params = apply_template(templates, inputs, constrained);
     const bool               calls  = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
         throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
@@ -580,6 +602,15 @@ char * dflash_chat_apply(const dflash_engine * engine, const char * template_ove
             }
         }
         return dflash::dup_string(dflash::apply_chat(own ? own.get() : dflash::engine_templates(engine), request));
+    });
+}
+
+char * dflash_schema_ignored(const char * schema) {
+    return or_null([&] {
+        const dflash::json     object = dflash::parse_json(text_of(schema, "json_schema"), "json_schema");
+        dflash::ignored_fields ignored;
+        dflash::checked_schema(dflash::as_object(object, "json_schema"), "json_schema", ignored);
+        return dflash::dup_string(dflash::json(ignored.names()).dump());
     });
 }
 

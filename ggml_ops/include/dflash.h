@@ -212,6 +212,10 @@ DFLASH_API void dflash_request_default(dflash_request * request);
 // above 0. Release with dflash_free().
 DFLASH_API char * dflash_sampling_fields(void);
 
+// JSON array of the parts of a JSON schema that its grammar will not hold, such as "json_schema.properties.a.multipleOf";
+// NULL if there can be no grammar. Thread-safe. Release with dflash_free().
+DFLASH_API char * dflash_schema_ignored(const char * schema);
+
 // Make a request ready to run: check all of it, compile its grammar, build its sampler. A large grammar takes tens of
 // milliseconds and more. Copies everything it needs; *prepared is NULL on failure. Thread-safe.
 DFLASH_API int dflash_request_prepare(

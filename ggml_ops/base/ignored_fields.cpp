@@ -1,4 +1,4 @@
-#include "api/ignored_fields.h"
+#include "base/ignored_fields.h"
 
 #include <algorithm>
 
