@@ -93,7 +93,7 @@ class Engine:
                 params["cost_cache"] = costs.usable(costs.cost_file(options.model, options.drafter, vars(options)))
             return NativeEngine(params, options.progress)
 
-        self._attach(create, options.n_slots, chat_template=options.chat_template, max_queue=options.max_queue)
+        self._attach(create, options.n_slots, max_queue=options.max_queue)
         self._info["tuned_rows"] = tuned
         if options.bit_exact and self._info["not_bit_exact"]:
             self.close()
@@ -121,18 +121,15 @@ class Engine:
             raise RequestError(why, param="accept", hint="leave accept at match")
 
     @classmethod
-    def over(cls, native: NativeEngine, *, chat_template: str | None = None, max_queue: int = 64) -> Engine:
+    def over(cls, native: NativeEngine, *, max_queue: int = 64) -> Engine:
         """An engine over a native engine that exists already, which it then owns."""
         engine = cls.__new__(cls)
-        engine._attach(lambda: native, int(native.info()["n_slots"]), chat_template=chat_template, max_queue=max_queue)
+        engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
         return engine
 
-    def _attach(
-        self, create: Callable[[], NativeEngine], n_slots: int, *, chat_template: str | None, max_queue: int
-    ) -> None:
+    def _attach(self, create: Callable[[], NativeEngine], n_slots: int, *, max_queue: int) -> None:
         self._scheduler = Scheduler(create, n_slots=n_slots, max_queue=max_queue)
         self._native = self._scheduler.native
-        self._chat_template = chat_template
         self._info = self._native.info()
         # Also runs when the engine is collected as garbage, and at the interpreter's exit, while native threads can
         # still end in order.
@@ -343,8 +340,8 @@ class Engine:
 
     @staticmethod
     def ignored(sampling: SamplingParams) -> tuple[str, ...]:
-        """The parts of the request's JSON schema that its grammar will not hold ("json_schema.properties.a.multipleOf").
-        Those of a conversation are in `ChatPrompt.ignored`.
+        """The parts of the request's JSON schema that its grammar will not hold, such as
+        "json_schema.properties.a.multipleOf". Those of a conversation are in `ChatPrompt.ignored`.
 
         Raises:
             RequestError: no grammar can be made of the schema; `param` is the part.
@@ -421,7 +418,7 @@ class Engine:
             RequestError: the messages, tools or schema are malformed, or the template refuses them.
         """
         self._raise_if_closed()
-        return ChatPrompt.of(self._native.chat_apply(self._chat_template, chat_body(body)))
+        return ChatPrompt.of(self._native.chat_apply(None, chat_body(body)))
 
     def submit_chat(
         self, prompt: ChatPrompt, sampling: SamplingParams | None = None, *, stop: Sequence[str] = (), **options: Any

@@ -291,6 +291,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
     "dflash_token_piece": (c_int32, [c_void_p, c_int32, c_bool, c_char_p, c_int32]),
     "dflash_token_is_eog": (c_bool, [c_void_p, c_int32]),
+    "dflash_check_chat_template": (c_int, [c_char_p]),
     "dflash_chat_apply": (c_void_p, [c_void_p, c_char_p, c_char_p]),
     "dflash_chat_new": (c_void_p, [c_void_p, c_char_p]),
     "dflash_chat_delete": (None, [c_void_p]),
@@ -446,6 +447,12 @@ def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
     """`check_gguf` for a model whose embeddings or scores are wanted: encoders pass, too."""
     lib = load()
     _check(lib, lib.dflash_check_embedding_gguf(_path(path)))
+
+
+def check_chat_template(source: str) -> None:
+    """Raise RequestError unless `source` is Jinja that llama.cpp can read, or the name of one of its templates."""
+    lib = load()
+    _check(lib, lib.dflash_check_chat_template(_utf8(source, "chat_template")))
 
 
 def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
@@ -735,7 +742,8 @@ class NativeEngine:
     # -- chat (thread-safe) --
 
     def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
-        """Render a conversation: {"prompt", "stops", "sampling", "parser"}; `body` is JSON with OpenAI's fields."""
+        """Render a conversation: {"prompt", "stops", "sampling", "parser", "ignored"}; `body` is JSON with OpenAI's
+        fields, `template` Jinja source in place of the engine's template."""
         source = None if template is None else _utf8(template, "chat_template")
         data = _utf8(body, "messages")
         with self._alive() as handle:

@@ -128,7 +128,8 @@ class EngineOptions:
             slots do. Drafted text is then plain text without an exception; it takes a CPU and types with row-invariant
             kernels (docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not the
             same, empty: they are. True: refuse to run where they are not; implies swa_full. False: promise nothing.
-        chat_template: Jinja source instead of the target's own template.
+        chat_template: instead of the target's own template, Jinja source or the name of one of llama.cpp's ("chatml",
+            "llama3", ...).
         max_queue: requests that may wait for a slot.
         progress: called with 0..1 while loading; returning False cancels.
 
@@ -487,12 +488,14 @@ class EngineOptions:
         ),
     )
     chat_template: str | None = _option(
+        native_type=c_char_p,
         flag=Flag(
             group=_TEMPLATE,
             names=("--chat-template",),
             env="LLAMA_ARG_CHAT_TEMPLATE",
             metavar="JINJA",
-            help="Jinja source to use instead of the model's own template",
+            help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
+            "llama3, ...)",
         ),
     )
     max_queue: int = 64

@@ -251,7 +251,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
     """Arguments of `Engine` from parsed flags.
 
     Raises:
-        RequestError: the chat template file cannot be read.
+        RequestError: the chat template cannot be read.
         ConvertError, ModelError: --auto-convert, and the drafter cannot be rewritten, or the target not be read.
     """
     options = {name: getattr(args, name) for name, option in OPTIONS.items() if option.flag}
@@ -261,9 +261,29 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
         from dflash_local.cli.auto_convert import auto_convert
 
         options["drafter"] = str(auto_convert(Path(options["drafter"]), Path(options["model"])))
-    if args.chat_template_file:
-        options["chat_template"] = read_text(args.chat_template_file, "--chat-template-file")
+    options["chat_template"] = chat_template(args)
     return options
+
+
+def chat_template(args: argparse.Namespace) -> str | None:
+    """What --chat-template and --chat-template-file say.
+
+    Raises:
+        RequestError: the file cannot be read, or is no template that llama.cpp can read.
+    """
+    flag, source = "--chat-template", args.chat_template
+    if args.chat_template_file:
+        flag = "--chat-template-file"
+        source = read_text(args.chat_template_file, flag)
+    if source is not None:
+        from dflash_local.native import check_chat_template
+
+        try:
+            check_chat_template(source)
+        except RequestError as error:
+            why = error.message.removeprefix("field 'chat_template': ")
+            raise RequestError(f"{flag} {why}", param=flag) from None
+    return source
 
 
 def load_engine(

@@ -11,21 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local import __version__
+from dflash_local.cli.chat_flags import check_chat_flags
 from dflash_local.cli.embeddings import (
     add_embedding_flags,
     check_embedding_flags,
     embedding_settings,
     writes_no_text,
 )
-from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, load_engine
+from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, chat_template, load_engine
 from dflash_local.cli.foreign import add_foreign_flags, check_variables
 from dflash_local.cli.http_flags import add_http_flags, http_settings
 from dflash_local.cli.logs import add_log_flags, set_up_logs
 from dflash_local.cli.models import take_models, target_repository
 from dflash_local.cli.request_flags import add_request_flags, request_defaults
 from dflash_local.cli.router import add_router_flags, is_router, serve_router
+from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dflash_local.engine import Engine
     from dflash_local.server.children.parent import Parent
     from dflash_local.server.service import Loader, Settings
 
@@ -93,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     repository = target_repository(args) if writes or args.embedding or args.rerank else None
     settings, tls = make_settings(args), Tls.of(args.ssl_key_file, args.ssl_cert_file)
     load()  # a missing library is told now, neither after a download nor after the socket is open
+    chat_template(args)  # and so is a broken template
     if repository or args.model:
         take_models(args)
     names = settings.aliases or (repository or Path(args.model or "").name,)
@@ -100,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
     )
     set_log_level(native_level)
-    app = create_app(_loader(args) if writes else None, settings)
+    app = create_app(_loader(args, settings) if writes else None, settings)
     if parent is not None:
         app.state.service.tell = parent.say
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
@@ -134,8 +140,17 @@ def _parent(args: argparse.Namespace) -> Parent:
     return parent
 
 
-def _loader(args: argparse.Namespace) -> Loader:
-    return lambda progress: load_engine(args, progress=progress, max_queue=args.max_queue)
+def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
+    def load(progress: Callable[[float], bool]) -> Engine:
+        engine = load_engine(args, progress=progress, max_queue=args.max_queue)
+        try:
+            check_chat_flags(engine, settings.defaults.chat)
+        except RequestError:
+            engine.close()
+            raise
+        return engine
+
+    return load
 
 
 def _spec_type(text: str) -> str:

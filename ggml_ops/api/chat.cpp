@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "dflash.h"
 #include "engine/engine.h"
+#include "files/chat_template.h"
 #include "files/schema.h"
 #include "base/json_fields.h"
 
@@ -380,7 +381,8 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
     try {
         inputs.reasoning_format = common_reasoning_format_from_name(format);
     } catch (const std::exception &) {
-        throw field_error(in.name("reasoning_format"), "must be \"auto\", \"deepseek\" or \"none\"");
+        throw field_error(
+            in.name("reasoning_format"), "must be \"auto\", \"deepseek\", \"deepseek-legacy\" or \"none\"");
     }
 }
 
@@ -430,6 +432,47 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
     }
 }
 
+// ---- built-in templates ----
+
+// They know roles and texts alone. What else there is they would drop.
+void check_for_builtin(const common_chat_templates_inputs & inputs, const field_reader & in, ignored_fields & ignored) {
+    if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
+        throw field_error(in.name("tools"),
+            "cannot be shown: the server's chat template is one of llama.cpp's built-in "
+            "ones, which have no tools; start it with the model's own or a Jinja file");
+    }
+    if (!inputs.tools.empty()) {
+        ignored.add(in.name("tools"));
+    }
+    for (const auto & argument : inputs.chat_template_kwargs) {
+        ignored.add(member(in.name("chat_template_kwargs"), argument.first));
+    }
+    for (const common_chat_msg & msg : inputs.messages) {
+        if (!msg.tool_calls.empty()) {
+            ignored.add(member(in.name("messages"), 0) + ".tool_calls");
+        }
+        if (!msg.reasoning_content.empty()) {
+            ignored.add(member(in.name("messages"), 0) + ".reasoning_content");
+        }
+    }
+}
+
+common_chat_params apply_builtin(const common_chat_templates * templates, common_chat_templates_inputs inputs) {
+    inputs.use_jinja = false;
+    std::string begun;
+    if (inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
+        begun = inputs.messages.back().render_content();
+        inputs.messages.pop_back();
+        inputs.add_generation_prompt = true;
+    }
+    for (common_chat_msg & msg : inputs.messages) {
+        msg.role = msg.role == "developer" ? "system" : msg.role;
+    }
+    common_chat_params params = common_chat_templates_apply(templates, inputs);
+    params.prompt += begun;
+    return params;
+}
+
 // ---- result ----
 
 void add_what_the_template_drops(
@@ -451,7 +494,9 @@ void add_what_the_template_drops(
 common_chat_params apply_template(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
     try {
-        return common_chat_templates_apply(templates, inputs);
+        return is_builtin_template(common_chat_templates_source(templates))
+                   ? apply_builtin(templates, inputs)
+                   : common_chat_templates_apply(templates, inputs);
     } catch (const std::exception & e) {
         // behind a trace of the template's source
         const std::string trace = e.what(), mark = "Error: ";
@@ -519,6 +564,19 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
     return sampling;
 }
 
+// For dflash_chat_new().
+json parser_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool calls = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
+    return {
+        { "format", int(params.format) },
+        { "generation_prompt", params.generation_prompt },
+        { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
+        { "structured", calls || !inputs.json_schema.empty() },
+        { "json", !inputs.json_schema.empty() },
+        { "arena", params.parser },
+    };
+}
+
 }   // namespace
 
 std::string apply_chat(const common_chat_templates * templates, const std::string & body) {
@@ -535,26 +593,29 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     read_thinking(in, inputs);
     read_continuation(in, inputs, messages.prefix());
     in.finish();
-    add_what_the_template_drops(templates, inputs, ignored);
+    const bool builtin = is_builtin_template(common_chat_templates_source(templates));
+    if (builtin) {
+        check_for_builtin(inputs, in, ignored);
+    } else {
+        add_what_the_template_drops(templates, inputs, ignored);
+    }
 
     const common_chat_params params = apply_template(templates, inputs, constrained);
-    const bool               calls  = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
         throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
+    }
+    json parser = parser_fields(params, inputs);
+    if (inputs.reasoning_format == COMMON_REASONING_FORMAT_DEEPSEEK_LEGACY) {
+        common_chat_templates_inputs untold = inputs;
+        untold.reasoning_format             = COMMON_REASONING_FORMAT_NONE;
+        parser["inline"]                    = parser_fields(apply_template(templates, untold, constrained), untold);
     }
     return json({
                     { "prompt", params.prompt },
                     { "stops", params.additional_stops },
                     { "sampling", sampling_fields(params, inputs) },
                     { "ignored", ignored.names() },
-                    { "parser", json({
-                                    { "format", int(params.format) },
-                                    { "generation_prompt", params.generation_prompt },
-                                    { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
-                                    { "structured", calls || !inputs.json_schema.empty() },
-                                    { "json", !inputs.json_schema.empty() },
-                                    { "arena", params.parser },
-                                }) },
+                    { "parser", parser },
                 })
         .dump();
 }
@@ -594,15 +655,20 @@ char * dflash_chat_apply(const dflash_engine * engine, const char * template_ove
         const std::string         request = text_of(body, "body");
         common_chat_templates_ptr own;
         if (template_override) {
-            try {
-                own = common_chat_templates_init(dflash::engine_model(engine), template_override);
-            } catch (const std::exception &) {   // its text is lost on the way, but logged
-                throw dflash::field_error(
-                    "chat_template", "is not a Jinja template that llama.cpp can read; its log says why");
-            }
+            dflash::check_chat_template(template_override);
+            own = common_chat_templates_init(dflash::engine_model(engine), template_override);
         }
         return dflash::dup_string(dflash::apply_chat(own ? own.get() : dflash::engine_templates(engine), request));
     });
+}
+
+int dflash_check_chat_template(const char * source) {
+    try {
+        dflash::check_chat_template(text_of(source, "chat_template"));
+        return DFLASH_OK;
+    } catch (...) {
+        return dflash::take_exception();
+    }
 }
 
 char * dflash_schema_ignored(const char * schema) {

@@ -73,9 +73,10 @@ bool same_apart_from(int32_t field, common_chat_msg a, common_chat_msg b) {
 
 }   // namespace
 
-chat_parser::chat_parser(const std::string & parser) {
-    const json   object = parse_json(parser, "parser");
-    field_reader in(object, "parser");
+chat_parser::chat_parser(const std::string & parser) : chat_parser(parse_json(parser, "parser"), "parser") {}
+
+chat_parser::chat_parser(const json & object, const std::string & field) {
+    field_reader in(object, field);
     std::string  arena;
     int32_t      format = 0;
     in.read("format", format, 0, COMMON_CHAT_FORMAT_COUNT - 1);
@@ -84,6 +85,9 @@ chat_parser::chat_parser(const std::string & parser) {
     structured_ = as_bool(in.need("structured"), in.name("structured"));
     in.read("json", json_);
     in.read("arena", arena);
+    if (const json * other = in.take("inline")) {
+        inline_.reset(new chat_parser(*other, in.name("inline")));
+    }
     in.finish();
     params_.format = common_chat_format(format);
     if (!arena.empty()) {
@@ -302,7 +306,8 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
         }
     };
     add("reasoning_content", send(msg.reasoning_content, REASONING));
-    add("content", send(msg.content, CONTENT));
+    const std::string content = send(msg.content, CONTENT);
+    add("content", inline_ ? inline_->push_content(text, is_final) : content);
 
     for (size_t i = 0; i < msg.tool_calls.size(); ++i) {
         const common_chat_tool_call & now = msg.tool_calls[i];
@@ -342,10 +347,18 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
     return deltas.dump();
 }
 
+std::string chat_parser::push_content(const std::string & text, bool is_final) {
+    const size_t before = content_.size();
+    push(text, is_final);
+    return content_.substr(before);
+}
+
 std::string chat_parser::message() const {
-    const std::string content = content_.substr(content_given_), reasoning = reasoning_.substr(reasoning_given_);
-    json              msg   = { { "role", "assistant" } };
-    json              calls = json::array();
+    const chat_parser & shown     = inline_ ? *inline_ : *this;
+    const std::string   content   = shown.content_.substr(shown.content_given_);
+    const std::string   reasoning = reasoning_.substr(reasoning_given_);
+    json                msg       = { { "role", "assistant" } };
+    json                calls     = json::array();
     for (const call & c : calls_) {
         if (!c.name.empty()) {
             calls.push_back({ { "id", c.id }, { "type", "function" },

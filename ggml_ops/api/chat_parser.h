@@ -2,9 +2,12 @@
 
 #pragma once
 
+#include "base/json_fields.h"
+
 #include "common/chat.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,8 @@ class chat_parser {
     std::string message() const;
 
   private:
+    chat_parser(const json & object, const std::string & field);
+
     struct call {
         std::string id, name, arguments;   // the name is empty until the call has been announced
     };
@@ -46,6 +51,7 @@ class chat_parser {
     common_chat_msg parse_open(const std::string & text) const;
     common_chat_msg salvage() const;
 
+    std::string   push_content(const std::string & text, bool is_final);
     std::string & sent(int32_t field);
     cut *         find_cut(int32_t field);
     std::string   send(const std::string & now, int32_t field);
@@ -68,6 +74,10 @@ class chat_parser {
     std::string       content_, reasoning_;   // sent, an answer's given beginning included
     size_t            content_given_, reasoning_given_;
     std::vector<call> calls_;
+
+    // Where thoughts shall be a part of the content as well ("deepseek-legacy"): reads the same text, without telling
+    // them from the rest, and has the content.
+    std::unique_ptr<chat_parser> inline_;
 };
 
 }   // namespace dflash

@@ -8,6 +8,7 @@
 #include "base/stopwatch.h"
 #include "common/chat.h"
 #include "common/common.h"
+#include "files/chat_template.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "llama/tree.h"
@@ -192,6 +193,9 @@ void engine::resolve_params() {
     check_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);
     check_range("n_threads_batch", p.n_threads_batch, 1, GGML_MAX_N_THREADS);
     cost_cache_ = p.cost_cache ? p.cost_cache : "";
+    if (is_set(p.chat_template)) {
+        check_chat_template(p.chat_template);
+    }
 }
 
 void engine::load_models(dflash_progress_callback progress, void * user) {
@@ -342,6 +346,10 @@ void engine::create_drafter() {
 }
 
 void engine::load_templates() {
+    if (is_set(params_.chat_template)) {
+        templates_.reset(common_chat_templates_init(model_.get(), params_.chat_template).release());
+        return;
+    }
     try {
         templates_.reset(common_chat_templates_init(model_.get(), "").release());
     } catch (const std::exception &) {   // a broken template must not cost the model

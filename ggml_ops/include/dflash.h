@@ -115,6 +115,7 @@ typedef struct dflash_engine_params {
                        // fill with padding passes
     const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
                                // and when the engine ends; NULL: none
+    const char * chat_template;   // Jinja source or the name of one of llama.cpp's templates, NULL: the model's own
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
@@ -212,8 +213,8 @@ DFLASH_API void dflash_request_default(dflash_request * request);
 // above 0. Release with dflash_free().
 DFLASH_API char * dflash_sampling_fields(void);
 
-// JSON array of the parts of a JSON schema that its grammar will not hold, such as "json_schema.properties.a.multipleOf";
-// NULL if there can be no grammar. Thread-safe. Release with dflash_free().
+// JSON array of the parts of a JSON schema that its grammar will not hold, such as
+// "json_schema.properties.a.multipleOf"; NULL if there can be no grammar. Thread-safe. Release with dflash_free().
 DFLASH_API char * dflash_schema_ignored(const char * schema);
 
 // Make a request ready to run: check all of it, compile its grammar, build its sampler. A large grammar takes tens of
@@ -324,7 +325,10 @@ DFLASH_API bool dflash_token_is_eog(const dflash_engine * engine, int32_t token)
 
 // ---- chat (llama.cpp common/chat) ---------------------------------------------------------------------------------
 
-// Apply the target's chat template (or `template_override`, a Jinja source, if not NULL). body: JSON object with
+// DFLASH_ERROR_ARG unless `source` is what dflash_engine_params.chat_template may be. Needs no engine. Thread-safe.
+DFLASH_API int dflash_check_chat_template(const char * source);
+
+// Apply the engine's chat template (or `template_override`, parsed for this call, if not NULL). body: JSON object with
 // OpenAI's fields messages, tools, tool_choice, parallel_tool_calls, response_format, json_schema, grammar,
 // chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking, add_generation_prompt,
 // continue_final_message. NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import Drafting, NativeEngine, check_chat_template
 
 Body = dict[str, Any]
 
@@ -436,6 +436,70 @@ def test_template_refusals(engine: NativeEngine) -> None:
     assert caught.value.param == "tool_choice"
 
 
+BOOK: list[Body] = [{"role": "system", "content": "Book"}, {"role": "user", "content": "What is the best book"}]
+
+
+def test_built_in_templates(engine: NativeEngine) -> None:
+    """By name, as llama-server's own tests have them."""
+    assert apply(engine, "llama3", messages=BOOK)["prompt"] == (
+        "<|start_header_id|>system<|end_header_id|>\n\nBook<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nWhat is the best book<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    assert apply(engine, "command-r", messages=BOOK)["prompt"].startswith(
+        "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Book<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>What is"
+    )
+    begun = apply(engine, "llama3", messages=[*BOOK, {"role": "assistant", "content": "The"}])
+    assert begun["prompt"].endswith("<|start_header_id|>assistant<|end_header_id|>\n\nThe")
+    assert answer(engine, begun, " Bible", 2)[0] == {"role": "assistant", "content": " Bible"}
+    developer = [{**BOOK[0], "role": "developer"}, BOOK[1]]
+    assert apply(engine, "llama3", messages=developer) == apply(engine, "llama3", messages=BOOK)
+    assert "rain" in apply(engine, "llama3", json_schema=SCHEMA)["sampling"]["grammar"]
+    ignored = apply(
+        engine, "llama3", messages=[*BOOK, {"role": "assistant", "content": "a", "tool_calls": [CALL]}, *USER],
+        enable_thinking=False, chat_template_kwargs={"mood": 1}, tools=TOOLS, tool_choice="none",
+    )["ignored"]  # fmt: skip
+    assert sorted(ignored) == [
+        "chat_template_kwargs.enable_thinking", "chat_template_kwargs.mood", "messages[].tool_calls", "tools",
+    ]  # fmt: skip
+    with pytest.raises(RequestError, match="have no tools") as caught:
+        apply(engine, "llama3", tools=TOOLS)
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("lama3", "nor one of llama.cpp's names: .*llama3"),
+        ("templates/llama3.jinja", "neither Jinja"),
+        ("", "neither Jinja"),
+        ("{{ broken", "not a Jinja template that llama.cpp can read: "),
+        ("{% for %}", "not a Jinja template that llama.cpp can read: "),
+    ],
+)
+def test_what_is_no_template_is_refused_before_a_model_loads(
+    engine: NativeEngine, tmp_path: Path, template: str, why: str
+) -> None:
+    with pytest.raises(RequestError, match=why) as caught:
+        check_chat_template(template)
+    assert caught.value.param == "chat_template"
+    with pytest.raises(RequestError, match=why):
+        engine.chat_apply(template, json.dumps({"messages": USER}))
+    if template:
+        with pytest.raises(RequestError, match=why) as caught:
+            NativeEngine({"model": str(tmp_path / "missing.gguf"), "chat_template": template})
+        assert caught.value.param == "chat_template"
+
+
+def test_an_engine_has_its_own_template(pocket: dict[str, Path]) -> None:
+    params = {"model": str(pocket["target"]), "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1}
+    for template in ("llama3", THINKING):
+        engine = NativeEngine({**params, "chat_template": template})
+        assert engine.info()["chat_template"] == template
+        assert engine.chat_apply(None, json.dumps({"messages": BOOK})) == apply(engine, template, messages=BOOK)
+        engine.destroy()
+
+
 def test_many_threads(engine: NativeEngine) -> None:
     bodies = [
         json.dumps({"messages": [{"role": "user", "content": f"{n}"}], "tools": TOOLS if n % 2 else []})
@@ -487,6 +551,21 @@ def test_calls(engine: NativeEngine, size: int) -> None:
     assert names == ["get_weather", "get_time"]
 
 
+def test_thoughts_in_both_places_beside_calls(engine: NativeEngine) -> None:
+    text = '<think>\nHm.\n</think>\n\n<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    template = THINKING.replace("{%- for message", "{{- tools | tojson if tools else '' }}{%- for message", 1).replace(
+        "{{- message.content + '", "{%- for c in message.tool_calls or [] %}{{- '<tool_call>\\n{\"name\": \"' + "
+        "c.function.name + '\", \"arguments\": ' + c.function.arguments | tojson + '}\\n</tool_call>' }}{%- endfor %}"
+        "{{- message.content + '",
+    )  # fmt: skip
+    told, _ = answer(engine, apply(engine, template, tools=TOOLS), text, 5)
+    both, _ = answer(engine, apply(engine, template, tools=TOOLS, reasoning_format="deepseek-legacy"), text, 5)
+    assert told["reasoning_content"] == both["reasoning_content"] == "Hm.\n"
+    assert [call["function"]["name"] for call in both["tool_calls"]] == ["get_time"]
+    assert both["content"].startswith("<think>\nHm.\n</think>")
+    assert not told["content"]
+
+
 def test_content_is_null_beside_calls(engine: NativeEngine) -> None:
     text = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
     assert answer(engine, apply(engine, tools=TOOLS), text, 5)[0]["content"] is None
@@ -505,6 +584,8 @@ def test_reasoning(engine: NativeEngine, size: int) -> None:
     assert raw == joined(deltas)
     assert raw["content"].endswith(text)
     assert "reasoning_content" not in raw
+    both, deltas = answer(engine, apply(engine, THINKING, reasoning_format="deepseek-legacy"), text, size)
+    assert both == joined(deltas) == {**message, "content": raw["content"]}
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -145,3 +145,38 @@ def test_help_names_the_variables(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     for word in ("-md", "--draft-ctx", "LLAMA_ARG_CTX_SIZE", "--drain-timeout", "curl localhost:8080"):
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [("lama3", "names: .*llama3"), ("{{ broken", "not a Jinja template"), ("{% for %}", "not a Jinja template")],
+)
+def test_a_broken_chat_template_is_told_before_anything_loads(tmp_path: Path, template: str, why: str) -> None:
+    for name, value in (("--chat-template", template), ("--chat-template-file", str(tmp_path / "t.jinja"))):
+        (tmp_path / "t.jinja").write_text(template, encoding="utf-8")
+        with pytest.raises(RequestError, match=f"^{name} .*{why}") as caught:
+            engine_options(parse("-m", "T.gguf", name, value))
+        assert caught.value.param == name
+        # the server says so although there is no such model
+        with pytest.raises(RequestError, match=why):
+            args = parse("-m", str(tmp_path / "missing.gguf"), "--port", "0", name, value)
+            args.func(args)
+    assert engine_options(parse("-m", "T.gguf", "--chat-template", "llama3"))["chat_template"] == "llama3"
+
+
+def test_chat_flags_that_no_request_would_survive(pocket: dict[str, Path]) -> None:
+    picky = "{% if mood == 'bad' %}{{ raise_exception('no moods') }}{% endif %}{{ messages[0].content }}"
+    options: dict[str, Any] = {"n_ctx": 64, "n_threads": 1, "warmup": False, "cost_cache": False}
+    with Engine(pocket["target"], chat_template=picky, **options) as engine:
+        check_chat_flags(engine, {"reasoning_format": "auto", "chat_template_kwargs": {"mood": "good"}})
+        for chat, flag in (
+            ({"reasoning_format": "loud"}, "--reasoning-format"),
+            ({"chat_template_kwargs": {"enable_thinking": "false"}}, "--chat-template-kwargs"),
+            ({"chat_template_kwargs": {"mood": "bad"}}, "--chat-template-kwargs"),
+        ):
+            with pytest.raises(RequestError, match=f"^{flag} makes every chat request fail: ") as caught:
+                check_chat_flags(engine, chat)
+            assert caught.value.param == flag
+    shy = "{% if messages | length < 2 %}{{ raise_exception('more!') }}{% endif %}{{ messages[0].content }}"
+    with Engine(pocket["target"], chat_template=shy, **options) as engine:
+        check_chat_flags(engine, {"chat_template_kwargs": {"mood": "bad"}})  # not their fault

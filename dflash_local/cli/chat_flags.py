@@ -1,0 +1,39 @@
+"""Flags about conversations whose fault shows only when a template renders them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+
+_FLAGS = {"reasoning_format": "--reasoning-format", "chat_template_kwargs": "--chat-template-kwargs"}
+_GREETING: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+
+
+def check_chat_flags(engine: Engine, chat: Mapping[str, Any]) -> None:
+    """Render a conversation as requests would be that say no more than `chat`, the flags' fields.
+
+    Raises:
+        RequestError: every chat request would fail; `param` is the flag to blame.
+    """
+    try:
+        engine.apply_chat({**_GREETING, **chat})
+    except RequestError as error:
+        flag = _FLAGS.get((error.param or "").partition(".")[0])
+        if flag is None and _renders(engine):
+            flag = _FLAGS["chat_template_kwargs"]
+        if flag is not None:  # else the template refuses a greeting, and perhaps nothing more
+            raise RequestError(f"{flag} makes every chat request fail: {error.message}", param=flag) from None
+
+
+def _renders(engine: Engine) -> bool:
+    """Whether the template takes a greeting without any arguments."""
+    try:
+        engine.apply_chat(_GREETING)
+    except RequestError:
+        return False
+    return True
