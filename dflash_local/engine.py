@@ -338,6 +338,14 @@ class Engine:
             )
         )
 
+    def end_reasoning(self, generation: Generation) -> bool:
+        """End the thoughts of a running answer: the model goes on with the answer itself, after
+        `reasoning_budget_message` if its request had one. Waits for the running step.
+
+        Returns False if it does not think: it has not begun to, is done with it, or its chat template knows no thoughts.
+        """
+        return self._scheduler.end_reasoning(generation).result()
+
     @staticmethod
     def ignored(sampling: SamplingParams) -> tuple[str, ...]:
         """The parts of the request's JSON schema that its grammar will not hold, such as

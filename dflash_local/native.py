@@ -283,6 +283,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, POINTER(c_int32), c_int32]),
     "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
     "dflash_cancel": (c_int, [c_void_p, c_int32]),
+    "dflash_slot_end_reasoning": (c_int32, [c_void_p, c_int32]),
     "dflash_slot_clear": (c_int, [c_void_p, c_int32]),
     "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
     "dflash_engine_interrupt": (None, [c_void_p]),
@@ -670,6 +671,12 @@ class NativeEngine:
     def cancel(self, slot: int) -> None:
         """Stop a slot now; its tokens stay cached."""
         _check(self._lib, self._lib.dflash_cancel(self._handle, slot))
+
+    def end_reasoning(self, slot: int) -> bool:
+        """End the thoughts of a running slot's answer now; False if it does not think (any more)."""
+        ended = self._lib.dflash_slot_end_reasoning(self._handle, slot)
+        _check(self._lib, ended)
+        return bool(ended)
 
     def slot_clear(self, slot: int) -> None:
         """Forget an idle slot's cached tokens."""

@@ -108,6 +108,9 @@ class SamplingParams:
     reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the thoughts; -1: as many as it takes")
     thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the thoughts")
     thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the thoughts")
+    reasoning_budget_message: str | None = _other(
+        None, _TEXT, help="what the model says before its thoughts are cut off: by their budget, or by request"
+    )
 
     def __post_init__(self) -> None:
         for spec in fields(self):

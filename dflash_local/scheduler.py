@@ -260,6 +260,15 @@ class Scheduler:
         """Stop a generation wherever it is."""
         self._commands.put(lambda: self._cancel(generation))
 
+    def end_reasoning(self, generation: Generation) -> Future[bool]:
+        """End the thoughts of a generation between two steps; False if it does not think, now or any more."""
+
+        def end() -> bool:
+            slot = self._slot_of(generation)
+            return slot is not None and self._native.end_reasoning(slot)
+
+        return self.call(end)
+
     def call(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the engine thread between two steps."""
         future, run = self._promise(lambda _slot: function())
@@ -438,7 +447,7 @@ class Scheduler:
     def _cancel(self, generation: Generation) -> None:
         if generation.done:
             return
-        slot = next((slot for slot, running in self._running.items() if running.generation is generation), None)
+        slot = self._slot_of(generation)
         if slot is not None:
             self._native.cancel(slot)
             wake([self._finish(slot, "cancelled")])
@@ -446,6 +455,9 @@ class Scheduler:
             self._waiting.remove(generation)
             self._release(generation)
             wake([generation.finish("cancelled", Timings())])
+
+    def _slot_of(self, generation: Generation) -> int | None:
+        return next((slot for slot, running in self._running.items() if running.generation is generation), None)
 
     def _vacate(self, slot: int) -> _Running:
         running = self._running.pop(slot)

@@ -49,6 +49,10 @@ def _add_chat(flag: Any) -> None:
         help="how hard it thinks, in the template's words: low, medium, high, ... (default: the template's)",
     )  # fmt: skip
     flag(
+        "--reasoning-budget-message", env="LLAMA_ARG_THINK_BUDGET_MESSAGE", metavar="TEXT",
+        help="what it says before its thoughts are cut off (default: nothing)",
+    )  # fmt: skip
+    flag(
         "--reasoning-preserve", env="LLAMA_ARG_REASONING_PRESERVE", off=("--no-reasoning-preserve",),
         off_help="forget them", action="store_true", default=None,
         help="keep the thoughts of earlier turns, if the template can (default: as the template has it)",
@@ -100,6 +104,7 @@ def request_defaults(args: argparse.Namespace) -> Defaults:
         "samplers": args.samplers,
         "logit_bias": args.logit_bias or None,
         "dry_sequence_breakers": _breakers(args),
+        "reasoning_budget_message": args.reasoning_budget_message,
     }
     sampling = replace(sampling_options(args), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)

@@ -198,6 +198,12 @@ void sampler::accept(llama_token token) {
 
 void sampler::accept_prompt(llama_token token) { llama_sampler_accept(common_sampler_get(chain_.get()), token); }
 
+bool sampler::end_reasoning(const llama_tokens & generated) {
+    const bool ends = constraints_.end_reasoning(generated);
+    gives_distribution_ &= !ends;
+    return ends;
+}
+
 // ---- block verification ----
 
 // Copies of the single samplers, not of the common_sampler, whose copy keeps pointers into the original.

@@ -39,6 +39,10 @@ class sampler {
     // What a grammar forbids is among them if the sample did not show that it is forbidden, as in llama-server.
     const std::vector<token_prob> & drawn_from() const { return drawn_from_; }
 
+    // Forces the end of the reasoning from the next sample on, which then are no more draws from a distribution alone;
+    // false if there is none to end. `generated`: all tokens that accept() was given.
+    bool end_reasoning(const llama_tokens & generated);
+
     // Whether sample() draws from a distribution that depends on the logits and the accepted tokens alone, as block
     // verification needs. Not so with a grammar or a reasoning budget (they look at the sample, and lazy ones wait for
     // a trigger), mirostat and adaptive-p (their state moves with every sample), and XTC (it tosses a coin per token).

@@ -23,6 +23,7 @@ constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; i
 constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
 constexpr size_t  MAX_TRIGGER     = 1024;      // bytes
 constexpr size_t  MAX_TRIGGERS    = 4096;      // each word is looked for after every token
+constexpr size_t  MAX_MESSAGE     = 4096;      // bytes that end a reasoning
 constexpr double  MIN_TEMPERATURE = 1e-30;     // logits divided by less overflow
 
 // ---- numbers ----
@@ -88,6 +89,7 @@ constexpr struct {
     { "generation_prompt", "string" },
     { "thinking_start_tag", "string" },
     { "thinking_end_tags", "json" },
+    { "reasoning_budget_message", "string" },
 };
 
 void read_numbers(field_reader & in, common_params_sampling & p) {
@@ -360,9 +362,16 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
             }
             p.reasoning_budget_end.push_back(tag);
         }
-        if (!p.reasoning_budget_end.empty()) {
-            p.reasoning_budget_forced = p.reasoning_budget_end.front();
-        }
+    }
+    in.read("reasoning_budget_message", p.reasoning_budget_message);
+    if (p.reasoning_budget_message.size() > MAX_MESSAGE) {
+        throw field_error(
+            in.name("reasoning_budget_message"), "is longer than " + std::to_string(MAX_MESSAGE) + " bytes");
+    }
+    if (!p.reasoning_budget_end.empty()) {
+        const llama_tokens & end  = p.reasoning_budget_end.front();
+        p.reasoning_budget_forced = common_tokenize(vocab, p.reasoning_budget_message, false, false);
+        p.reasoning_budget_forced.insert(p.reasoning_budget_forced.end(), end.begin(), end.end());
     }
 }
 

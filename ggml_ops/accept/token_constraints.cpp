@@ -68,14 +68,14 @@ void token_constraints::read_grammar(const common_params_sampling & params) {
 }
 
 token_constraints::token_constraints(const llama_vocab * vocab, const common_params_sampling & params) :
-    vocab_(vocab), lazy_(params.grammar_lazy) {
-    const llama_tokens prefill = prefilled(vocab, params.generation_prompt);
-
+    vocab_(vocab), lazy_(params.grammar_lazy), prefill_(prefilled(vocab, params.generation_prompt)),
+    reasoning_start_(params.reasoning_budget_start), reasoning_forced_(params.reasoning_budget_forced),
+    reasoning_end_(params.reasoning_budget_end) {
     if (!params.grammar.empty()) {
         read_grammar(params);
         if (!lazy_ && common_grammar_needs_prefill(params.grammar)) {
             try {
-                for (const llama_token token : prefill) {
+                for (const llama_token token : prefill_) {
                     advance_grammar(token);
                 }
             } catch (const std::exception & e) {
@@ -85,15 +85,38 @@ token_constraints::token_constraints(const llama_vocab * vocab, const common_par
     }
 
     // without a limit, it still tells reasoning from the answer for a grammar that waits
-    const bool tagged = !params.reasoning_budget_start.empty() && !params.reasoning_budget_end.empty();
-    if (tagged && (lazy_ || params.reasoning_budget_tokens >= 0)) {
-        budget_.reset(common_reasoning_budget_init(vocab, { params.reasoning_budget_start },
-            params.reasoning_budget_end, params.reasoning_budget_forced,
-            params.reasoning_budget_tokens < 0 ? INT_MAX : params.reasoning_budget_tokens));
-        for (const llama_token token : prefill) {
-            llama_sampler_accept(budget_.get(), token);
+    if (lazy_ || params.reasoning_budget_tokens >= 0) {
+        watch_reasoning(params.reasoning_budget_tokens);
+    }
+}
+
+// Without tags there is nothing to watch. A negative number is no limit.
+void token_constraints::watch_reasoning(int32_t n_tokens) {
+    if (reasoning_start_.empty() || reasoning_end_.empty()) {
+        return;
+    }
+    budget_.reset(common_reasoning_budget_init(
+        vocab_, { reasoning_start_ }, reasoning_end_, reasoning_forced_, n_tokens < 0 ? INT_MAX : n_tokens));
+    for (const llama_token token : prefill_) {
+        llama_sampler_accept(budget_.get(), token);
+    }
+}
+
+bool token_constraints::end_reasoning(const llama_tokens & generated) {
+    const bool watched = budget_ != nullptr;
+    if (!watched) {
+        watch_reasoning(-1);
+        for (const llama_token token : generated) {
+            if (budget_) {
+                llama_sampler_accept(budget_.get(), token);
+            }
         }
     }
+    const bool ends = common_reasoning_budget_force(budget_.get());
+    if (!ends && !watched) {
+        budget_.reset();   // as before: it costs time
+    }
+    return ends;
 }
 
 bool token_constraints::grammar_counts() const {

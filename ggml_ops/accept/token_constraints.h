@@ -33,6 +33,9 @@ class token_constraints {
     void mask(llama_token_data_array * all, bool grammar);
     // Throws std::runtime_error if the grammar does not allow the token.
     void accept(llama_token token);
+    // Forces the end of the reasoning from the next token on; false if there is none to end. `generated`: all tokens
+    // that were accepted.
+    bool end_reasoning(const llama_tokens & generated);
 
   private:
     struct waiting_token {
@@ -41,6 +44,7 @@ class token_constraints {
     };
 
     void read_grammar(const common_params_sampling & params);
+    void watch_reasoning(int32_t n_tokens);
     bool grammar_counts() const;    // it looks at the text: outside of reasoning, if it is one that waits
     bool grammar_applies() const;   // and its trigger has come
     bool grammar_takes(llama_token token) const;
@@ -51,6 +55,10 @@ class token_constraints {
     bool                lazy_;      // the grammar waits for a trigger, and for the end of the reasoning
     grammar_ptr         grammar_;   // either may be null
     llama_sampler_ptr   budget_;
+
+    llama_tokens              prefill_;   // of the answer, by the template
+    llama_tokens              reasoning_start_, reasoning_forced_;
+    std::vector<llama_tokens> reasoning_end_;
 
     // while it waits for its trigger
     std::optional<trigger_search> search_;

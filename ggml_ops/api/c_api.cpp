@@ -252,6 +252,12 @@ int dflash_cancel(dflash_engine * e, int32_t slot) {
     return attempt([&] { e->cancel(slot); });
 }
 
+int32_t dflash_slot_end_reasoning(dflash_engine * e, int32_t slot) {
+    bool      ends = false;
+    const int rc   = attempt([&] { ends = e->end_reasoning(slot); });
+    return rc == DFLASH_OK ? ends : rc;
+}
+
 int dflash_slot_clear(dflash_engine * e, int32_t slot) {
     return attempt([&] { e->clear(slot); });
 }

@@ -49,6 +49,7 @@ class engine {
     // Takes the parts of the request over; one that is refused stays whole.
     void submit(int32_t slot, prepared_request & request);
     void cancel(int32_t slot);
+    bool end_reasoning(int32_t slot);
     void clear(int32_t slot);
 
     int32_t step(dflash_update * updates, int32_t cap);

@@ -168,4 +168,21 @@ void engine::cancel(int32_t i) {
     }
 }
 
+// From the next sample on. The tree of the next pass is walked as any other: what it does not hold was not drafted.
+bool engine::end_reasoning(int32_t i) {
+    at(i);
+    slot & s = slots_[i];
+    if (!s.running()) {
+        return false;
+    }
+    llama_tokens generated;
+    if (s.writing()) {
+        generated.assign(s.tokens.begin() + (ptrdiff_t) s.prompt.size(), s.tokens.end());
+        generated.push_back(s.anchor);
+    }
+    const bool ends = s.sampler->end_reasoning(generated);
+    s.block &= s.sampler->gives_distribution();
+    return ends;
+}
+
 }   // namespace dflash

@@ -186,8 +186,8 @@ typedef struct dflash_request {
     // dry_sequence_breakers, mirostat, mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay, min_keep, samplers,
     // logit_bias ([[token, bias|false]...] or {"token": bias}), ignore_eos, grammar (GBNF), json_schema, grammar_type
     // ("tool_calls"|"output_format"|"user"), grammar_lazy, grammar_triggers, preserved_tokens, generation_prompt,
-    // reasoning_budget_tokens, thinking_start_tag, thinking_end_tags. Unknown keys are errors. NULL or "" = llama.cpp's
-    // defaults.
+    // reasoning_budget_tokens, reasoning_budget_message, thinking_start_tag, thinking_end_tags. Unknown keys are
+    // errors. NULL or "" = llama.cpp's defaults.
     const char * sampling;
     int32_t      budget;         // as in dflash_engine_params; 0 = the engine's setting
     int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting
@@ -232,6 +232,9 @@ DFLASH_API int32_t dflash_slot_choose(
 DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, dflash_prepared * prepared);
 // Stop a slot now; its tokens stay cached for the next request. No-op on an idle slot.
 DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
+// End the reasoning of a running slot's answer now: its end tag, after reasoning_budget_message if there is one, are
+// the next tokens. Returns 1, or 0 if it does not reason (any more), < 0 on error.
+DFLASH_API int32_t dflash_slot_end_reasoning(dflash_engine * engine, int32_t slot);
 // Forget a slot's cached tokens. The slot must be idle.
 DFLASH_API int dflash_slot_clear(dflash_engine * engine, int32_t slot);
 
