@@ -523,12 +523,22 @@ common_chat_params apply_template(
     return params;
 }
 
+// llama.cpp repeats this rule in formats that mark each call, even where only one call is wanted.
+std::string one_call(std::string grammar) {
+    static const std::string many = "tool-calls ::= (tool-call space)+";
+    const size_t             at   = grammar.find(many);
+    if (at != std::string::npos) {
+        grammar.erase(at + many.size() - 1, 1);
+    }
+    return grammar;
+}
+
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     static const char * const trigger_types[] = { "token", "word", "pattern",
         "pattern_full" };   // by common_grammar_trigger_type
     json                      sampling        = json::object();
     if (!params.grammar.empty()) {
-        sampling["grammar"] = params.grammar;
+        sampling["grammar"] = inputs.parallel_tool_calls ? params.grammar : one_call(params.grammar);
         sampling["grammar_type"] =
             "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
     } else if (!inputs.grammar.empty()) {

@@ -229,6 +229,23 @@ def test_a_budget_of_thoughts(server: Live) -> None:
     assert thoughts(type="disabled") == ""
 
 
+def test_at_most_one_call_if_the_client_wants_one(server: Live) -> None:
+    """The pocket model calls this tool for ever, which is why the test can fail."""
+    schema = {"type": "object", "properties": {"city": {"enum": ["Lisbon"]}}, "required": ["city"]}
+    question: Any = [{"role": "user", "content": "What is the weather in Lisbon?"}]
+    message = {"messages": question, "tools": [{"name": "get_weather", "input_schema": schema}], **BRIEF}
+    function = {"type": "function", "name": "get_weather", "parameters": schema}
+    response = {"input": question, "tools": [function], "temperature": 0, "max_output_tokens": 120}
+    for one in (False, True):
+        choice = {"type": "any", "disable_parallel_tool_use": one}
+        answer = server.http.post("/v1/messages", json={**message, "tool_choice": choice}).json()
+        calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+        assert (len(calls) == 1, answer["stop_reason"] == "tool_use") == (one, one)
+        body = {**response, "tool_choice": "required", "parallel_tool_calls": not one}
+        items = server.http.post("/v1/responses", json=body).json()["output"]
+        assert ([item["type"] for item in items].count("function_call") == 1) == one
+
+
 def test_a_begun_answer_is_continued(server: Live) -> None:
     """Anthropic's prefill; what the client wrote is not sent back."""
     messages: Any = [{"role": "user", "content": "What is 48 plus 24?"}, {"role": "assistant", "content": "48 + 24 ="}]
