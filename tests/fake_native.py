@@ -308,11 +308,13 @@ class FakeNative(NativeEngine):
         if any(message["role"] == "refuse" for message in fields["messages"]):
             raise RequestError("the template refuses this role", param="messages")
         prompt = "".join(f"{message['role']}: {message.get('content') or ''}\n" for message in fields["messages"])
-        sampling = {"preserved_tokens": ["<tool_call>"]} if fields.get("tools") else {}
-        return {"prompt": prompt, "stops": [], "sampling": sampling, "parser": {"tools": bool(fields.get("tools"))}}
+        tools = fields.get("tools")
+        sampling = {"preserved_tokens": ["<tool_call>"]} if tools else {}
+        parser = {"tool": tools[0]["function"]["name"] if tools else ""}
+        return {"prompt": prompt, "stops": [], "sampling": sampling, "parser": parser}
 
     def chat_new(self, parser: str) -> NativeChat:
-        return _FakeChat("true" in parser)
+        return _FakeChat(json.loads(parser)["tool"])
 
 
 def _n_common(held: list[int], prompt: list[int]) -> int:
@@ -321,10 +323,10 @@ def _n_common(held: list[int], prompt: list[int]) -> int:
 
 class _FakeChat(NativeChat):
     """Everything is content, but for what stands between `<think>` and `</think>` at the start, and for what follows
-    each `<tool_call>`, which is the arguments of a call to `f`."""
+    each `<tool_call>`, which is the arguments of a call to the first tool."""
 
-    def __init__(self, tools: bool) -> None:
-        self._tools, self._text = tools, ""
+    def __init__(self, tool: str) -> None:
+        self._tool, self._text = tool, ""
 
     def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
         before = self.message()
@@ -347,13 +349,13 @@ class _FakeChat(NativeChat):
         text, thoughts = self._text, ""
         if text.startswith("<think>"):
             thoughts, _, text = text.removeprefix("<think>").partition("</think>")
-        content, *calls = text.split("<tool_call>") if self._tools else [text]
+        content, *calls = text.split("<tool_call>") if self._tool else [text]
         message: dict[str, Any] = {"role": "assistant", "content": content}
         if thoughts:
             message["reasoning_content"] = thoughts
         if calls:
             message["tool_calls"] = [
-                {"id": f"id{index}", "type": "function", "function": {"name": "f", "arguments": arguments}}
+                {"id": f"id{index}", "type": "function", "function": {"name": self._tool, "arguments": arguments}}
                 for index, arguments in enumerate(calls)
             ]
         return message

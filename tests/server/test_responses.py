@@ -176,9 +176,12 @@ def test_namespaces(server: Live) -> None:
     assert chat["tools"][0]["function"]["name"] == "mcp__shop__buy"
     assert chat["messages"][0]["tool_calls"][0]["function"]["name"] == "mcp__shop__buy"
     assert chat["tool_choice"]["function"]["name"] == "mcp__shop__buy"
-    # The fake calls its function f, whatever there is.
-    spaced = [{"type": "namespace", "name": "", "description": "", "tools": [FUNCTION]}]
-    assert "namespace" not in post(server, input="call", tools=spaced).json()["output"][-1]
+    for item in (
+        post(server, input="call", tools=tools).json()["output"][-1],
+        events(server, input="call", tools=tools)[-1]["response"]["output"][-1],
+    ):
+        assert (item["name"], item["namespace"]) == ("buy", "mcp__shop__")
+    assert "namespace" not in post(server, input="call", tools=[FUNCTION]).json()["output"][-1]
     assert request.names["mcp__shop__buy"] == ("buy", "mcp__shop__")
 
 
