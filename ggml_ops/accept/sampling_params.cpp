@@ -2,8 +2,7 @@
 
 #include "accept/format_patterns.h"
 #include "base/json_fields.h"
-
-#include "common/sampling.h"
+#include "base/tokenize.h"
 #include "files/gbnf.h"
 #include "files/schema.h"
 
@@ -180,7 +179,7 @@ void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampl
         return value.is_boolean() && !value.get<bool>() ? -INFINITY : float(as_number(value, field, -LARGE, LARGE));
     };
     const auto add_text = [&](const std::string & text, float bias) {
-        for (const llama_token token : common_tokenize(vocab, text, false)) {
+        for (const llama_token token : tokenize(vocab, text, false)) {
             p.logit_bias.push_back({ token, bias });
         }
     };
@@ -229,7 +228,7 @@ void read_preserved(field_reader & in, const llama_vocab * vocab, common_params_
     if (const json * value = in.take("preserved_tokens")) {
         const std::string name = in.name("preserved_tokens");
         for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            const auto ids = common_tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
+            const auto ids = tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
             if (ids.size() == 1) {   // others are text that needs no care
                 p.preserved_tokens.insert(ids[0]);
             }
@@ -269,7 +268,7 @@ common_grammar_trigger read_trigger(
     in.finish();
 
     if (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD) {
-        const auto ids = common_tokenize(vocab, trigger.value, false, true);
+        const auto ids = tokenize(vocab, trigger.value, false, true);
         if (ids.size() == 1) {
             if (!p.preserved_tokens.count(ids[0])) {
                 throw field_error(in.name("value"),
@@ -352,11 +351,11 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
 void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     std::string start;
     in.read("thinking_start_tag", start);
-    p.reasoning_budget_start = common_tokenize(vocab, start, false, true);
+    p.reasoning_budget_start = tokenize(vocab, start, false, true);
     if (const json * value = in.take("thinking_end_tags")) {
         const std::string name = in.name("thinking_end_tags");
         for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
-            const auto tag = common_tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
+            const auto tag = tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
             if (tag.empty()) {
                 throw field_error(member(name, i), "is empty");
             }
@@ -370,7 +369,7 @@ void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_
     }
     if (!p.reasoning_budget_end.empty()) {
         const llama_tokens & end  = p.reasoning_budget_end.front();
-        p.reasoning_budget_forced = common_tokenize(vocab, p.reasoning_budget_message, false, false);
+        p.reasoning_budget_forced = tokenize(vocab, p.reasoning_budget_message, false, false);
         p.reasoning_budget_forced.insert(p.reasoning_budget_forced.end(), end.begin(), end.end());
     }
 }

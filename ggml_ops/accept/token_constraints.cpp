@@ -1,6 +1,7 @@
 #include "accept/token_constraints.h"
 
 #include "base/json_fields.h"
+#include "base/tokenize.h"
 
 #include "common/reasoning-budget.h"
 
@@ -18,7 +19,7 @@ namespace {
 llama_tokens prefilled(const llama_vocab * vocab, const std::string & generation_prompt) {
     llama_tokens tokens;
     if (!generation_prompt.empty()) {
-        tokens = common_tokenize(vocab, generation_prompt, false, true);
+        tokens = tokenize(vocab, generation_prompt, false, true);
     }
     // some tokenizers put a space before a first special token
     if (!tokens.empty()) {

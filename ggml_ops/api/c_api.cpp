@@ -4,6 +4,7 @@
 
 #include "accept/sampling_params.h"
 #include "base/error.h"
+#include "base/tokenize.h"
 #include "engine/engine.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
@@ -278,8 +279,8 @@ int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_te
     bool parse_special, int32_t * tokens, int32_t cap) {
     int32_t   n  = 0;
     const int rc = attempt([&] {
-        const auto ids = common_tokenize(e->vocab(),
-            std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
+        const auto ids = tokenize(e->vocab(), std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0),
+            add_special, parse_special);
         n              = (int32_t) ids.size();
         std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), tokens);
     });

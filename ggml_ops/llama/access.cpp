@@ -5,6 +5,7 @@
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid.h"
 #include "llama-model.h"
+#include "llama-vocab.h"
 
 #include "ggml-backend.h"
 
@@ -293,6 +294,38 @@ std::string access_row_variance(const llama_context * ctx) {
         }
     }
     return {};
+}
+
+// Others have splitters of their own in llama.cpp's unicode.cpp (unicode_regex_split_custom), or no splitter.
+splitter access_splitter(const llama_vocab * vocab) {
+    if (vocab->get_type() != LLAMA_VOCAB_TYPE_BPE) {
+        return splitter::any_text;
+    }
+    switch (vocab->get_pre_type()) {
+        case LLAMA_VOCAB_PRE_TYPE_LLAMA3:
+        case LLAMA_VOCAB_PRE_TYPE_DBRX:
+        case LLAMA_VOCAB_PRE_TYPE_SMAUG:
+        case LLAMA_VOCAB_PRE_TYPE_CHATGLM4:
+        case LLAMA_VOCAB_PRE_TYPE_GPT2:
+        case LLAMA_VOCAB_PRE_TYPE_MPT:
+        case LLAMA_VOCAB_PRE_TYPE_OLMO:
+        case LLAMA_VOCAB_PRE_TYPE_JAIS:
+        case LLAMA_VOCAB_PRE_TYPE_TRILLION:
+        case LLAMA_VOCAB_PRE_TYPE_GRANITE_DOCLING:
+        case LLAMA_VOCAB_PRE_TYPE_STABLELM2:
+        case LLAMA_VOCAB_PRE_TYPE_QWEN2:
+        case LLAMA_VOCAB_PRE_TYPE_HUNYUAN:
+        case LLAMA_VOCAB_PRE_TYPE_SOLAR_OPEN:
+        case LLAMA_VOCAB_PRE_TYPE_QWEN35:
+        case LLAMA_VOCAB_PRE_TYPE_KIMI_K2:
+        case LLAMA_VOCAB_PRE_TYPE_GROK_2:
+        case LLAMA_VOCAB_PRE_TYPE_LAGUNA:
+        case LLAMA_VOCAB_PRE_TYPE_GEMMA4:
+        case LLAMA_VOCAB_PRE_TYPE_SARVAM_MOE: return splitter::any_text;
+        case LLAMA_VOCAB_PRE_TYPE_DEEPSEEK_LLM:                           // "\\s+$"
+        case LLAMA_VOCAB_PRE_TYPE_SUPERBPE: return splitter::quadratic;   // "(?=(\\d{3})+(?!\\d))"
+        default: return splitter::recursive;
+    }
 }
 
 }   // namespace dflash

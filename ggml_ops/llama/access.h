@@ -60,4 +60,9 @@ LLAMA_API tapped_archs access_tapped_archs();
 // they do not: then drafted text is plain text bit for bit (docs/kernels.md).
 LLAMA_API std::string access_row_variance(const llama_context * ctx);
 
+// How the vocabulary splits texts into words: by code that takes any text, by std::regex, which needs stack for each
+// character of a match, or by one that needs time squared besides, for a run of spaces or digits.
+enum class splitter { any_text, recursive, quadratic };
+LLAMA_API splitter access_splitter(const llama_vocab * vocab);
+
 }   // namespace dflash

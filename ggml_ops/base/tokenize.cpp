@@ -1,0 +1,130 @@
+#include "base/tokenize.h"
+
+#include "base/error.h"
+#include "common/common.h"
+#include "dflash.h"
+#include "llama/access.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#ifndef _WIN32
+#include <pthread.h>
+#endif
+
+namespace dflash {
+
+namespace {
+
+// Bytes of stack for one character of a match: 400 were measured, over the splitters of all vocabularies (x86-64).
+constexpr size_t FRAME = 1024;
+// Bytes of text for which every thread's stack is enough.
+constexpr size_t SHORT = 1024;
+// For which an own stack is made: 1 GiB of addresses, used only as far as one match reaches.
+constexpr size_t MOST = 1 << 20;
+// Spaces or digits in a row where they take time squared: 15 ms.
+constexpr size_t RUN = 512;
+
+#ifdef _WIN32
+
+// Its std::regex counts its calls, and throws before the stack ends.
+void run_on_stack(size_t, const std::function<void()> & f) { f(); }
+
+#else
+
+struct job {
+    const std::function<void()> & f;
+    std::exception_ptr            failure;
+};
+
+void * run_job(void * data) {
+    job & j = *static_cast<job *>(data);
+    try {
+        j.f();
+    } catch (...) {
+        j.failure = std::current_exception();
+    }
+    return nullptr;
+}
+
+void run_on_stack(size_t bytes, const std::function<void()> & f) {
+    job            work = { f, nullptr };
+    pthread_t      thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    const bool started =
+        pthread_attr_setstacksize(&attributes, bytes) == 0 && pthread_create(&thread, &attributes, run_job, &work) == 0;
+    pthread_attr_destroy(&attributes);
+    if (!started) {
+        throw status_error(DFLASH_ERROR_MEMORY, "there is no memory to split a text of this length");
+    }
+    pthread_join(thread, nullptr);
+    if (work.failure) {
+        std::rethrow_exception(work.failure);
+    }
+}
+
+#endif
+
+// The length of a space, by Unicode, or of a digit at `at`; 0 if there is something else.
+size_t space_or_digit(const std::string & text, size_t at) {
+    static const char * const wide[] = { "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004",
+        "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000" };
+    const unsigned char       c      = text[at];
+    if (c < 0x80) {
+        return std::isspace(c) || std::isdigit(c);
+    }
+    for (const char * space : wide) {
+        const size_t size = std::strlen(space);
+        if (text.compare(at, size, space) == 0) {
+            return size;
+        }
+    }
+    return 0;
+}
+
+void check_runs(const std::string & text) {
+    size_t run = 0;
+    for (size_t at = 0, size = 0; at < text.size(); at += std::max<size_t>(size, 1)) {
+        size = space_or_digit(text, at);
+        run  = size ? run + 1 : 0;
+        if (run > RUN) {
+            throw status_error(DFLASH_ERROR_ARG, "more than " + std::to_string(RUN) +
+                                                     " spaces or digits in a row take "
+                                                     "this model's tokenizer for ever: send fewer, or tokens");
+        }
+    }
+}
+
+}   // namespace
+
+llama_tokens tokenize(const llama_vocab * vocab, const std::string & text, bool add_special, bool parse_special) {
+    const splitter splits = text.size() <= RUN ? splitter::any_text : access_splitter(vocab);
+    if (splits == splitter::quadratic) {
+        check_runs(text);
+    }
+    if (splits == splitter::any_text || text.size() <= SHORT) {
+        return common_tokenize(vocab, text, add_special, parse_special);
+    }
+    if (text.size() > MOST) {
+        throw status_error(DFLASH_ERROR_ARG, "a text of " + std::to_string(text.size()) +
+                                                 " bytes is too long for this model's tokenizer, which takes " +
+                                                 std::to_string(MOST) + ": send it in parts, or as tokens");
+    }
+    static std::mutex            one_at_a_time;   // of the long ones: a stack that was used to its end is memory
+    std::unique_lock<std::mutex> lock(one_at_a_time, std::defer_lock);
+    if (text.size() > MOST / 16) {
+        lock.lock();
+    }
+    llama_tokens tokens;
+    run_on_stack(
+        (1 << 20) + FRAME * text.size(), [&] { tokens = common_tokenize(vocab, text, add_special, parse_special); });
+    return tokens;
+}
+
+}   // namespace dflash

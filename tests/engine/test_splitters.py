@@ -1,0 +1,92 @@
+"""Texts of one kind of character: most vocabularies split texts by std::regex, whose stack grows with a match."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash_local.errors import RequestError
+from dflash_local.native import NativeEngine
+from tests.fuzz import gguf_image
+
+# Of targets that have drafters: gpt-oss, DeepSeek, Mistral, EXAONE; and "default", of files that name none.
+RECURSIVE = ("gpt-4o", "deepseek-v3", "tekken", "exaone-moe", "default")
+# All that have splitters of their own.
+BY_HAND = (
+    "llama-bpe", "dbrx", "smaug-bpe", "chatglm-bpe", "gpt-2", "mpt", "olmo", "jais", "trillion", "stablelm2", "qwen2",
+    "hunyuan", "solar-open", "qwen35", "kimi-k2", "grok-2", "laguna", "gemma4", "sarvam-moe",
+)  # fmt: skip
+# Kinds of characters that some expression repeats.
+RUNS = ("A", "a", "Aa", "1", "=", " ", "\n", "\u8a9e", "\u0416", "\U0001f600", "e\u0301", "\u0301", "\x01", "_", "ab ")
+LONG, MOST = 60_000, 1 << 20
+
+ASK = """
+import json, sys
+from dflash_local.native import NativeEngine
+engine = NativeEngine({"model": sys.argv[1], "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1})
+for run in json.loads(sys.argv[2]):
+    text = (run * %d)[: %d]
+    assert b"".join(engine.token_piece(t, False) for t in engine.tokenize(text, False, False)) == text.encode(), run
+engine.destroy()
+print("fine")
+""" % (LONG, LONG)  # noqa: UP031
+
+
+def splits_as(pocket: dict[str, Path], folder: Path, name: str) -> Path:
+    """The pocket target, whose texts are split as those of another model."""
+    image = gguf_image.read(pocket["target"])
+    image.find(b"tokenizer.ggml.pre").body = gguf_image.text(name.encode())
+    path = folder / "target.gguf"
+    path.write_bytes(image.encode()[0])
+    return path
+
+
+def ask(model: Path, runs: tuple[str, ...]) -> None:
+    """In a process of its own: it may die of it."""
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(model), json.dumps(runs)], capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "fine\n", f"exit status {done.returncode}: {done.stderr[-500:]}"
+
+
+@pytest.mark.parametrize("name", RECURSIVE[:2])
+def test_a_long_run_does_not_end_the_process(pocket: dict[str, Path], tmp_path: Path, name: str) -> None:
+    ask(splits_as(pocket, tmp_path, name), ("A", " ", "\u8a9e"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECURSIVE + BY_HAND)
+def test_no_long_run_ends_the_process(pocket: dict[str, Path], tmp_path: Path, name: str) -> None:
+    ask(splits_as(pocket, tmp_path, name), RUNS)
+
+
+def test_what_is_too_long_is_refused(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """Only where the splitter cannot take it; texts of ordinary words may have that length, too."""
+    for name, takes in (("gpt-4o", False), ("qwen2", True)):
+        model = splits_as(pocket, tmp_path, name)
+        engine = NativeEngine({"model": str(model), "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1})
+        text = "two words " * (MOST // 10)
+        assert len(engine.tokenize(text, False, False)) > MOST // 10
+        if takes:
+            assert engine.tokenize(text + text, False, False)
+        else:
+            with pytest.raises(RequestError, match="too long for this model's tokenizer"):
+                engine.tokenize(text + text, False, False)
+        engine.destroy()
+
+
+@pytest.mark.parametrize("name", ["deepseek-llm", "superbpe"])
+def test_what_takes_time_squared_is_refused(pocket: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """40,000 spaces or digits in a row take them minutes, a million hours."""
+    model = splits_as(pocket, tmp_path, name)
+    engine = NativeEngine({"model": str(model), "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1})
+    for run in (" ", "\t", "\u3000", "1", "\n\u00a0"):
+        with pytest.raises(RequestError, match="more than 512 spaces or digits in a row"):
+            engine.tokenize("x" + run * 40_000 + "\u8a9e", False, False)
+        assert engine.tokenize(("x" + (run * 512)[:512]) * 3 + "\u8a9e", False, False)
+    engine.destroy()
