@@ -12,6 +12,7 @@ from dflash_local.engine import Engine
 from dflash_local.server.infill import Gap, Infill
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
+from tests.fuzz import gguf_image
 from tests.server.live import Live, live
 from tests.server.test_cli import parse
 from tests.server.test_endpoints import sse
@@ -191,13 +192,18 @@ def test_the_flags() -> None:
     assert not make_settings(parse("-m", "T.gguf")).spm_infill
 
 
-def test_the_pocket_pair_answers_a_laid_out_prompt(pocket: dict[str, Path]) -> None:
+def test_the_pocket_pair_answers_a_laid_out_prompt(pocket: dict[str, Path], tmp_path: Path) -> None:
     """With control tokens that the pair has in the places of those that it has not."""
+    image = gguf_image.read(pocket["target"])
+    image.pairs += [
+        gguf_image.Pair(b"tokenizer.ggml.fim_%s_token_id" % name, gguf_image.U32, gguf_image.number(gguf_image.U32, id))
+        for name, id in ((b"pre", 8), (b"suf", 9), (b"mid", 3))
+    ]
+    target = tmp_path / "target.gguf"
+    target.write_bytes(image.encode()[0])
 
     def load(_progress: Any) -> Engine:
-        engine = Engine(pocket["target"], pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False)
-        engine.info.update(fim_pre=8, fim_suf=9, fim_mid=3)
-        return engine
+        return Engine(target, pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False)
 
     with live(load) as server:
         greedy = {"temperature": 0, "n_predict": 24}
