@@ -18,6 +18,7 @@ from dflash_local.native import NativeEngine
 CHAT_FIELDS = frozenset({
     "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "json_schema", "grammar",
     "chat_template_kwargs", "reasoning_format", "enable_thinking", "add_generation_prompt", "continue_final_message",
+    "force_pure_content",
 })  # fmt: skip
 
 

@@ -205,7 +205,6 @@ FOREIGN: tuple[Foreign, ...] = (
     # variables alone: their flags are those of llama.cpp's other programs
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
     # not yet
-    _pair("--skip-chat-parsing", "--no-skip-chat-parsing", REFUSED, SAME, _LATER, "SKIP_CHAT_PARSING"),
     _value("--cache-reuse", NONE, _LATER, "CACHE_REUSE"),
     _value("-sps --slot-prompt-similarity", NONE, _LATER),
     _value("--kv-unified-per-slot", REFUSED, _LATER, "KV_UNIFIED_PER_SLOT"),

@@ -58,6 +58,11 @@ def _add_chat(flag: Any) -> None:
         help="keep the thoughts of earlier turns, if the template can (default: as the template has it)",
     )  # fmt: skip
     flag(
+        "--skip-chat-parsing", env="LLAMA_ARG_SKIP_CHAT_PARSING", off=("--no-skip-chat-parsing",),
+        off_help="tell them apart (default)", action="store_true", default=False,
+        help="the whole answer is content, thoughts and calls of tools included, as the model writes it",
+    )  # fmt: skip
+    flag(
         "--chat-template-kwargs", env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS", metavar="JSON",
         help="""more variables for the chat template, such as '{"key": "value"}'""",
     )  # fmt: skip
@@ -125,6 +130,8 @@ def _chat(args: argparse.Namespace) -> dict[str, Any]:
         raise RequestError("enable_thinking must be true or false", param="--chat-template-kwargs")
     if kwargs:
         chat["chat_template_kwargs"] = kwargs
+    if args.skip_chat_parsing:
+        chat["force_pure_content"] = True
     if not args.prefill_assistant:
         chat["continue_final_message"] = False
     return chat

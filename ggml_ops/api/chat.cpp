@@ -602,6 +602,7 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     read_output(in, inputs, ignored);
     read_thinking(in, inputs);
     read_continuation(in, inputs, messages.prefix());
+    in.read("force_pure_content", inputs.force_pure_content);
     in.finish();
     const bool builtin = is_builtin_template(common_chat_templates_source(templates));
     if (builtin) {
@@ -611,6 +612,9 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
     }
 
     const common_chat_params params = apply_template(templates, inputs, constrained);
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.force_pure_content) {
+        throw field_error("tool_choice", "cannot be enforced: this server does not parse answers");
+    }
     if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
         throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
     }

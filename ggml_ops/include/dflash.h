@@ -333,10 +333,11 @@ DFLASH_API int dflash_check_chat_template(const char * source);
 
 // Apply the engine's chat template (or `template_override`, parsed for this call, if not NULL). body: JSON object with
 // OpenAI's fields messages, tools, tool_choice, parallel_tool_calls, response_format, json_schema, grammar,
-// chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"), enable_thinking, add_generation_prompt,
-// continue_final_message. NULL on error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of
-// dflash_request.sampling...}, "parser": {...opaque, for dflash_chat_new...}, "ignored": [names of fields of the body
-// that neither llama.cpp nor the template heeds, such as "messages[].mood"]}. Release with dflash_free().
+// chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"|"deepseek-legacy"), enable_thinking,
+// add_generation_prompt, continue_final_message; and force_pure_content: all of the answer is content. NULL on error.
+// Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser":
+// {...opaque, for dflash_chat_new...}, "ignored": [names of fields of the body that neither llama.cpp nor the template
+// heeds, such as "messages[].mood"]}. Release with dflash_free().
 DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
 
 // An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_local import cli
+from dflash_local.cli.chat_flags import check_chat_flags
 from dflash_local.cli.flags import engine_options, sampling_options
 from dflash_local.cli.serve import make_settings
+from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
+from dflash_local.generation import Completion, Timings
 
 
 @pytest.fixture(autouse=True)
@@ -162,6 +167,28 @@ def test_a_broken_chat_template_is_told_before_anything_loads(tmp_path: Path, te
             args = parse("-m", str(tmp_path / "missing.gguf"), "--port", "0", name, value)
             args.func(args)
     assert engine_options(parse("-m", "T.gguf", "--chat-template", "llama3"))["chat_template"] == "llama3"
+
+
+def test_answers_that_are_not_parsed(pocket: dict[str, Path]) -> None:
+    """`--skip-chat-parsing` leaves calls in the content, as the model writes them."""
+    args = parse("-m", "T.gguf", "--skip-chat-parsing")
+    settings = make_settings(args)
+    assert "force_pure_content" not in make_settings(parse("-m", "T.gguf")).defaults.chat
+    tools = [{"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}]
+    chat: Any = {"messages": [{"role": "user", "content": "What time is it?"}], "tools": tools}
+    call = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
+    options: dict[str, Any] = {"n_ctx": 64, "n_threads": 1, "warmup": False, "cost_cache": False}
+    with Engine(pocket["target"], **options) as engine:
+        told, whole = (engine.apply_chat({**chat, **more}) for more in ({}, settings.defaults.chat))
+        assert told.prompt == whole.prompt
+        messages = [
+            engine.answer(prompt).parse(Completion(call, [], "stop", 0, 0, Timings(), [])).message
+            for prompt in (told, whole)
+        ]
+        assert messages[0]["tool_calls"][0]["function"]["name"] == "get_time"
+        assert messages[1] == {"role": "assistant", "content": call}
+        with pytest.raises(RequestError, match="does not parse answers"):
+            engine.apply_chat({**chat, **settings.defaults.chat, "tool_choice": "required"})
 
 
 def test_chat_flags_that_no_request_would_survive(pocket: dict[str, Path]) -> None:
