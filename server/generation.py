@@ -10,13 +10,14 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from dflash_local.conversation import ChatAnswer
+from dflash_local.conversation import ChatAnswer, ChatPrompt
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
-from dflash_local.server.fields.generation import MAX_CHOICES
+from dflash_local.server.fields.fields import Fields
+from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields
 from dflash_local.server.fields.request import RequestFields, parse_chat, parse_fields
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.service import Service
@@ -43,27 +44,46 @@ async def respond(
     return await asyncio.to_thread(lambda: JSON(reply.whole(completions, n_prompts)))  # much to write
 
 
-async def start_chat(service: Service, body: ChatRequest) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-    """Queue all choices of a chat completion, which other formats are turned into too (`ChatRequest.of`); a parser for
-    each.
+async def start_chat(
+    service: Service, body: ChatRequest, *, of: Fields | None = None
+) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
+    """Queue all choices of a chat completion, which other formats (`of`) are turned into too (`ChatRequest.of`); a
+    parser for each. What changes nothing in the conversation is told in the body's `ignored`.
 
     Templates, grammars and long prompts take their time: that is done in a thread, not on the loop's.
     """
-    engine, defaults = service.engine, service.settings.defaults
-    fields, chat = parse_fields(body, defaults), parse_chat(body, defaults)
+    engine = service.engine
+    fields = parse_fields(body, service.settings.defaults)
 
     def start() -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-        prompt, options = engine.apply_chat(chat), submit_options(engine, fields)
+        prompt, options = _apply(service, body, of or body), submit_options(engine, fields)
         generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit_chat(prompt, sampling, **options))
         return fields, generations, [engine.answer(prompt) for _ in generations]
 
     return await asyncio.to_thread(start)
 
 
-async def count_tokens(service: Service, body: ChatRequest) -> int:
+def ignored_parts(body: GenerationFields, fields: RequestFields) -> list[str]:
+    """The parts of a schema that came with the body and that its grammar will not hold."""
+    return body.sent_parts(Engine.ignored(fields.sampling))
+
+
+async def apply_chat(service: Service, body: ChatRequest, *, of: Fields | None = None) -> ChatPrompt:
+    """A chat completion's prompt. What changes nothing in the conversation is told in the `ignored` of the body, or of
+    the one that it was made `of`."""
+    return await asyncio.to_thread(_apply, service, body, of or body)
+
+
+def _apply(service: Service, body: ChatRequest, told: Fields) -> ChatPrompt:
+    prompt = service.engine.apply_chat(parse_chat(body, service.settings.defaults))
+    told.ignore(body.sent_parts(prompt.ignored), strict=service.settings.strict_fields)
+    return prompt
+
+
+async def count_tokens(service: Service, body: ChatRequest, *, of: Fields | None = None) -> int:
     """Tokens of a chat completion's prompt."""
-    engine, chat = service.engine, parse_chat(body, service.settings.defaults)
-    return await asyncio.to_thread(lambda: len(engine.tokenize(engine.apply_chat(chat).prompt)))
+    prompt = await apply_chat(service, body, of=of)
+    return len(await asyncio.to_thread(service.engine.tokenize, prompt.prompt))
 
 
 def submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:

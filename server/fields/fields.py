@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_origin
 
@@ -135,8 +135,23 @@ class Fields(BaseModel):
             RequestError: `strict`, and there are some.
         """
         if strict and names:
-            raise RequestError(f"{shown(names[0])} is unknown here", param=shown(names[0]), hint="leave it out")
+            raise RequestError(
+                f"{shown(names[0])} is unknown here, or nothing can heed it", param=shown(names[0]), hint="leave it out"
+            )
         self._ignored += names
+
+    def sent_parts(self, names: Iterable[str]) -> list[str]:
+        """Those parts of fields, such as "tools[].mood", that came with this body and not from the command line, by
+        the names that the client used."""
+        given, parts = self.given(), []
+        for name in names:
+            root, rest = re.match(r"([^.\[]*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+            argument = rest.removeprefix(".")
+            if root == "chat_template_kwargs" and argument not in (given.get(root) or {}):
+                root, rest = argument, ""  # such as enable_thinking
+            if root in given:
+                parts.append(self._sent_as.get(root, root) + rest)
+        return parts
 
     def given(self) -> dict[str, Any]:
         """The fields that were sent, by their own names."""
@@ -247,7 +262,10 @@ def log_ignored(path: str, names: list[str]) -> None:
         key = (path, shown(name))
         if key not in _logged and len(_logged) < MAX_LOGGED:
             _logged.add(key)
-            log.warning("%s: the field %s is unknown and changes nothing (--strict-fields refuses it)", *key)
+            log.warning(
+                "%s: the field %s is unknown, or nothing heeds it: it changes nothing (--strict-fields refuses it)",
+                *key,
+            )
 
 
 # ---- tables ----

@@ -17,7 +17,7 @@ from dflash_local.server.formats.native import NativeReply
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import Prompt, TextReply
-from dflash_local.server.generation import respond, submit_all, submit_options
+from dflash_local.server.generation import ignored_parts, respond, submit_all, submit_options
 from dflash_local.server.infill import Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -41,6 +41,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
 
         def start() -> tuple[list[Generation], Reply]:
+            body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
             tokens = [to_tokens(prompt) for prompt in prompts]
             options = submit_options(engine, fields)
             generations = submit_all(

@@ -13,7 +13,7 @@ from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.generation import respond, submit_all, submit_options
+from dflash_local.server.generation import ignored_parts, respond, submit_all, submit_options
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -33,6 +33,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         engine, fields = service.engine, parse_fields(body, settings.defaults)
 
         def start() -> tuple[list[Generation], NativeReply]:
+            body.ignore(ignored_parts(body, fields), strict=settings.strict_fields)
             layout = service.infill
             begun = engine.tokenize(body.prompt or "", add_special=False)
             gap = Gap(layout.tokens(body.input_prefix), layout.tokens(body.input_suffix), begun, body.files)

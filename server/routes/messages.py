@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def messages(request: Request, body: MessagesRequest) -> Response:
         """A message in Anthropic's format."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        fields, generations, answers = await start_chat(service, chat)
+        fields, generations, answers = await start_chat(service, chat, of=body)
         reply = MessagesReply(
             settings.alias,
             answers[0],
@@ -39,7 +39,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:
         """How many tokens a message would read; nothing is generated."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        return JSON({"input_tokens": await count_tokens(service, chat)})
+        return JSON({"input_tokens": await count_tokens(service, chat, of=body)})
 
     errors = {kind: {"model": MessageError} for kind in ("4XX", "5XX")}
     add_endpoint(app, (MESSAGES,), messages, answer=Message, event=MessageEvent, responses=errors)

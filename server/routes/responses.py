@@ -34,7 +34,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             return ResponsesReply(settings.alias, answer, echo=echo(body, fields), names=body.names, count=count)
 
         try:
-            fields, generations, answers = await start_chat(service, chat)
+            fields, generations, answers = await start_chat(service, chat, of=body)
         except ContextLengthError as error:
             if not body.stream:
                 raise
@@ -48,7 +48,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
         """How many tokens a response would read; nothing is generated."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, chat)})
+        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, chat, of=body)})
 
     async def chat_input_tokens(request: Request, body: ChatRequest) -> Response:
         """How many tokens a chat completion would read; nothing is generated."""

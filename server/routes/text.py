@@ -11,8 +11,8 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
-from dflash_local.server.fields.request import parse_chat
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
+from dflash_local.server.generation import apply_chat
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
@@ -65,8 +65,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""
-        chat = parse_chat(body, service.settings.defaults)
-        return JSON({"prompt": (await asyncio.to_thread(service.engine.apply_chat, chat)).prompt})
+        return JSON({"prompt": (await apply_chat(service, body)).prompt})
 
     add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)

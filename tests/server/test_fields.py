@@ -15,6 +15,7 @@ from dflash_local.sampling import SAMPLING_FIELDS
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.fields import ignored_header
+from dflash_local.server.fields.request import Defaults
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
@@ -185,6 +186,35 @@ def test_unknown_fields_are_named_in_a_header(server: Live, path: str, stream: b
     assert answer.status_code == 200
     assert answer.headers["x-dflash-ignored"] == "zeal, verbosity"
     assert "x-dflash-ignored" not in server.http.post(path, json={**start, "stream": stream}).headers
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/chat/completions/input_tokens", "/apply-template"])
+def test_parts_that_nothing_heeds_are_named_in_a_header(server: Live, path: str) -> None:
+    """As the template and the grammar know them; what came from the command line is not the client's."""
+    messages = [{**MESSAGES[0], "mood": 1}, *MESSAGES]
+    body = {"messages": messages, "chat_template_kwargs": {"mood": 2}}
+    told = server.http.post(path, json=body).raise_for_status().headers["x-dflash-ignored"]
+    assert told == "messages[].mood, chat_template_kwargs.mood"
+    defaults = Defaults(chat={"chat_template_kwargs": {"mood": 2}})
+    with live(lambda _: Engine.over(FakeNative()), Settings(defaults=defaults, strict_fields=True)) as strict:
+        assert strict.http.post(path, json={"messages": MESSAGES}).status_code == 200
+        answer = strict.http.post(path, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[].mood")
+
+
+def test_parts_of_converted_bodies_are_named_too(server: Live) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 3, "chat_template_kwargs": {"mood": 2}}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        answer = server.http.post(path, json=body).raise_for_status()
+        assert answer.headers["x-dflash-ignored"] == "chat_template_kwargs.mood"
+
+
+def test_constraints_of_a_schema_that_no_grammar_holds_are_named(server: Live) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "number", "multipleOf": 3}}}
+    for path in ("/v1/completions", "/completion"):
+        for name in ("json_schema", "guided_json"):
+            answer = server.http.post(path, json={"prompt": "x", name: schema}).raise_for_status()
+            assert answer.headers["x-dflash-ignored"] == f"{name}.properties.a.multipleOf"
 
 
 def test_names_in_headers_are_clean_and_few(server: Live) -> None:
