@@ -342,7 +342,7 @@ class Engine:
         """End the thoughts of a running answer: the model goes on with the answer itself, after
         `reasoning_budget_message` if its request had one. Waits for the running step.
 
-        Returns False if it does not think: it has not begun to, is done with it, or its chat template knows no thoughts.
+        Returns False if it does not think: it has not begun to, is done with it, or its template knows no thoughts.
         """
         return self._scheduler.end_reasoning(generation).result()
 

@@ -19,6 +19,7 @@ from dflash_local.server.errors import LOADING, HTTPError
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
+from dflash_local.server.running import RunningChats
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.security.origins import Cors
 from dflash_local.server.sleep import Sleep, give_back_memory
@@ -115,6 +116,7 @@ class Service:
         self._ready = False
         self.sleep = Sleep(settings.sleep_idle_seconds, self._free_engine, self._reload_engine)
         self._asleep: Engine | None = None  # closed; its facts stay
+        self.chats = RunningChats()
         self.control_texts: dict[str, str] = {}
         nice = NICE if load is not None else 0
         self._embedder, self._reranker = (

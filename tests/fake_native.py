@@ -124,6 +124,8 @@ class FakeNative(NativeEngine):
         self.prepared: list[FakePrepared] = []
         self.on_prepare: Callable[[], None] | None = None
         self.cancelled: list[int] = []
+        self.ended: list[int] = []  # slots whose thoughts were to end
+        self.thoughtless = False
         self.fail_next_step: str | None = None
         self.fail_next_pass: str | None = None
         self.n_steps = 0
@@ -228,6 +230,10 @@ class FakeNative(NativeEngine):
         self.cancelled.append(slot)
         self._slots[slot].running = False
 
+    def end_reasoning(self, slot: int) -> bool:
+        self.ended.append(slot)
+        return not self.thoughtless
+
     def slot_clear(self, slot: int) -> None:
         self._slots[slot].tokens = []
 
@@ -311,7 +317,9 @@ class FakeNative(NativeEngine):
         tools = fields.get("tools")
         sampling = {"preserved_tokens": ["<tool_call>"]} if tools else {}
         parser = {"tool": tools[0]["function"]["name"] if tools else ""}
-        return {"prompt": prompt, "stops": [], "sampling": sampling, "parser": parser}
+        ignored = sorted({f"messages[].{name}" for message in fields["messages"] for name in message if name == "mood"})
+        ignored += [f"chat_template_kwargs.{name}" for name in fields.get("chat_template_kwargs", {}) if name == "mood"]
+        return {"prompt": prompt, "stops": [], "sampling": sampling, "parser": parser, "ignored": ignored}
 
     def chat_new(self, parser: str) -> NativeChat:
         return _FakeChat(json.loads(parser)["tool"])

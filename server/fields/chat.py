@@ -121,6 +121,7 @@ class ChatRequest(ConversationFields, ChatProbFields, GenerationFields):
     """A chat completion."""
 
     POLICY: ClassVar = Policy(
+        harmless={"reasoning_control": "thoughts can always be ended by /v1/chat/completions/control"},
         refused={
             "echo": "the prompt is repeated by /v1/completions only",
             "suffix": "insertion is not supported: use /v1/completions",

@@ -35,6 +35,11 @@ class Reply(ABC):
             "system_fingerprint": fingerprint(),
         }
 
+    @property
+    def id(self) -> str:
+        """The answer's name."""
+        return str(self._head["id"])
+
     def frame(self, body: Body) -> str:
         """One server-sent event."""
         return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"

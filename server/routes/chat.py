@@ -21,8 +21,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
         fields, generations, answers = await start_chat(service, body)
-        probs = choice_probs(service.engine, fields.probs, generations)
-        return await respond(request, fields, ChatReply(settings.alias, answers, probs), generations, 1)
+        reply = ChatReply(settings.alias, answers, choice_probs(service.engine, fields.probs, generations))
+        service.chats.add(reply.id, generations)
+        return await respond(request, fields, reply, generations, 1)
 
     add_endpoint(
         app,

@@ -32,6 +32,7 @@ class Answer:
 
     def __init__(self, native: NativeEngine, n_predict: int = 40, **sampling: Any) -> None:
         self._native = native
+        native.cancel(0)
         native.slot_clear(0)
         prompt = native.tokenize(PROMPT, True, True)
         fields = json.dumps({"temperature": 0, "ignore_eos": True, **sampling})

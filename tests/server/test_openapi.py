@@ -58,6 +58,7 @@ REQUESTS: dict[str, list[dict[str, Any]]] = {
     ],
     "/v1/responses/input_tokens": [{"input": "hi"}],
     "/v1/chat/completions/input_tokens": [{"messages": MESSAGES}],
+    "/v1/chat/completions/control": [{"id": "chatcmpl-1", "action": "reasoning_end"}],
     "/infill": [
         {"input_prefix": "a", "input_suffix": "b", "n_predict": 3},
         {"input_prefix": "a", "input_suffix": "b", "prompt": "x", "input_extra": [{"text": "c", "filename": "d"}]},

@@ -1,0 +1,12 @@
+"""What became of an action on a running chat completion."""
+
+from __future__ import annotations
+
+from dflash_local.server.answers.answer import Answer
+
+
+class Control(Answer):
+    """llama-server's answer: 200, whether or not there was anything to do."""
+
+    success: bool
+    message: str | None = None

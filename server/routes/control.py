@@ -1,0 +1,32 @@
+"""Actions on chat completions that run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.server.answers.control import Control
+from dflash_local.server.errors import JSON
+from dflash_local.server.fields.control import ControlRequest
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+NOT_RUNNING = "no active completion for this id"
+NO_THOUGHTS = "this completion does not think: it has not begun to, or is done with it"
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """One endpoint."""
+
+    async def control(_request: Request, body: ControlRequest) -> Response:
+        """End the thoughts of a running chat completion: it goes on with the answer itself."""
+        engine, generations = service.engine, service.chats.get(body.id)
+        if not generations:
+            return JSON({"success": False, "message": NOT_RUNNING})
+        # between two steps of the engine, for which somebody has to wait
+        ended = [await asyncio.to_thread(engine.end_reasoning, generation) for generation in generations]
+        return JSON({"success": True} if any(ended) else {"success": False, "message": NO_THOUGHTS})
+
+    add_endpoint(app, ("/v1/chat/completions/control",), control, answer=Control, wakes=False)
