@@ -174,14 +174,15 @@ void token_constraints::wait(llama_token token) {
     }
     waiting_.push_back({ token, n_text_, n_text_ + piece.size() });
     n_text_ += piece.size();
-    const size_t start = search_->push(piece);
+    trigger_search & search = search_.value();
+    const size_t     start  = search.push(piece);
     if (start == trigger_search::npos) {
-        while (waiting_.front().end < search_->begin()) {
+        while (waiting_.front().end < search.begin()) {
             waiting_.pop_front();
         }
         return;
     }
-    const std::string text = search_->since(start);
+    const std::string text = search.since(start);
     search_.reset();
     for (const waiting_token & w : waiting_) {
         if (w.end > start) {

@@ -438,7 +438,7 @@ std::string node_text(const node & n, bool at_begin, bool at_end) {
     if (n.max == 0) {
         return "";
     }
-    const std::string text =
+    std::string text =
         n.what == node::kind::group ? group_text(n.choices, at_begin, at_end) : characters_text(n.points);
     if (n.once() || text.empty()) {
         return text;

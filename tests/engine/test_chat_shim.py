@@ -172,10 +172,11 @@ def test_prefix_continues_the_last_message(engine: NativeEngine) -> None:
 
 def test_a_refusal_is_what_was_said(engine: NativeEngine) -> None:
     said = apply(engine, messages=[*USER, {"role": "assistant", "content": "No."}, *USER])["prompt"]
-    for refused in (
+    refusals: list[Body] = [
         {"content": None, "refusal": "No.", "annotations": [], "audio": None},
         {"content": [{"type": "refusal", "refusal": "No."}]},
-    ):
+    ]
+    for refused in refusals:
         applied = apply(engine, messages=[*USER, {"role": "assistant", **refused}, *USER])
         assert (applied["prompt"], applied["ignored"]) == (said, [])
 
