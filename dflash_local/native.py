@@ -56,7 +56,7 @@ from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")

@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 6
+#define DFLASH_ABI_VERSION 7
 
 #ifdef __cplusplus
 extern "C" {
