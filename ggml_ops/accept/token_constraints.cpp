@@ -152,7 +152,7 @@ void token_constraints::mask(llama_token_data_array * all, bool grammar) {
 
 void token_constraints::advance_grammar(llama_token token) {
     if (search_) {
-        wait(token);
+        wait(*search_, token);
         return;
     }
     if (llama_vocab_is_eog(vocab_, token)) {
@@ -165,7 +165,7 @@ void token_constraints::advance_grammar(llama_token token) {
 }
 
 // The grammar begins with the text from the trigger on, which may be in the middle of a token.
-void token_constraints::wait(llama_token token) {
+void token_constraints::wait(trigger_search & search, llama_token token) {
     const std::string & piece = grammar_piece(vocab_, token);
     if (trigger_tokens_.count(token)) {
         search_.reset();
@@ -174,8 +174,7 @@ void token_constraints::wait(llama_token token) {
     }
     waiting_.push_back({ token, n_text_, n_text_ + piece.size() });
     n_text_ += piece.size();
-    trigger_search & search = search_.value();
-    const size_t     start  = search.push(piece);
+    const size_t start = search.push(piece);
     if (start == trigger_search::npos) {
         while (waiting_.front().end < search.begin()) {
             waiting_.pop_front();

@@ -49,7 +49,7 @@ class token_constraints {
     bool grammar_applies() const;   // and its trigger has come
     bool grammar_takes(llama_token token) const;
     void advance_grammar(llama_token token);
-    void wait(llama_token token);
+    void wait(trigger_search & search, llama_token token);
 
     const llama_vocab * vocab_;
     bool                lazy_;      // the grammar waits for a trigger, and for the end of the reasoning
