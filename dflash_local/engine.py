@@ -40,6 +40,8 @@ __all__ = [
 
 _INT32_MAX = 2**31 - 1
 MAX_STOP = 1024  # characters of a stop string: so much text may be held back
+# Characters for each token of the context, from which on a prompt's text is measured before it is read.
+_LONG_TEXT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,48 @@ class Engine:
         self._raise_if_closed()
         return self._native.tokenize(text, add_special, parse_special)
 
+    def tokenize_prompt(self, prompt: str | Sequence[str | int], *, add_special: bool = True) -> list[int]:
+        """`tokenize_parts` for a prompt: text that cannot fit is refused before it is read.
+
+        Raises:
+            ContextLengthError: there are more tokens than a slot's context holds, whatever they are.
+        """
+        texts = [prompt] if isinstance(prompt, str) else [part for part in prompt if isinstance(part, str)]
+        if sum(map(len, texts)) > _LONG_TEXT * self.n_ctx_slot:
+            n_least = sum(-(-len(text.encode("utf-8", "replace")) // self._longest_piece) for text in texts)
+            if n_least >= self.n_ctx_slot:
+                raise self._too_long(n_least, "at least ")
+        return self.tokenize_parts(prompt, add_special=add_special)
+
+    def tokenize_parts(
+        self, parts: str | Sequence[str | int], *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """Text, or a list of texts and token ids, as llama-server reads it; only text at the beginning gets BOS."""
+        if isinstance(parts, str):
+            parts = [parts]
+        tokens: list[int] = []
+        for place, part in enumerate(parts):
+            if isinstance(part, str):
+                tokens += self.tokenize(part, add_special=add_special and place == 0, parse_special=parse_special)
+            else:
+                tokens.append(part)
+        return tokens
+
+    def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
+        """The bytes of each token, which may be a part of a character only."""
+        pieces = self._scheduler.pieces(True)
+        return [pieces[token] for token in self._token_array(tokens, "tokens")]
+
+    @cached_property
+    def eog_tokens(self) -> list[int]:
+        """Tokens that end an answer."""
+        return [token for token in range(self.n_vocab) if self._native.token_is_eog(token)]
+
+    @cached_property
+    def _longest_piece(self) -> int:
+        """Bytes of the longest token."""
+        return max(len(self._native.token_piece(token, True)) for token in range(self.n_vocab))
+
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
         """Text of token ids; control tokens are left out unless `special`."""
         pieces = self._scheduler.pieces(special)
@@ -267,6 +311,7 @@ class Engine:
         post_sampling_probs: bool = False,
         probs_from: int = 0,
         prediction: Sequence[int] = (),
+        time_limit_ms: int = -1,
     ) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
@@ -290,6 +335,7 @@ class Engine:
                 has no probability.
             prediction: tokens that the answer is expected to have, in part or with changes: what follows in them is
                 drafted, by a target without a drafter too. The answer is the same with any prediction.
+            time_limit_ms: so long after its first token the answer ends with the next line; 0 or less: no limit.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -300,11 +346,7 @@ class Engine:
         if not tokens:
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
         if len(tokens) >= self.n_ctx_slot:
-            raise ContextLengthError(
-                f"the prompt has {len(tokens)} tokens, but a slot's context has room for {self.n_ctx_slot - 1}",
-                param="prompt",
-                hint="shorten the prompt, or raise n_ctx (-c)",
-            )
+            raise self._too_long(len(tokens))
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < -1:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         stops = _stops(stop)
@@ -326,7 +368,7 @@ class Engine:
         return self._scheduler.submit(
             GenerationRequest(
                 prepared,
-                len(tokens),
+                tokens,
                 stops,
                 special=special,
                 trace=trace,
@@ -335,6 +377,7 @@ class Engine:
                 sampling=sampling,
                 max_tokens=max_tokens,
                 probs=n_probs > 0,
+                time_limit_ms=time_limit_ms,
             )
         )
 
@@ -373,7 +416,7 @@ class Engine:
         self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]
     ) -> Generation:
         fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
+        tokens = self.tokenize_prompt(prompt) if isinstance(prompt, str) else prompt
         return self.submit(tokens, replace(sampling or SamplingParams(), **fields), **options)
 
     # ---- chat ----
@@ -436,7 +479,9 @@ class Engine:
         # The format's own markers (such as <tool_call>) may be control tokens, and its parser must see them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        return self.submit(self.tokenize(prompt.prompt), sampling, stop=(*_stops(stop), *prompt.stops), **options)
+        return self.submit(
+            self.tokenize_prompt(prompt.prompt), sampling, stop=(*_stops(stop), *prompt.stops), **options
+        )
 
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:
         """A parser for the answer to `prompt`."""
@@ -490,6 +535,17 @@ class Engine:
 
     # ---- checks ----
 
+    def _too_long(self, n_prompt: int, at_least: str = "") -> ContextLengthError:
+        """Clients shorten a conversation when they read the words of OpenAI or of llama-server."""
+        return ContextLengthError(
+            f"This model's maximum context length is {self.n_ctx_slot} tokens, but the prompt has {at_least}{n_prompt} "
+            "tokens and an answer needs one more: the request exceeds the available context size",
+            param="prompt",
+            hint="shorten the prompt, or start with a larger context (-c)",
+            n_prompt=n_prompt,
+            n_ctx=self.n_ctx_slot,
+        )
+
     def _raise_if_closed(self) -> None:
         if not self._finalizer.alive:
             raise EngineDeadError("the engine was closed")
@@ -518,7 +574,7 @@ class Engine:
 def _use(use: SlotUse) -> dict[str, Any]:
     return {
         "id_task": use.task,
-        "n_prompt_tokens": use.n_prompt + use.n_generated,
+        "n_prompt_tokens": use.n_held,
         "n_prompt_tokens_processed": use.n_read - use.n_cached,
         "n_prompt_tokens_cache": use.n_cached,
         "params": {**use.sampling.settings(), "max_tokens": use.max_tokens, "n_predict": use.max_tokens},

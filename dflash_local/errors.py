@@ -75,7 +75,20 @@ class RequestError(DFlashError):
 
 
 class ContextLengthError(RequestError):
-    """The prompt does not fit the slot's context."""
+    """The prompt does not fit the slot's context. It has `n_prompt` tokens, or more if it was too long to be counted,
+    and the context `n_ctx`; None where the error is about something else."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        hint: str | None = None,
+        n_prompt: int | None = None,
+        n_ctx: int | None = None,
+    ) -> None:
+        super().__init__(message, param=param, hint=hint)
+        self.n_prompt, self.n_ctx = n_prompt, n_ctx
 
 
 class QueueFullError(DFlashError):

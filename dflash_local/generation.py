@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -205,6 +205,9 @@ class Completion:
         probs: how likely `tokens` were, one by one, if the request asked for it.
         end_prob: the same of the token that ended the answer, if one did.
         prompt_probs: the same of the prompt's tokens from `probs_from` on.
+        truncated: the context was full.
+        slot: where it was written; -1: nowhere.
+        slot_tokens: tokens that the slot holds now, of the prompt and of the answer.
     """
 
     text: str
@@ -219,6 +222,9 @@ class Completion:
     probs: list[TokenProb] | None = None
     end_prob: TokenProb | None = None
     prompt_probs: list[TokenProb] = field(default_factory=list)
+    truncated: bool = False
+    slot: int = -1
+    slot_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +232,7 @@ class GenerationRequest:
     """What to generate, and what the Python side does with it; see `Engine.submit`."""
 
     prepared: PreparedRequest
-    n_prompt: int
+    prompt: Sequence[int]
     stop: tuple[str, ...] = ()
     special: bool | frozenset[int] = False
     trace: bool = False
@@ -235,6 +241,11 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
     probs: bool = False
+    time_limit_ms: int = -1
+
+    @property
+    def n_prompt(self) -> int:
+        return len(self.prompt)
 
 
 class Generation:
@@ -249,6 +260,7 @@ class Generation:
         self.created = time.monotonic()
         self.steps: list[Step] = []  # so far, if the request asked for a trace
         self.prompt_probs: list[TokenProb] = []  # so far; all of them when the first chunk is there
+        self.slot = -1  # where it runs
         self._cancel = cancel
         self._chunks: list[Chunk] = []
         self._outcome: Completion | DFlashError | None = None
@@ -337,7 +349,15 @@ class Generation:
         self._chunks.append(chunk)
         return self._take_waiter() if self._wakes_per_chunk else None
 
-    def finish(self, reason: FinishReason, timings: Timings, *, stopped_by: str | None = None) -> Waiter | None:
+    def finish(
+        self,
+        reason: FinishReason,
+        timings: Timings,
+        *,
+        stopped_by: str | None = None,
+        truncated: bool = False,
+        slot_tokens: int = 0,
+    ) -> Waiter | None:
         """Hand over the result, made of the chunks so far."""
         self._outcome = Completion(
             text="".join(chunk.text for chunk in self._chunks),
@@ -352,6 +372,9 @@ class Generation:
             probs=[prob for chunk in self._chunks for prob in chunk.probs or ()] if self.request.probs else None,
             end_prob=self._chunks[-1].end_prob if self._chunks else None,
             prompt_probs=self.prompt_probs,
+            truncated=truncated,
+            slot=self.slot,
+            slot_tokens=slot_tokens,
         )
         return self._take_waiter()
 

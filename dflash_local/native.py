@@ -160,7 +160,7 @@ class Update(ctypes.Structure):
         ("verify_ms", c_double),
         ("first", c_bool),
         ("error", c_char_p),
-        ("n_read", c_int32),
+        ("n_past", c_int32),
         ("probs", NativeTokenProbs),
     ]
 
@@ -222,9 +222,9 @@ class StepUpdate(NamedTuple):
     pass.
 
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
-    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_read`: prompt tokens that
-    the slot holds by now. `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`,
-    and of the token that ended the answer.
+    tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_past`: tokens that the
+    slot holds by now. `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`, and of
+    the token that ended the answer.
     """
 
     slot: int
@@ -239,7 +239,7 @@ class StepUpdate(NamedTuple):
     verify_ms: float = 0.0
     first: bool = False
     error: str | None = None
-    n_read: int = 0
+    n_past: int = 0
     probs: list[TokenProb] = []  # noqa: RUF012 - never changed
     n_prompt_probs: int = 0
 
@@ -702,7 +702,7 @@ class NativeEngine:
                 update.verify_ms,
                 update.first,
                 update.error.decode("utf-8", "replace") if update.error else None,
-                update.n_read,
+                update.n_past,
                 update.probs.read() if update.probs.n else [],
                 update.probs.n_prompt,
             )
@@ -745,6 +745,10 @@ class NativeEngine:
             if size <= capacity:
                 return buffer.raw[:size]
             capacity = size
+
+    def token_is_eog(self, token: int) -> bool:
+        """Whether a token ends an answer."""
+        return bool(self._lib.dflash_token_is_eog(self._handle, token))
 
     # -- chat (thread-safe) --
 

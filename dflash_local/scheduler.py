@@ -87,9 +87,9 @@ class SlotUse:
     task: int
     sampling: SamplingParams
     max_tokens: int
-    n_prompt: int
     n_cached: int
     n_read: int
+    n_held: int
     n_generated: int
     n_remain: int
     runs: bool
@@ -100,13 +100,21 @@ class _Running:
 
     def __init__(self, generation: Generation, pieces: Pieces, n_cached: int) -> None:
         self.generation = generation
-        self.n_cached = self.n_read = n_cached  # of the prompt
+        self.n_cached = n_cached  # of the prompt
+        self.n_held = n_cached  # tokens that the slot holds
         self._pieces = pieces
         self._text = TextStream(generation.request.stop)
         self.started = time.monotonic()
         self.n_tokens = self.n_passes = 0  # passes: those that brought a chunk
         self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
         self.reason = ""
+        self.timed_out = False
+        self._first = 0.0  # when the first tokens came
+
+    @property
+    def n_read(self) -> int:
+        """Tokens of the prompt that the slot holds."""
+        return min(self.n_held, self.generation.request.n_prompt)
 
     def progress(self) -> Chunk:
         """A chunk that tells how much of the prompt has been read."""
@@ -127,9 +135,9 @@ class _Running:
             self.generation.task,
             request.sampling,
             request.max_tokens,
-            request.n_prompt,
             self.n_cached,
             self.n_read,
+            self.n_held,
             self.n_tokens if runs else 0,
             n_remain,
             runs,
@@ -139,6 +147,8 @@ class _Running:
         """The step's chunk; tokens after a stop string are dropped, as if they had never been generated."""
         self.n_passes += 1
         tokens, text = update.tokens, ""
+        if self._is_late():
+            tokens = self._through_line(tokens)
         if self.generation.request.stop:
             for count, token in enumerate(tokens, 1):
                 text += self._text.push(self._pieces[token])
@@ -146,7 +156,7 @@ class _Running:
                     tokens = tokens[:count]
         else:
             text = self._text.push(b"".join([self._pieces[token] for token in tokens]))
-        if last:
+        if last or self.timed_out:
             text += self._text.finish()
         self.n_tokens += len(tokens)
         if not update.first:
@@ -155,9 +165,22 @@ class _Running:
         if self.generation.request.probs:
             probs = update.probs[update.n_prompt_probs :]
             chunk.probs = probs[: len(tokens)]
-            if self.stopped_by is None and len(probs) > len(tokens):
+            if not self.is_cut and len(probs) > len(tokens):
                 chunk.end_prob = probs[-1]
         return chunk
+
+    def _is_late(self) -> bool:
+        limit_ms, now = self.generation.request.time_limit_ms, time.monotonic()
+        self._first = self._first or now
+        return 0 < limit_ms < 1e3 * (now - self._first)
+
+    def _through_line(self, tokens: list[int]) -> list[int]:
+        """Tokens up to one with a line's end, which ends a late answer."""
+        for length, token in enumerate(tokens, 1):
+            if b"\n" in self._pieces[token]:
+                self.timed_out = True
+                return tokens[:length]
+        return tokens
 
     def _count(self, update: StepUpdate, n_tokens: int) -> None:
         self.depth_sum += update.n_depth
@@ -182,12 +205,17 @@ class _Running:
         # The token that ends an answer is generated like any other, though it has no text: llama-server counts it too.
         return Timings.of(
             stats,
-            self.n_tokens if self.stopped_by is not None else stats.n_generated,
+            self.n_tokens if self.is_cut else stats.n_generated,
             depth_sum=self.depth_sum,
             n_drafter_passes=self.n_drafter_passes,
             denoised_sum=self.denoised_sum,
             reason=self.reason,
         )
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended here, and not in the engine."""
+        return self.timed_out or self.stopped_by is not None
 
     @property
     def stopped_by(self) -> str | None:
@@ -395,6 +423,7 @@ class Scheduler:
             wake([generation.fail(error)])
             return
         del self._idle[slot]
+        generation.slot = slot
         n_cached = self._native.slot_stats(slot).n_cached
         self._running[slot] = running = _Running(generation, self.pieces(request.special), n_cached)
         if request.progress:
@@ -410,8 +439,7 @@ class Scheduler:
 
     def _deliver(self, update: StepUpdate) -> Waiter | None:
         running = self._running[update.slot]
-        if running.n_passes == 0:
-            running.n_read = update.n_read
+        running.n_held = update.n_past
         if update.n_prompt_probs:
             running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
         if update.state == SlotState.READING:
@@ -427,22 +455,25 @@ class Scheduler:
         if running.generation.request.timings:
             chunk.timings = running.timings(self._native.slot_stats(update.slot))
         waiter = running.generation.add(chunk) or waiter
-        if running.stopped_by is not None and not ended:
+        if running.is_cut and not ended:
             self._native.cancel(update.slot)
-        if ended or running.stopped_by is not None:
-            by_word = update.state == SlotState.STOP or running.stopped_by is not None
-            waiter = self._finish(update.slot, "stop" if by_word else "length") or waiter
+        if ended or running.is_cut:
+            by_word = running.stopped_by is not None if running.is_cut else update.state == SlotState.STOP
+            truncated = update.state == SlotState.CONTEXT and not running.is_cut
+            waiter = self._finish(update.slot, "stop" if by_word else "length", truncated) or waiter
         return waiter
 
     def _tell_progress(self, running: _Running) -> Waiter | None:
         return running.generation.add(running.progress()) if running.generation.request.progress else None
 
-    def _finish(self, slot: int, reason: FinishReason) -> Waiter | None:
+    def _finish(self, slot: int, reason: FinishReason, truncated: bool = False) -> Waiter | None:
         stats = self._native.slot_stats(slot)
         running = self._vacate(slot)
         timings = running.timings(stats)
         self.counters.add(stats, timings, running.started - running.generation.created)
-        return running.generation.finish(reason, timings, stopped_by=running.stopped_by)
+        return running.generation.finish(
+            reason, timings, stopped_by=running.stopped_by, truncated=truncated, slot_tokens=running.n_held
+        )
 
     def _cancel(self, generation: Generation) -> None:
         if generation.done:

@@ -56,13 +56,16 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, HTTPError):
         status, kind, code = error.status, error.type, error.code
     elif isinstance(error, ContextLengthError):
-        status, kind, code = 400, "invalid_request_error", "context_length_exceeded"
+        status, kind, code = 400, "exceed_context_size_error", "context_length_exceeded"
     elif isinstance(error, RequestError):
         status, kind, code = 400, "invalid_request_error", "invalid_value"
     elif isinstance(error, QueueFullError):
         status, kind, code = 503, "unavailable_error", "queue_full"
     message = str(error) if isinstance(error, DFlashError) else "internal error, see the server's log"
-    return status, {"error": {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}}
+    told = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
+    if isinstance(error, ContextLengthError) and error.n_prompt is not None:
+        told |= {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
+    return status, {"error": told}
 
 
 def describe_message_error(error: Exception) -> tuple[int, dict[str, Any]]:

@@ -16,10 +16,15 @@ from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.fields import Fields
-from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields
+from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields, VerboseFields
 from dflash_local.server.fields.request import RequestFields, parse_chat, parse_fields
+from dflash_local.server.formats.details import Details
+from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
+from dflash_local.server.formats.settings import generation_settings
 from dflash_local.server.service import Service
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 
@@ -61,6 +66,35 @@ async def start_chat(
         return fields, generations, [engine.answer(prompt) for _ in generations]
 
     return await asyncio.to_thread(start)
+
+
+def wants_details(service: Service, body: VerboseFields) -> bool:
+    """Whether an answer in another format shall tell what llama-server's own does."""
+    return service.settings.defaults.verbose if body.verbose is None else body.verbose
+
+
+def describe(
+    engine: Engine,
+    model: str,
+    fields: RequestFields,
+    generations: list[Generation],
+    n_prompts: int,
+    *,
+    tokens: bool = False,
+) -> Details:
+    """What llama-server's own format tells of running generations; takes its time with long prompts."""
+    prompts = [generation.request.prompt for generation in generations[:: len(generations) // n_prompts]]
+    texts = [engine.detokenize(prompt, special=True) for prompt in prompts]
+    return Details(model, generation_settings(engine, fields), texts, generations, tokens=tokens)
+
+
+def native_reply(
+    service: Service, body: NativeFields, fields: RequestFields, generations: list[Generation], n_prompts: int
+) -> NativeReply:
+    """An answer in llama-server's own format; takes its time with long prompts."""
+    engine, model = service.engine, service.settings.alias
+    details = describe(engine, model, fields, generations, n_prompts, tokens=bool(body.return_tokens))
+    return NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
 
 
 def ignored_parts(body: GenerationFields, fields: RequestFields) -> list[str]:

@@ -254,7 +254,7 @@ class FakeNative(NativeEngine):
             return StepUpdate(index, SlotState.FAILED, [], error=error)
         slot.n_read = min(slot.n_read + self._n_batch, slot.stats.n_prompt) if self._n_batch else slot.stats.n_prompt
         if slot.n_read < slot.stats.n_prompt:
-            return StepUpdate(index, SlotState.READING, [], n_read=slot.n_read)
+            return StepUpdate(index, SlotState.READING, [], n_past=slot.n_read)
         tokens = slot.passes.pop(0)
         first = slot.stats.n_generated == 0 and slot.stats.n_passes == 0 and len(slot.tokens) == slot.stats.n_prompt
         state = SlotState.WRITING
@@ -269,8 +269,9 @@ class FakeNative(NativeEngine):
         slot.stats.n_prediction_accepted = len(os.path.commonprefix([answer, slot.prediction]))  # noqa: RUF071
         slot.stats.t_generate_ms += 2.0
         slot.running = state == SlotState.WRITING
+        n_past = len(slot.tokens) - (state != SlotState.STOP and bool(tokens))  # the last one is not read yet
         if first:
-            return StepUpdate(index, state, tokens, first=True, n_read=slot.n_read)
+            return StepUpdate(index, state, tokens, first=True, n_past=n_past)
         n_accepted, n_drafted = max(len(tokens) - 1, 0), 0 if slot.plain else 4
         self.n_passes[slot.plain] += 1
         slot.stats.n_passes += 1
@@ -278,7 +279,7 @@ class FakeNative(NativeEngine):
         slot.stats.n_drafted += n_drafted
         slot.stats.n_accepted += n_accepted
         if slot.plain:
-            return StepUpdate(index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0)
+            return StepUpdate(index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0, n_past=n_past)
         return StepUpdate(
             index,
             state,
@@ -290,6 +291,7 @@ class FakeNative(NativeEngine):
             reason="drafting pays",
             draft_ms=0.5,
             verify_ms=1.0,
+            n_past=n_past,
         )
 
     def interrupt(self) -> None:
@@ -308,6 +310,9 @@ class FakeNative(NativeEngine):
         if token < 256:
             return bytes([token])
         return b"<tool_call>" if special and token == CONTROL else b""
+
+    def token_is_eog(self, token: int) -> bool:
+        return token == EOG
 
     def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
         fields = json.loads(body)

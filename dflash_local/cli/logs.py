@@ -53,6 +53,11 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
 
 
+def is_verbose(args: argparse.Namespace) -> bool:
+    """Whether all is logged that there is."""
+    return int(args.verbosity) >= _ALL
+
+
 def _colors(text: str) -> str:
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
@@ -68,7 +73,7 @@ def set_up_logs(args: argparse.Namespace) -> int:
         return logging.CRITICAL
     handlers = [*_handlers(args)]
     logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
-    if args.verbosity > _TRACE:
+    if is_verbose(args):
         return logging.DEBUG
     # Up to level 3 llama.cpp tells what goes wrong, as libraries do.
     return logging.INFO if args.verbosity == _TRACE else max(logging.WARNING, logging.getLogger().level)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.flags import add_flag, count, json_object, one_of, read_text, sampling_options, truth
+from dflash_local.cli.logs import is_verbose
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def request_defaults(args: argparse.Namespace) -> Defaults:
     }
     sampling = replace(sampling_options(args), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
-    return Defaults(sampling, args.predict, _chat(args), args.sse_ping_interval, stop, args.special)
+    return Defaults(sampling, args.predict, _chat(args), args.sse_ping_interval, stop, args.special, is_verbose(args))
 
 
 def _chat(args: argparse.Namespace) -> dict[str, Any]:

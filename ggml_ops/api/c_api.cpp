@@ -270,7 +270,7 @@ int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {
 }
 
 int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_stats * stats) {
-    return attempt([&] { *stats = e->at(slot).stats; });
+    return attempt([&] { *stats = e->stats_of(slot); });
 }
 
 // ---- text ----

@@ -29,7 +29,7 @@ void controller::end_answer(const slot & s) {
 // ---- bounds ----
 
 int32_t controller::max_depth(const slot & s) const {
-    const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - s.n_past()) - 1;
+    const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - 1 - s.n_past()) - 1;
     return s.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
 }
 

@@ -83,7 +83,7 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
         s.update.n_tokens  = (int32_t) s.emitted.size();
         s.update.tokens    = s.emitted.data();
         s.update.error     = s.state == DFLASH_FAILED ? s.error.c_str() : nullptr;
-        s.update.n_read    = std::min(s.n_past(), (int32_t) s.prompt.size());
+        s.update.n_past    = s.n_past();
         if (s.n_probs > 0) {
             s.update.probs = s.probs.view(s.n_prompt_probs);
         }
@@ -309,7 +309,7 @@ void engine::commit() {
             finish(s, DFLASH_STOP);
         } else if (s.n_left() <= 0) {
             finish(s, DFLASH_LENGTH);
-        } else if (s.n_past() >= limits_.n_ctx_slot) {
+        } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
             finish(s, DFLASH_CONTEXT);
         }
     }
@@ -376,6 +376,15 @@ void engine::finish(slot & s, int32_t state) {
     if (s.t_first_us) {
         s.stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
     }
+}
+
+dflash_slot_stats engine::stats_of(int32_t i) const {
+    const slot &      s     = at(i);
+    dflash_slot_stats stats = s.stats;
+    if (s.running() && s.t_first_us) {
+        stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
+    }
+    return stats;
 }
 
 void engine::fail(slot & s, const std::string & why) {

@@ -68,6 +68,7 @@ class engine {
     std::string stats() const;
 
     const slot &            at(int32_t slot) const;
+    dflash_slot_stats       stats_of(int32_t slot) const;   // of a running request: until now
     const llama_model *     model() const { return model_.get(); }
     const llama_vocab *     vocab() const { return llama_model_get_vocab(model_.get()); }
     common_chat_templates * templates() const { return templates_.get(); }

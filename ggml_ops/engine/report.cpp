@@ -24,6 +24,8 @@ json describe(const llama_model * m) {
     return {
         { "arch", access_arch(m) },
         { "description", desc },
+        { "ftype", llama_ftype_name(llama_model_ftype(m)) },
+        { "vocab_type", (int) llama_vocab_type(llama_model_get_vocab(m)) },
         { "n_params", llama_model_n_params(m) },
         { "size", llama_model_size(m) },
         { "n_vocab", llama_vocab_n_tokens(llama_model_get_vocab(m)) },
@@ -71,6 +73,7 @@ std::string engine::info() const {
         { "kv_unified", params_.kv_unified },
         { "not_bit_exact", access_row_variance(ctx_.get()) },
         { "chat_template", common_chat_templates_source(templates_.get()) },
+        { "chat_template_caps", common_chat_templates_get_caps(templates_.get()) },
         { "memory", { { "target", llama_model_size(model_.get()) }, { "context", context }, { "compute", compute } } },
     };
     if (is_recurrent()) {

@@ -244,7 +244,7 @@ typedef enum dflash_slot_state {
     DFLASH_WRITING = 2,
     DFLASH_STOP    = 3,   // finished: end-of-generation token (not among the tokens)
     DFLASH_LENGTH  = 4,   // finished: n_predict reached
-    DFLASH_CONTEXT = 5,   // finished: the slot's context is full
+    DFLASH_CONTEXT = 5,   // finished: prompt and answer have as many tokens as the slot's context
     DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
 } dflash_slot_state;
 
@@ -276,7 +276,7 @@ typedef struct dflash_update {
     double          verify_ms;    // this target pass
     bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
     const char *    error;        // DFLASH_FAILED only
-    int32_t         n_read;       // prompt tokens that the slot holds after this step, those from the cache included
+    int32_t         n_past;       // tokens that the slot holds after this step, of the prompt and of the answer
     // With n_probs only; valid as `tokens`.
     dflash_token_probs probs;
 } dflash_update;

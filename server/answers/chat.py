@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
 from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.native import NativeCompletion
 from dflash_local.server.answers.probs import ChatLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
@@ -58,6 +59,7 @@ class ChatCompletion(Answer):
     usage: Usage
     timings: TimingsAnswer
     dflash: DraftingAnswer
+    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="with verbose")
 
 
 class FunctionDelta(Answer):
@@ -106,4 +108,5 @@ class ChatCompletionChunk(Answer):
     usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
     timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
     dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
+    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="of the last event, with verbose")
     prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")

@@ -14,6 +14,8 @@ class ErrorDetail(Answer):
     type: str
     param: str | None = Field(description="the field to blame")
     code: str | None
+    n_prompt_tokens: int | None = Field(None, description="of a prompt that does not fit")
+    n_ctx: int | None = Field(None, description="tokens that would")
 
 
 class ErrorAnswer(Answer):

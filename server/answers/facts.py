@@ -18,6 +18,8 @@ class Health(Answer):
 class ModelMeta(Answer):
     """What is known about a model."""
 
+    vocab_type: int | None = Field(None, description="llama.cpp's number")
+    ftype: str | None = Field(None, description="how most of its tensors are quantized")
     n_params: int | None
     size: int | None = Field(description="bytes of its tensors")
     n_vocab: int | None
@@ -60,6 +62,7 @@ class Props(Answer):
     default_generation_settings: DefaultSettings
     total_slots: int
     model_alias: str
+    model_ftype: str | None = Field(description="how most of its tensors are quantized")
     model_path: str
     modalities: dict[str, bool]
     media_marker: str
@@ -69,6 +72,7 @@ class Props(Answer):
     ui: bool
     ui_settings: dict[str, Any] = Field(description="those of --ui-config")
     chat_template: str
+    chat_template_caps: dict[str, bool] = Field(description="what the template can")
     bos_token: str
     eos_token: str
     build_info: str

@@ -16,8 +16,11 @@ class PromptTokens(Answer):
 class CompletionTokens(Answer):
     """Of the answer's tokens."""
 
-    accepted_prediction_tokens: int = Field(description="tokens of the prediction that the answer has")
-    rejected_prediction_tokens: int = Field(description="those that it has not")
+    reasoning_tokens: int | None = Field(None, description="of a chat's thoughts")
+    accepted_prediction_tokens: int | None = Field(
+        None, description="with a prediction: tokens of it that the answer has"
+    )
+    rejected_prediction_tokens: int | None = Field(None, description="those that it has not")
 
 
 class Usage(Answer):
@@ -27,7 +30,7 @@ class Usage(Answer):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokens
-    completion_tokens_details: CompletionTokens | None = Field(None, description="with a prediction")
+    completion_tokens_details: CompletionTokens | None = Field(None, description="of chats, and with a prediction")
 
 
 class ProgressAnswer(Answer):

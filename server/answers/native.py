@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, RootModel
 
@@ -18,6 +18,9 @@ class NativeChunk(Answer):
     content: str
     tokens: list[int]
     stop: Literal[False]
+    id_slot: int
+    tokens_predicted: int
+    tokens_evaluated: int
     completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
     timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
     dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
@@ -29,12 +32,17 @@ class NativeCompletion(Answer):
 
     index: int
     content: str
-    tokens: list[int]
+    tokens: list[int] = Field(description="if return_tokens asks for them")
+    id_slot: int = Field(description="where it was written; -1: nowhere")
     stop: Literal[True]
     model: str
     tokens_predicted: int
-    tokens_evaluated: int
-    tokens_cached: int
+    tokens_evaluated: int = Field(description="tokens of the prompt")
+    tokens_cached: int = Field(description="tokens that the slot holds now")
+    generation_settings: dict[str, Any] = Field(description="what the request asked for, with all defaults")
+    prompt: str = Field(description="as the model's tokens write it")
+    has_new_line: bool
+    truncated: bool = Field(description="the context was full")
     stop_type: Literal["word", "eos", "limit"]
     stopping_word: str
     completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
@@ -42,12 +50,12 @@ class NativeCompletion(Answer):
     dflash: DraftingAnswer
 
 
-class NativeCompletions(Answer):
-    """The completions of several prompts."""
+class NativeFields(RootModel[dict[str, Any]]):
+    """Fields of a completion, if response_fields names them."""
 
-    results: list[NativeCompletion]
-    timings: TimingsAnswer
-    dflash: DraftingAnswer
+
+class NativeCompletions(RootModel[list[NativeCompletion | NativeFields]]):
+    """The completions of several prompts."""
 
 
 class NativeUsage(Answer):
@@ -55,9 +63,8 @@ class NativeUsage(Answer):
 
     stop: Literal[True]
     usage: Usage
-    timings: TimingsAnswer | None = Field(None)
     dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
-class NativeEvent(RootModel[NativeChunk | NativeCompletion | NativeUsage]):
+class NativeEvent(RootModel[NativeChunk | NativeCompletion | NativeUsage | NativeFields]):
     """An event of a stream."""

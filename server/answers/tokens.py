@@ -11,7 +11,7 @@ class Piece(Answer):
     """A token and its text."""
 
     id: int
-    piece: str
+    piece: str | list[int] = Field(description="its bytes, if it is a part of a character")
 
 
 class Tokens(Answer):

@@ -72,6 +72,8 @@ class EmbeddingModel:
         llama_cpp.llama_model_desc(self._model, description, 256)
         return {
             "description": _text(description.value),
+            "ftype": _text(llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(self._model))),
+            "vocab_type": int(llama_cpp.llama_vocab_type(self._vocab)),
             "pooling": self.pooling,
             "has_head": self.has_head,
             "n_ctx": self.n_ctx,

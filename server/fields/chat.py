@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Mapped, Policy
-from dflash_local.server.fields.generation import GenerationFields
+from dflash_local.server.fields.generation import VerboseFields
 from dflash_local.server.fields.probs import ChatProbFields
 
 
@@ -117,7 +117,7 @@ class ConversationFields(Fields):
     )
 
 
-class ChatRequest(ConversationFields, ChatProbFields, GenerationFields):
+class ChatRequest(ConversationFields, ChatProbFields, VerboseFields):
     """A chat completion."""
 
     POLICY: ClassVar = Policy(

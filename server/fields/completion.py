@@ -7,18 +7,17 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Policy, Refused
-from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields
+from dflash_local.server.fields.generation import GenerationFields, VerboseFields
 from dflash_local.server.fields.probs import NativeProbFields, TextProbFields
-
-_TOKENS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
-_ONE = {"anyOf": [{"type": "string"}, _TOKENS]}
-_PROMPT = {"anyOf": [*_ONE["anyOf"], {"type": "array", "items": _ONE, "minItems": 1, "maxItems": MAX_CHOICES}]}
+from dflash_local.server.fields.prompt import PROMPT_SCHEMA
 
 
 class CompletionFields(GenerationFields):
     """What both formats read."""
 
-    prompt: Annotated[Any, WithJsonSchema(_PROMPT)] = Field(description="text, token ids, or a list of those")
+    prompt: Annotated[Any, WithJsonSchema(PROMPT_SCHEMA)] = Field(
+        description="text, a list of token ids and texts, an object with one of these, or a list of prompts"
+    )
 
     POLICY: ClassVar = Policy(
         refused={
@@ -31,13 +30,27 @@ class CompletionFields(GenerationFields):
     )
 
 
-class CompletionRequest(TextProbFields, CompletionFields):
+class CompletionRequest(TextProbFields, VerboseFields, CompletionFields):
     """A completion in OpenAI's format."""
 
     suffix: str | None = Field(None, description="the text behind the completion, if the model has tokens for infill")
 
 
-class NativeRequest(NativeProbFields, CompletionFields):
+class NativeFields(NativeProbFields, GenerationFields):
+    """What an answer in llama-server's own format shall tell."""
+
+    return_tokens: bool | None = Field(None, description="the answer's token ids in `tokens`")
+    response_fields: list[str] | None = Field(
+        None, description="only these fields of the answer; a/b is b in a, by that name"
+    )
+
+    POLICY: ClassVar = Policy(
+        must={"response_fields": "a list of texts"},
+        harmless={"verbose": "this format tells all of it"},
+    )
+
+
+class NativeRequest(CompletionFields, NativeFields):
     """A completion in llama-server's own format."""
 
     POLICY: ClassVar = Policy(

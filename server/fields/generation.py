@@ -63,6 +63,9 @@ class GenerationFields(SamplingFields):
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MAX_PING, description="seconds after which a silent stream is pinged; -1: never"
     )
+    t_max_predict_ms: int | None = Field(
+        None, ge=-1, description="so long after its first token the answer ends with the next line; 0 or less: never"
+    )
     cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: true)")
 
     POLICY: ClassVar = Policy(
@@ -182,3 +185,12 @@ def _ollama_format(name: str, value: Any) -> Mapping[str, Any]:
     if value != "json" and not isinstance(value, Mapping):
         raise RequestError(f'{name} must be "json" or a JSON schema, got {value!r:.80}', param=name)
     return {"json_schema": {"type": "object"} if value == "json" else value}
+
+
+class VerboseFields(GenerationFields):
+    """What an answer in OpenAI's format shall tell besides."""
+
+    verbose: bool | None = Field(
+        None,
+        description="what llama-server's own format tells of an answer, in `__verbose` of the last event; -v says yes",
+    )

@@ -9,9 +9,8 @@ from pydantic import Field, PrivateAttr, WithJsonSchema
 from typing_extensions import Self
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.completion import CompletionFields
+from dflash_local.server.fields.completion import CompletionFields, NativeFields
 from dflash_local.server.fields.fields import Fields, Policy
-from dflash_local.server.fields.probs import NativeProbFields
 
 _FILE = {"type": "object", "properties": {"text": {"type": "string"}, "filename": {"type": "string"}}}
 _Files = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {**_FILE, "required": ["text"]}})]
@@ -26,7 +25,7 @@ class ExtraFile(Fields):
     POLICY: ClassVar = Policy(harmless={"time": "files stay in the order in which they are sent"})
 
 
-class InfillRequest(NativeProbFields, CompletionFields):
+class InfillRequest(CompletionFields, NativeFields):
     """llama-server's infill."""
 
     input_prefix: str = Field(description="the text before the gap")

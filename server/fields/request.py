@@ -10,8 +10,7 @@ from dflash_local.conversation import CHAT_FIELDS
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
-from dflash_local.server.fields.completion import CompletionFields
-from dflash_local.server.fields.generation import MAX_CHOICES, MAX_STOPS, GenerationFields
+from dflash_local.server.fields.generation import MAX_STOPS, GenerationFields
 from dflash_local.server.fields.probs import ProbFields, Probs
 
 
@@ -39,6 +38,7 @@ class Defaults:
     ping_interval: float = 30
     stop: tuple[str, ...] = ()
     special: bool = False  # show control tokens
+    verbose: bool = False
 
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
@@ -72,6 +72,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
             "cache_prompt": body.cache_prompt is not False,
             "progress": bool(body.stream and body.return_progress),
             "timings": bool(body.stream and body.timings_per_token),
+            "time_limit_ms": -1 if body.t_max_predict_ms is None else body.t_max_predict_ms,
         },
     )
 
@@ -90,22 +91,6 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
     elif effort:
         kwargs["reasoning_effort"] = effort
     return chat | {"chat_template_kwargs": kwargs} if kwargs else chat
-
-
-def parse_prompts(body: CompletionFields) -> list[str | list[int]]:
-    """The prompts of a completion: a string, token ids, or a list of either."""
-    prompt = body.prompt
-    if isinstance(prompt, str) or _is_tokens(prompt):
-        return [prompt]
-    if isinstance(prompt, list) and prompt and all(isinstance(item, str) or _is_tokens(item) for item in prompt):
-        if len(prompt) > MAX_CHOICES:
-            raise RequestError(f"prompt holds {len(prompt)} prompts, at most {MAX_CHOICES} are allowed", param="prompt")
-        return prompt
-    raise RequestError("prompt must be a string, a list of token ids, or a list of those", param="prompt")
-
-
-def _is_tokens(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(token) is int for token in value)
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Fields, Policy
+
+_PARTS = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "integer"}]}},
+        {"type": "null"},
+    ]
+}
 
 
 class TokenizeRequest(Fields):
     """Text to tokens."""
 
-    content: str | None = Field(None, description="the text")
+    content: Annotated[Any, WithJsonSchema(_PARTS)] = Field(None, description="the text, or texts and token ids")
     add_special: bool | None = Field(None, description="add BOS and EOS as the model wants (default: false)")
     parse_special: bool | None = Field(None, description="read control tokens in the text (default: true)")
     with_pieces: bool | None = Field(None, description="tell each token's text too")

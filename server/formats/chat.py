@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dflash_local.conversation import ChatAnswer
+from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Body, Reply
 
+Count = Callable[[str, Completion], int]
+
 
 class ChatReply(Reply):
-    """`/v1/chat/completions`; needs one parser per choice."""
+    """`/v1/chat/completions`; needs one parser per choice, and what counts an answer's tokens through a part of it."""
 
     PREFIX, OBJECT, CHUNK = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, model: str, answers: list[ChatAnswer], probs: Sequence[ChoiceProbs] = ()) -> None:
+    def __init__(
+        self, model: str, answers: list[ChatAnswer], counts: Sequence[Count], probs: Sequence[ChoiceProbs] = ()
+    ) -> None:
         super().__init__(model, probs)
-        self._answers = answers
+        self._answers, self._counts = answers, counts
+        self._n_thoughts = 0
         self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back
 
     def _delta(self, index: int, delta: Body, finish_reason: str | None = None) -> Body:
@@ -38,6 +43,7 @@ class ChatReply(Reply):
 
     def end(self, index: int, completion: Completion) -> list[Body]:
         deltas, chat = self._answers[index].finish(completion)
+        self._count_thoughts(index, chat)
         events = [self._delta(index, delta) for delta in deltas]
         if self._probs:
             self._unsent[index] += self._probs[index].finish(completion)
@@ -57,6 +63,8 @@ class ChatReply(Reply):
 
     def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
+        for index, answer in enumerate(answers):
+            self._count_thoughts(index, answer)
         choices: list[Body] = [
             {"index": index, "message": answer.message, "finish_reason": answer.finish_reason}
             for index, answer in enumerate(answers)
@@ -64,3 +72,12 @@ class ChatReply(Reply):
         for index, probs in enumerate(self._probs):
             choices[index]["logprobs"] = self._logprobs(index, probs.whole(completions[index]))
         return self._answer(choices, completions, n_prompts)
+
+    def usage(self, completions: list[Completion], n_prompts: int) -> Body:
+        found = super().usage(completions, n_prompts)
+        details = {"reasoning_tokens": self._n_thoughts, **found.get("completion_tokens_details", {})}
+        return found | {"completion_tokens_details": details}
+
+    def _count_thoughts(self, index: int, chat: ChatCompletion) -> None:
+        thoughts = chat.message.get("reasoning_content") or ""
+        self._n_thoughts += self._counts[index](thoughts, chat.completion)

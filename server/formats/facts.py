@@ -8,16 +8,15 @@ from typing import Any
 from dflash_local import __version__
 from dflash_local.engine import Engine
 from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 
 Body = dict[str, Any]
 
 OWNER = "dflash-local"
-# Of --spec-type, by what info tells of the drafter's kind.
-SPEC_TYPES = {"dspark": "draft-dspark"}
 # There is no medium that could stand in its place; llama-server's interface wants it.
 MEDIA_MARKER = "<__media__>"
-_META = ("n_params", "size", "n_vocab", "n_embd", "n_ctx_train")
+_META = ("vocab_type", "ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train")
 
 
 def models(service: Service, created: int) -> Body:
@@ -93,32 +92,17 @@ def props(service: Service) -> Body:
         return {"total_slots": 0, "model_alias": first.options.name, "model_path": first.options.path, **common}
     engine = service.engine
     return {
-        "default_generation_settings": {"params": _params(service), "n_ctx": engine.n_ctx_slot},
+        "default_generation_settings": {
+            "params": default_settings(engine, settings.defaults),
+            "n_ctx": engine.n_ctx_slot,
+        },
         "total_slots": engine.n_slots,
         "model_alias": settings.alias,
+        "model_ftype": engine.info["target"].get("ftype"),
         "model_path": settings.model_path,
         "chat_template": engine.info.get("chat_template", ""),
+        "chat_template_caps": engine.info.get("chat_template_caps", {}),
         **service.control_texts,
         **common,
-        "dflash": {name: value for name, value in engine.info.items() if name != "chat_template"},
-    }
-
-
-def _params(service: Service) -> Body:
-    """What a request gets that says nothing."""
-    defaults, drafter = service.settings.defaults, service.engine.info.get("drafter")
-    return {
-        **defaults.sampling.settings(),
-        "max_tokens": defaults.max_tokens,
-        "n_predict": defaults.max_tokens,
-        "n_keep": 0,
-        "n_discard": 0,
-        "stream": False,
-        "n_probs": 0,
-        "reasoning_format": defaults.chat.get("reasoning_format", "auto"),
-        "speculative.types": SPEC_TYPES.get(drafter["kind"], "draft-dflash") if drafter else "none",
-        "timings_per_token": False,
-        "post_sampling_probs": False,
-        "backend_sampling": False,
-        "lora": [],
+        "dflash": {name: value for name, value in engine.info.items() if not name.startswith("chat_template")},
     }

@@ -2,59 +2,82 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.formats.reply import Body, Reply, timings, usage
+from dflash_local.server.formats.details import Details
+from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.server.formats.reply import Body, Reply, usage
 
 
 class NativeReply(Reply):
-    """llama-server's `/completion`."""
+    """llama-server's `/completion`.
+
+    Args:
+        fields: of an answer, those that the client wants, with `/` before names inside of objects; empty: all.
+    """
 
     PREFIX, OBJECT, CHUNK = "", "", ""
+    TAIL = ""
+
+    def __init__(
+        self, model: str, details: Details, fields: Sequence[str] = (), probs: Sequence[ChoiceProbs] = ()
+    ) -> None:
+        super().__init__(model, probs)
+        self._details, self._fields = details, fields
+        self._n_tokens: Counter[int] = Counter()
 
     def progress(self, index: int, progress: Progress) -> list[Body]:
-        return [{**_part(index, "", []), "prompt_progress": progress._asdict()}]
+        return [self._part(index, "", []) | {"prompt_progress": progress._asdict()}]
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         if not self._probs:
-            return [_part(index, chunk.text, chunk.tokens)] if chunk.text else []
-        probs = self._probs[index]
-        return [
-            _part(index, text, [one.token for one in placed]) | {"completion_probabilities": probs.detailed(placed)}
-            for placed, text in probs.split(probs.push(chunk), chunk.text)
-        ]
+            self._n_tokens[index] += len(chunk.tokens)
+            return [self._part(index, chunk.text, chunk.tokens)] if chunk.text else []
+        probs, events = self._probs[index], []
+        for placed, text in probs.split(probs.push(chunk), chunk.text):
+            self._n_tokens[index] += len(placed)
+            event = self._part(index, text, [one.token for one in placed])
+            events.append(event | {"completion_probabilities": probs.detailed(placed)})
+        return events
 
     def end(self, index: int, completion: Completion) -> list[Body]:
-        last = {**self._whole(index, completion), "content": "", "tokens": []}
+        last = {**self._details.whole(index, completion), "content": "", "tokens": []}
         if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
             last["completion_probabilities"] = self._probs[index].detailed(placed)
-        return [last]
+        return [self._chosen(last)]
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
-        bodies = [self._whole(index, completion) for index, completion in enumerate(completions)]
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body | list[Body]:
+        bodies = [self._details.whole(index, done) for index, done in enumerate(completions)]
         for index, probs in enumerate(self._probs):
             placed = probs.whole(completions[index], with_end=True)
             bodies[index]["completion_probabilities"] = probs.detailed(placed)
-        return bodies[0] if len(bodies) == 1 else {"results": bodies, **timings([done.timings for done in completions])}
+        bodies = [self._chosen(body) for body in bodies]
+        return bodies[0] if len(bodies) == 1 else bodies
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
         return {"stop": True, "usage": usage(completions, n_prompts)}
 
-    def _whole(self, index: int, done: Completion) -> Body:
-        stop_type = "word" if done.stopped_by is not None else "eos" if done.finish_reason == "stop" else "limit"
-        return {
-            "index": index,
-            "content": done.text,
-            "tokens": done.tokens,
-            "stop": True,
-            "model": self._head["model"],
-            "tokens_predicted": len(done.tokens),
-            "tokens_evaluated": done.prompt_tokens,
-            "tokens_cached": done.cached_tokens,
-            "stop_type": stop_type,
-            "stopping_word": done.stopped_by or "",
-            **timings([done.timings]),
-        }
+    def close(self, events: list[Body], completions: list[Completion]) -> None:
+        """The end of each choice has its timings."""
+
+    def _part(self, index: int, text: str, tokens: list[int]) -> Body:
+        details = self._details.part(index, self._n_tokens[index])
+        return {"index": index, "content": text, "tokens": tokens, "stop": False, **details}
+
+    def _chosen(self, body: Body) -> Body:
+        if not self._fields:
+            return body
+        found = ((path, _inside(body, path)) for path in self._fields)
+        return {path: value[0] for path, value in found if value}
 
 
-def _part(index: int, text: str, tokens: list[int]) -> Body:
-    return {"index": index, "content": text, "tokens": tokens, "stop": False}
+def _inside(body: Any, path: str) -> list[Any]:
+    """What lies there, in a list; an empty one if nothing does."""
+    for name in path.split("/"):
+        if not isinstance(body, dict) or name not in body:
+            return []
+        body = body[name]
+    return [body]

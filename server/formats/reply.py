@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,6 +25,7 @@ class Reply(ABC):
     OBJECT: str
     CHUNK: str
     TAIL = "data: [DONE]\n\n"  # what ends a stream
+    verbose: Callable[[int, Completion], Body] | None = None  # `__verbose` of a choice, if a request asks for it
 
     def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
         self._probs = probs  # of each choice; none if nobody asked
@@ -69,16 +70,22 @@ class Reply(ABC):
         """Events that close a choice."""
 
     @abstractmethod
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body | list[Body]:
         """The body of a response that is not streamed."""
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
         """The stream's last event, if the client asked for it."""
-        return self._event(self.CHUNK, [], usage=usage(completions, n_prompts))
+        return self._event(self.CHUNK, [], usage=self.usage(completions, n_prompts))
+
+    def usage(self, completions: list[Completion], n_prompts: int) -> Body:
+        """Tokens of the whole response."""
+        return usage(completions, n_prompts)
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
-        """What the last of a stream's events carries besides."""
+        """What a whole answer, and the last of a stream's events, carries besides."""
         self.add_timings(events[-1], [done.timings for done in completions])
+        if self.verbose is not None:
+            events[-1]["__verbose"] = self.verbose(0, completions[0])
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
         """Tell an event's reader how long things took until then."""
@@ -88,9 +95,9 @@ class Reply(ABC):
         return {**self._head, "object": kind, "choices": choices, **more}
 
     def _answer(self, choices: list[Body], completions: list[Completion], n_prompts: int) -> Body:
-        return self._event(self.OBJECT, choices, usage=usage(completions, n_prompts)) | timings(
-            [done.timings for done in completions]
-        )
+        body = self._event(self.OBJECT, choices, usage=self.usage(completions, n_prompts))
+        self.close([body], completions)
+        return body
 
 
 def usage(completions: list[Completion], n_prompts: int) -> Body:

@@ -10,7 +10,7 @@ from dflash_local.server.formats.probs import ChoiceProbs, Placed
 from dflash_local.server.formats.reply import Body, Reply
 
 
-class Prompt(NamedTuple):
+class Echoed(NamedTuple):
     """What `echo` repeats."""
 
     tokens: Sequence[int]
@@ -22,7 +22,7 @@ class TextReply(Reply):
 
     PREFIX, OBJECT, CHUNK = "cmpl-", "text_completion", "text_completion"
 
-    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = (), prompts: Sequence[Prompt] = ()) -> None:
+    def __init__(self, model: str, probs: Sequence[ChoiceProbs] = (), prompts: Sequence[Echoed] = ()) -> None:
         super().__init__(model, probs)
         self._prompts = prompts
 

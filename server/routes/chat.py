@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
@@ -9,7 +12,7 @@ from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.formats.chat import ChatReply
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.generation import respond, start_chat
+from dflash_local.server.generation import describe, respond, start_chat, wants_details
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
@@ -21,8 +24,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat_completions(request: Request, body: ChatRequest) -> Response:
         """OpenAI's chat completion."""
         fields, generations, answers = await start_chat(service, body)
-        reply = ChatReply(settings.alias, answers, choice_probs(service.engine, fields.probs, generations))
+        engine = service.engine
+        probs = choice_probs(engine, fields.probs, generations)
+        counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
+        reply = ChatReply(settings.alias, answers, counts, probs)
         service.chats.add(reply.id, generations)
+        if wants_details(service, body):
+            details = await asyncio.to_thread(describe, engine, settings.alias, fields, generations, 1)
+            reply.verbose = details.whole
         return await respond(request, fields, reply, generations, 1)
 
     add_endpoint(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
@@ -12,15 +13,25 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.native import NativeCompletion, NativeCompletions, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionFields, CompletionRequest, NativeRequest
-from dflash_local.server.fields.request import parse_fields, parse_prompts
-from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.fields.prompt import Prompt, parse_prompts
+from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
-from dflash_local.server.formats.text import Prompt, TextReply
-from dflash_local.server.generation import ignored_parts, respond, submit_all, submit_options
+from dflash_local.server.formats.text import Echoed, TextReply
+from dflash_local.server.generation import (
+    describe,
+    ignored_parts,
+    native_reply,
+    respond,
+    submit_all,
+    submit_options,
+    wants_details,
+)
 from dflash_local.server.infill import Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+
+MakeReply = Callable[[RequestFields, list[Prompt], list[Generation]], Reply]
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -28,16 +39,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
     async def complete(
-        request: Request, body: CompletionFields, *, native: bool, suffix: str | None = None
+        request: Request, body: CompletionFields, make_reply: MakeReply, suffix: str | None = None
     ) -> Response:
         engine = service.engine
-        fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body)
+        fields, prompts = parse_fields(body, settings.defaults), parse_prompts(body.prompt)
 
-        def to_tokens(prompt: str | list[int]) -> list[int]:
+        def to_tokens(prompt: Prompt) -> list[int]:
             if not suffix:
-                return engine.tokenize(prompt) if isinstance(prompt, str) else prompt
+                return engine.tokenize_prompt(prompt)
             layout = service.infill
-            prefix = layout.tokens(prompt) if isinstance(prompt, str) else prompt
+            prefix = layout.tokens(prompt) if isinstance(prompt, str) else engine.tokenize_parts(prompt)
             return layout.prompt(Gap(prefix, layout.tokens(suffix)), fields.options["max_tokens"])
 
         def start() -> tuple[list[Generation], Reply]:
@@ -47,12 +58,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             generations = submit_all(
                 engine, fields, len(tokens), lambda index, sampling: engine.submit(tokens[index], sampling, **options)
             )
-            probs = choice_probs(engine, fields.probs, generations)
-            if native:
-                return generations, NativeReply(settings.alias, probs)
-            texts = [_text_of(engine, prompt) for prompt in prompts] if fields.probs.echo else []
-            echoed = [Prompt(ids, text) for ids, text in zip(tokens, texts, strict=False) for _ in range(fields.n)]
-            return generations, TextReply(settings.alias, probs, echoed)
+            return generations, make_reply(fields, prompts, generations)
 
         generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations, len(prompts))
@@ -61,11 +67,27 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """OpenAI's completion."""
         if body.echo and body.suffix:
             raise RequestError("echo: a prompt with a suffix is not repeated", param="echo")
-        return await complete(request, body, native=False, suffix=body.suffix)
+
+        def make_reply(fields: RequestFields, prompts: list[Prompt], generations: list[Generation]) -> Reply:
+            engine, echoed = service.engine, []
+            if fields.probs.echo:
+                asked = [prompt for prompt in prompts for _ in range(fields.n)]
+                tokens = [generation.request.prompt for generation in generations]
+                echoed = [Echoed(ids, _text_of(engine, text, ids)) for text, ids in zip(asked, tokens, strict=True)]
+            reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
+            if wants_details(service, body):
+                reply.verbose = describe(engine, settings.alias, fields, generations, len(prompts)).whole
+            return reply
+
+        return await complete(request, body, make_reply, body.suffix)
 
     async def completion(request: Request, body: NativeRequest) -> Response:
         """llama-server's own completion."""
-        return await complete(request, body, native=True)
+
+        def make_reply(fields: RequestFields, prompts: list[Prompt], generations: list[Generation]) -> Reply:
+            return native_reply(service, body, fields, generations, len(prompts))
+
+        return await complete(request, body, make_reply)
 
     add_endpoint(app, ("/v1/completions",), completions, answer=TextCompletion, event=TextCompletionChunk)
     add_endpoint(
@@ -77,5 +99,5 @@ def add_routes(app: FastAPI, service: Service) -> None:
     )
 
 
-def _text_of(engine: Engine, prompt: str | list[int]) -> str:
-    return prompt if isinstance(prompt, str) else engine.detokenize(prompt, special=True)
+def _text_of(engine: Engine, prompt: Prompt, tokens: Sequence[int]) -> str:
+    return prompt if isinstance(prompt, str) else engine.detokenize(tokens, special=True)

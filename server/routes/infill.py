@@ -12,8 +12,7 @@ from dflash_local.server.answers.native import NativeCompletion, NativeCompletio
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
-from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.generation import ignored_parts, respond, submit_all, submit_options
+from dflash_local.server.generation import ignored_parts, native_reply, respond, submit_all, submit_options
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -40,7 +39,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             tokens = layout.prompt(gap, fields.options["max_tokens"])
             options = submit_options(engine, fields)
             generations = submit_all(engine, fields, 1, lambda _, sampling: engine.submit(tokens, sampling, **options))
-            return generations, NativeReply(settings.alias, choice_probs(engine, fields.probs, generations))
+            return generations, native_reply(service, body, fields, generations, 1)
 
         generations, reply = await asyncio.to_thread(start)
         return await respond(request, fields, reply, generations, 1)

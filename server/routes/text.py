@@ -11,6 +11,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
+from dflash_local.server.fields.prompt import parse_parts
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
 from dflash_local.server.generation import apply_chat
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -28,7 +29,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The tokens of a text."""
         vllm = body.content is None and body.prompt is not None
-        text = (body.prompt if vllm else body.content) or ""
+        text = (body.prompt or "") if vllm else parse_parts(body.content)
         special = body.add_special if body.add_special is not None else body.add_special_tokens
         flags = {
             "add_special": vllm if special is None else special,
@@ -37,16 +38,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
         if not service.has_engine:
             if body.with_pieces:
                 raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
+            if not isinstance(text, str):
+                raise RequestError("a list as content needs a server with an engine", param="content")
             return JSON({"tokens": await service.processes[0].tokenize(text, **flags)})
         engine = service.engine
 
         def answer() -> Response:
-            tokens = engine.tokenize(text, **flags)
+            tokens = engine.tokenize_parts(text, **flags)
             if not body.with_pieces:
                 size = {"count": len(tokens), "max_model_len": engine.n_ctx_slot, "token_strs": None} if vllm else {}
                 return JSON({"tokens": tokens, **size})
             # Each token is written once: a long text has few of them, many times.
-            items = {t: bytes(JSON({"id": t, "piece": engine.detokenize([t], special=True)}).body) for t in set(tokens)}
+            kinds = sorted(set(tokens))
+            items = {
+                token: bytes(JSON({"id": token, "piece": _text_or_bytes(piece)}).body)
+                for token, piece in zip(kinds, engine.token_bytes(kinds), strict=True)
+            }
             content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
             return Response(content, media_type=JSON.media_type)
 
@@ -71,3 +78,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)
     add_endpoint(app, ("/tokenizer_info",), tokenizer_info, answer=TokenizerInfo, methods=("GET",))
     add_endpoint(app, ("/apply-template",), apply_template, answer=Prompt)
+
+
+def _text_or_bytes(piece: bytes) -> str | list[int]:
+    """A token's text; its bytes if it is only a part of a character."""
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)

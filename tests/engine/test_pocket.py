@@ -56,6 +56,14 @@ def test_progress_tells_each_pass_of_the_prompt(engine: Engine) -> None:
         assert all(chunk.progress for chunk in chunks[: len(told)])
 
 
+def test_timings_go_on_while_an_answer_is_written(engine: Engine) -> None:
+    told = [chunk.timings for chunk in engine.stream(PROMPT, max_tokens=30, ignore_eos=True, timings=True)]
+    predicted = [(one.predicted_n, one.predicted_ms) for one in told if one]
+    assert len(predicted) == len(told) > 2
+    assert predicted == sorted(set(predicted))
+    assert predicted[1][1] > 0
+
+
 def test_close_waits_for_a_request_that_is_being_prepared(pocket: dict[str, Path]) -> None:
     """Its grammar takes a while; the engine that it reads must not be freed meanwhile."""
     names = [f"line-{i}" for i in range(3000)]
@@ -301,9 +309,18 @@ def test_context(pocket: dict[str, Path]) -> None:
         assert engine.n_ctx_slot == 256
         with pytest.raises(ContextLengthError):
             engine.generate([5] * 256)
-        done = engine.generate(PROMPT, ignore_eos=True, temperature=0)
-        assert done.finish_reason == "length"
-        assert done.prompt_tokens + len(done.tokens) in (256, 257)
+        answers = [engine.generate(PROMPT, ignore_eos=True, temperature=0, draft=draft) for draft in ("tree", "off")]
+        assert answers[0].tokens == answers[1].tokens
+        for done in (*answers, engine.generate([5] * 255)):
+            assert (done.finish_reason, done.truncated) == ("length", True)
+            assert done.prompt_tokens + len(done.tokens) == 256
+        cut = engine.generate(PROMPT, ignore_eos=True, max_tokens=5)
+        assert (cut.finish_reason, cut.truncated) == ("length", False)
+
+
+def test_what_llama_server_tells_of_a_model(engine: Engine) -> None:
+    assert (engine.info["target"]["ftype"], engine.info["target"]["vocab_type"]) == ("F16", 2)  # BPE
+    assert engine.info["chat_template_caps"]["supports_tools"] is True
 
 
 def test_stats(engine: Engine) -> None:

@@ -83,6 +83,33 @@ def test_progress_and_timings_are_told_when_asked_for() -> None:
         assert (done.text, done.acceptance_lengths) == ("hello", [4])
 
 
+def test_a_late_answer_ends_with_its_line() -> None:
+    answer = b"one two\nthree four\nfive"
+    with Engine.over(FakeNative(answer, step_seconds=0.02)) as engine:
+        late = engine.generate("hi", time_limit_ms=1)
+        assert (late.text, late.finish_reason) == ("one two\n", "length")
+        assert late.timings.predicted_n == len(late.tokens) == 8
+        assert engine.generate("hi", time_limit_ms=1, stop="two").text == "one "
+        for limit_ms in (60_000, 0, -1):
+            assert engine.generate("hi", time_limit_ms=limit_ms).text == answer.decode()
+
+
+def test_a_completion_tells_its_slot() -> None:
+    with Engine.over(FakeNative(b"hello")) as engine:
+        done = engine.generate("hi")
+        assert (done.slot, done.slot_tokens, done.truncated) == (0, 7, False)
+        assert engine.generate("hi", max_tokens=2).slot_tokens == 3  # the last token is not read
+
+
+def test_text_that_cannot_fit_is_not_even_read() -> None:
+    native = FakeNative(n_ctx_slot=8)
+    with Engine.over(native) as engine:
+        native.tokenize = None  # type: ignore[assignment, method-assign]
+        with pytest.raises(ContextLengthError, match="at least 91 tokens") as caught:
+            engine.generate("x" * 1000)
+        assert (caught.value.n_prompt, caught.value.n_ctx) == (91, 8)
+
+
 def test_empty_answer() -> None:
     with Engine.over(FakeNative(lambda _: [[EOG]])) as engine:
         done = engine.generate("hi")
@@ -168,7 +195,7 @@ def test_bad_requests_are_refused_at_once(arguments: dict[str, object], param: s
 
 def test_prompt_longer_than_the_context() -> None:
     with Engine.over(FakeNative(n_ctx_slot=8)) as engine:
-        with pytest.raises(ContextLengthError, match="8 tokens, but a slot's context has room for 7"):
+        with pytest.raises(ContextLengthError, match="context length is 8 tokens, but the prompt has 8"):
             engine.generate("12345678")
         assert engine.generate("1234567").text == "hello"
 

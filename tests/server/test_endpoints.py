@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -13,6 +14,10 @@ import pytest
 from dflash_local.build.installation import installed_stamp
 from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, Drafting, DraftMode
+from dflash_local.sampling import SamplingParams
+from dflash_local.server.fields.completion import NativeRequest
+from dflash_local.server.fields.request import parse_fields
+from dflash_local.server.formats.settings import generation_settings
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
@@ -24,6 +29,8 @@ TOOLS: Any = [{"type": "function", "function": {"name": "f", "parameters": {"typ
 
 
 def script(prompt: bytes) -> list[list[int]]:
+    if b"think" in prompt:
+        return [[*b"<think>hm"], [*b"</think>"], [*b"42", EOG]]
     if b"call" in prompt:
         return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
     if b"emoji" in prompt:
@@ -43,9 +50,10 @@ def server(native: FakeNative) -> Iterator[Live]:
         yield running
 
 
-def sse(text: str) -> list[dict[str, Any]]:
+def sse(text: str, *, done: bool = True) -> list[dict[str, Any]]:
+    """The events of a stream, which ends as OpenAI's do, or (not `done`) with its last event."""
     events = text.removesuffix("data: [DONE]\n\n").split("\n\n")
-    assert text.endswith("data: [DONE]\n\n")
+    assert text.endswith("data: [DONE]\n\n") == done
     return [json.loads(event.removeprefix("data: ")) for event in events if event]
 
 
@@ -76,7 +84,7 @@ def test_timings_are_numbers_and_the_model_is_the_alias(server: Live, path: str,
     """An answer that ends in the prompt's pass has no acceptance length, and a client's name may be long."""
     body = {"messages": MESSAGES, "prompt": "hi", "max_tokens": 1, "stream": stream, "model": "x" * 5000}
     text = server.http.post(path, json=body).text
-    answers = sse(text) if stream else [json.loads(text)]
+    answers = sse(text, done=path != "/completion") if stream else [json.loads(text)]
     assert answers[-1]["dflash"]["acceptance_length"] is None
     assert all(isinstance(value, (int, float)) and value >= 0 for value in answers[-1]["timings"].values())
     assert {answer["model"] for answer in answers if "model" in answer} == {"fake"}
@@ -130,6 +138,15 @@ def test_tool_call_stream(server: Live) -> None:
     calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
     assert "".join(call.function.arguments or "" for call in calls if call.function) == '{"a": 1}'
     assert chunks[-1].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokens_of_thoughts_are_counted(server: Live, stream: bool) -> None:
+    for text, count in (("think", len("<think>hm")), ("hi", 0)):
+        body = {"messages": [{"role": "user", "content": text}], "stream": stream, "n": 2}
+        told = server.http.post("/v1/chat/completions", json={**body, "stream_options": {"include_usage": True}}).text
+        usage = (sse(told)[-1] if stream else json.loads(told))["usage"]
+        assert usage["completion_tokens_details"] == {"reasoning_tokens": 2 * count}
 
 
 def test_characters_are_never_torn(server: Live) -> None:
@@ -189,10 +206,102 @@ def test_llama_server_completion(server: Live) -> None:
     body = server.http.post("/completion", json={"prompt": "hi", "n_predict": 4}).json()
     assert (body["content"], body["stop_type"], body["tokens_predicted"]) == ("hell", "limit", 4)
     events = server.http.post("/completions", json={"prompt": "hi", "stream": True}).text
-    parsed = sse(events)
+    parsed = sse(events, done=False)
     assert "".join(event["content"] for event in parsed) == TEXT
     assert parsed[-1]["stop"] is True
     assert parsed[-1]["timings"]["predicted_n"] == 26
+
+
+def test_the_fields_of_llama_server(server: Live) -> None:
+    body = {"prompt": "hi", "temperature": 0.5, "stop": ["wo"], "logit_bias": [[5, False]], "ignore_eos": True}
+    whole = server.http.post("/completion", json=body).json()
+    names = ("truncated", "has_new_line", "prompt", "tokens", "stop_type", "stopping_word")
+    assert [whole[name] for name in names] == [False, False, "hi", [], "word", "wo"]
+    assert whole["id_slot"] in range(4)
+    settings = whole["generation_settings"]
+    assert (settings["temperature"], settings["top_k"], settings["stop"]) == (0.5, 40, ["wo"])
+    assert settings["logit_bias"] == [{"token": 5, "bias": None}, {"token": EOG, "bias": None}]
+    assert (settings["n_predict"], settings["seed"], settings["stream"]) == (-1, 2**32 - 1, False)
+    last = sse(server.http.post("/completion", json=body | {"stream": True}).text, done=False)
+    assert last[-1].keys() == whole.keys()
+    assert (last[-1]["content"], last[-1]["tokens"]) == ("", [])
+    assert [event["tokens_predicted"] for event in last] == sorted(event["tokens_predicted"] for event in last)
+    assert {event["id_slot"] for event in last} <= set(range(4))
+    asked = server.http.post("/completion", json={"prompt": "hi", "return_tokens": True, "n_predict": 4}).json()
+    assert bytes(asked["tokens"]) == b"hell"
+    assert asked["tokens_cached"] == 2 + 3
+
+
+@pytest.mark.parametrize("biases", [{"5": -1, "6": 0}, [(5, -1), (6, 0)]])
+def test_biases_are_told_by_token(server: Live, biases: Any) -> None:
+    told = server.http.post("/completion", json={"prompt": "hi", "logit_bias": biases}).json()["generation_settings"]
+    assert told["logit_bias"] == [{"token": 5, "bias": -1}, {"token": 6, "bias": 0}]
+
+
+def test_a_banned_token_has_no_bias(server: Live) -> None:
+    """A flag may ban one by -inf, which is no JSON."""
+    defaults = replace(server.service.settings.defaults, sampling=SamplingParams(logit_bias=[(7, float("-inf"))]))
+    fields = parse_fields(NativeRequest.of({"prompt": "x"}), defaults)
+    assert generation_settings(server.engine, fields)["logit_bias"] == [{"token": 7, "bias": None}]
+
+
+def test_chosen_fields(server: Live) -> None:
+    chosen = ["content", "generation_settings/n_predict", "timings/predicted_n", "nothing", "content/x"]
+    body = {"prompt": "hi", "n_predict": 4, "response_fields": chosen}
+    expected = {"content": "hell", "generation_settings/n_predict": 4, "timings/predicted_n": 4}
+    assert server.http.post("/completion", json=body).json() == expected
+    several = server.http.post("/completion", json={**body, "prompt": ["hi", "ho"]}).json()
+    assert several == [expected] * 2
+    events = sse(server.http.post("/completion", json={**body, "stream": True}).text, done=False)
+    assert events[-1] == {**expected, "content": ""}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_several_prompts_of_llama_server(server: Live, n: int) -> None:
+    answers = server.http.post("/completion", json={"prompt": ["hi", "emoji"], "n_predict": 40, "n": n}).json()
+    assert [answer["content"] for answer in answers] == [TEXT] * n + ["é😀!"] * n
+    assert [answer["prompt"] for answer in answers] == ["hi"] * n + ["emoji"] * n
+    assert [answer["index"] for answer in answers] == list(range(2 * n))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told"),
+    [
+        ([104, "i", 33], ["hi!"]),
+        (["h", 105], ["hi"]),
+        ({"prompt_string": "hi"}, ["hi"]),
+        ({"prompt_string": ["h", 105], "multimodal_data": []}, ["hi"]),
+        ([[104, "i"], "ho", {"prompt_string": "hm"}, [104]], ["hi", "ho", "hm", "h"]),
+    ],
+)
+def test_prompts_of_llama_server(server: Live, prompt: Any, told: list[str]) -> None:
+    answers = server.http.post("/completion", json={"prompt": prompt, "n_predict": 1}).json()
+    assert [answer["prompt"] for answer in (answers if isinstance(answers, list) else [answers])] == told
+    assert server.http.post("/v1/completions", json={"prompt": prompt}).json()["usage"]["prompt_tokens"] == sum(
+        map(len, told)
+    )
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_verbose(server: Live, path: str, stream: bool) -> None:
+    body = {"messages": MESSAGES, "prompt": "user: hi\n", "stream": stream, "max_tokens": 5}
+    for verbose in (True, False):
+        text = server.http.post(path, json={**body, "verbose": verbose}).text
+        last = sse(text)[-1] if stream else json.loads(text)
+        assert ("__verbose" in last) == verbose
+        if verbose:
+            assert (last["__verbose"]["prompt"], last["__verbose"]["content"]) == ("user: hi\n", "hello")
+
+
+def test_a_verbose_server_tells_all_unless_told_otherwise(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = server.service.settings
+    monkeypatch.setattr(
+        server.service, "settings", replace(settings, defaults=replace(settings.defaults, verbose=True))
+    )
+    for more, told in (({}, True), ({"verbose": None}, True), ({"verbose": False}, False)):
+        answer = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, **more}).json()
+        assert ("__verbose" in answer) == told
 
 
 def test_paths_without_v1(server: Live) -> None:
@@ -263,8 +372,12 @@ def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any
     assert response.status_code == 400
     error = response.json()["error"]
     assert error["param"] == param
-    assert error["type"] == "invalid_request_error"
-    assert set(error) == {"message", "type", "param", "code"}
+    if error["code"] == "context_length_exceeded":
+        assert error["type"] == "exceed_context_size_error"
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (307, 256)
+    else:
+        assert error["type"] == "invalid_request_error"
+        assert set(error) == {"message", "type", "param", "code"}
     assert native.submitted == []
 
 
@@ -274,7 +387,13 @@ def test_bad_chat_requests(server: Live, native: FakeNative, body: dict[str, Any
         ({}, "prompt"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": []}, "prompt"),
-        ({"prompt": [1, "x"]}, "prompt"),
+        ({"prompt": [1, ["x"]]}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"prompt": {"text": "x"}}, "prompt"),
+        ({"prompt": {"prompt_string": "x", "multimodal_data": ["aGk="]}}, "prompt"),
+        ({"prompt": {"prompt_string": "x", "other": 1}}, "prompt"),
+        ({"prompt": "x", "t_max_predict_ms": -2}, "t_max_predict_ms"),
+        ({"prompt": "x", "verbose": "yes"}, "verbose"),
         ({"prompt": [True]}, "prompt"),
         ({"prompt": [999]}, "prompt"),
         ({"prompt": ["x"] * 129}, "prompt"),
@@ -311,7 +430,9 @@ def test_context_length(server: Live) -> None:
     response = server.http.post("/v1/completions", json={"prompt": "x" * 256})
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "context_length_exceeded"
-    assert "256 tokens" in response.json()["error"]["message"]
+    message = response.json()["error"]["message"]
+    assert "maximum context length is 256 tokens" in message  # what clients look for
+    assert "exceeds the available context size" in message
 
 
 def test_body_limit(server: Live) -> None:
@@ -400,6 +521,11 @@ def test_text(server: Live) -> None:
     assert server.http.post("/tokenize", json={"content": "h", "with_pieces": True}).json() == {
         "tokens": [{"id": 104, "piece": "h"}]
     }
+    mixed = {"content": ["h", 105, "j"], "with_pieces": True}
+    assert [token["piece"] for token in server.http.post("/tokenize", json=mixed).json()["tokens"]] == ["h", "i", "j"]
+    parts = server.http.post("/tokenize", json={"content": "é", "with_pieces": True}).json()["tokens"]
+    assert [token["piece"] for token in parts] == [[0xC3], [0xA9]]
+    assert server.http.post("/tokenize", json={"content": [1.5]}).json()["error"]["param"] == "content"
     assert server.http.post("/detokenize", json={"tokens": [104, 256]}).json() == {
         "content": "h<tool_call>",
         "prompt": "h<tool_call>",
@@ -410,18 +536,24 @@ def test_text(server: Live) -> None:
 
 
 def test_long_texts_do_not_hold_up_the_event_loop(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    detokenize, asked = server.engine.detokenize, []
+    detokenize, token_bytes, asked = server.engine.detokenize, server.engine.token_bytes, []
 
     def detokenize_aside(tokens: Sequence[int], *, special: bool = False) -> str:
         with pytest.raises(RuntimeError):  # this thread has none
             asyncio.get_running_loop()
-        asked.append([*tokens])
         return detokenize(tokens, special=special)
 
+    def token_bytes_aside(tokens: Sequence[int]) -> list[bytes]:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        asked.append([*tokens])
+        return token_bytes(tokens)
+
     monkeypatch.setattr(server.engine, "detokenize", detokenize_aside)
+    monkeypatch.setattr(server.engine, "token_bytes", token_bytes_aside)
     answer = server.http.post("/tokenize", json={"content": "ab" * 1000, "with_pieces": True}).json()
     assert answer["tokens"] == [{"id": ord(char), "piece": char} for char in "ab" * 1000]
-    assert sorted(asked) == [[ord("a")], [ord("b")]]  # each token once
+    assert asked == [[ord("a"), ord("b")]]  # each token once
     assert server.http.post("/detokenize", json={"tokens": [104] * 500}).json()["content"] == "h" * 500
 
 

@@ -121,7 +121,7 @@ def test_answers_are_llama_servers(needed: Asked) -> None:
     assert (answer["content"], answer["stop"], answer["stop_type"]) == ("hello", True, "eos")
     assert answer["tokens_evaluated"] == 15
     text = needed.http.post("/infill", json={**GAP, "stream": True}).text
-    events = sse(text)
+    events = sse(text, done=False)
     assert "".join(event["content"] for event in events) == "hello"
 
 

@@ -303,6 +303,7 @@ def test_other_spellings_of_requests(tmp_path: Path) -> None:
     assert (defaults.stop, defaults.sampling.samplers) == (("A\\n",), "kt")
     assert defaults.sampling.json_schema == {"type": "object"}
     assert defaults.chat == {"reasoning_format": "auto"}
+    assert [request_defaults(parse(*level)).verbose for level in ((), ("-lv", "4"), ("-v",))] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_shapes(server: Live, native: FakeNative, path: str, content: Any) -> No
 def test_nothing_predicted(server: Live, native: FakeNative, prediction: Any) -> None:
     answer = server.http.post("/v1/chat/completions", json={"messages": MESSAGES, "prediction": prediction})
     assert native.prepared[-1].prediction == []
-    assert "completion_tokens_details" not in answer.json()["usage"]
+    assert answer.json()["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
 def test_usage(server: Live) -> None:

@@ -82,9 +82,9 @@ static void bounds() {
     CHECK(c.max_depth(slots[0]) == 3);                                  // the bonus is the fourth
     CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1]) == 1);    // plain
     CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
-    CHECK(c.max_depth(slots[3]) == 9 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
+    CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
     slots[3].width = 1;
-    CHECK(c.max_nodes(slots[3]) == 10);   // a chain: anchor and path
+    CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
     CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
     pass_limits few = l;
     few.n_outputs   = 12;   // four slots write, one may come to its prompt's end

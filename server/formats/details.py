@@ -1,0 +1,53 @@
+"""Details: what llama-server's own format tells of an answer besides its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dflash_local.generation import Completion, Generation
+from dflash_local.server.formats.reply import Body, timings
+
+
+class Details:
+    """Of one response: what was asked for, and each choice's prompt.
+
+    Args:
+        settings: what the request asks for, with all defaults (`generation_settings`).
+        prompts: text of each prompt.
+    """
+
+    def __init__(
+        self, model: str, settings: Body, prompts: Sequence[str], generations: Sequence[Generation], *, tokens: bool
+    ) -> None:
+        self._model, self._settings, self._prompts, self._tokens = model, settings, prompts, tokens
+        self._generations = generations
+
+    def part(self, index: int, n_tokens: int) -> Body:
+        """Of an event in the middle of a stream, after so many tokens."""
+        generation = self._generations[index]
+        return {
+            "id_slot": generation.slot,
+            "tokens_predicted": n_tokens,
+            "tokens_evaluated": generation.request.n_prompt,
+        }
+
+    def whole(self, index: int, done: Completion) -> Body:
+        """A finished choice."""
+        return {
+            "index": index,
+            "content": done.text,
+            "tokens": done.tokens if self._tokens else [],
+            "id_slot": done.slot,
+            "stop": True,
+            "model": self._model,
+            "tokens_predicted": len(done.tokens),
+            "tokens_evaluated": done.prompt_tokens,
+            "generation_settings": self._settings,
+            "prompt": self._prompts[index * len(self._prompts) // len(self._generations)],
+            "has_new_line": "\n" in done.text,
+            "truncated": done.truncated,
+            "stop_type": "word" if done.stopped_by is not None else "eos" if done.finish_reason == "stop" else "limit",
+            "stopping_word": done.stopped_by or "",
+            "tokens_cached": done.slot_tokens,
+            **timings([done.timings]),
+        }

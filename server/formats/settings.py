@@ -1,0 +1,70 @@
+"""Settings: what a request asks for, with all defaults, in llama-server's words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_local.engine import Engine
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
+from dflash_local.server.fields.request import Defaults, RequestFields
+
+# Of --spec-type, by what info tells of the drafter's kind.
+_SPEC_TYPES = {"dspark": "draft-dspark"}
+
+
+def default_settings(engine: Engine, defaults: Defaults) -> dict[str, Any]:
+    """What a request gets that says nothing."""
+    format = defaults.chat.get("reasoning_format", "auto")
+    return {**_settings(engine, defaults.sampling, defaults.max_tokens), "stream": False, "reasoning_format": format}
+
+
+def generation_settings(engine: Engine, fields: RequestFields) -> dict[str, Any]:
+    """`generation_settings`: what all of a response's choices have in common."""
+    sampling, options = fields.sampling, fields.options
+    return {
+        **{name: value for name in SAMPLING_FIELDS if (value := getattr(sampling, name)) is not None},
+        **_settings(engine, sampling, options["max_tokens"]),
+        "grammar": sampling.grammar or "",
+        "logit_bias": _biases(engine, sampling),
+        "stop": list(options["stop"]),
+        "stream": fields.stream,
+        "timings_per_token": options["timings"],
+        "t_max_predict_ms": options["time_limit_ms"],
+        "budget": options["budget"],
+        "speculative.n_max": options["draft_n_max"],
+    }
+
+
+def _settings(engine: Engine, sampling: SamplingParams, max_tokens: int) -> dict[str, Any]:
+    drafter = engine.info.get("drafter")
+    return {
+        **sampling.settings(),
+        "max_tokens": max_tokens,
+        "n_predict": max_tokens,
+        "n_keep": 0,
+        "n_discard": 0,
+        "speculative.types": _SPEC_TYPES.get(drafter["kind"], "draft-dflash") if drafter else "none",
+        "timings_per_token": False,
+        "post_sampling_probs": False,
+        "n_probs": 0,
+        "backend_sampling": False,
+        "lora": [],
+    }
+
+
+def _biases(engine: Engine, sampling: SamplingParams) -> list[dict[str, Any]]:
+    """Minus infinity, which a banned token gets, is null in JSON."""
+    given: Any = sampling.logit_bias or []
+    pairs = [(_id(name), bias) for name, bias in given.items()] if isinstance(given, Mapping) else given
+    banned = [(token, None) for token in engine.eog_tokens] if sampling.ignore_eos else []
+    return [
+        {"token": token, "bias": None if bias is False or bias == -math.inf else bias}
+        for token, bias in [*pairs, *banned]
+    ]
+
+
+def _id(name: str) -> int | str:
+    """OpenAI's objects have token ids for names."""
+    return int(name) if name.isdecimal() else name
