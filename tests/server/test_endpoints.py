@@ -417,6 +417,7 @@ def test_bad_completion_requests(server: Live, body: dict[str, Any], param: str)
         (b'{"temperature": NaN}', "invalid_json"),
         (b'{"prompt": "\\ud800"}', "invalid_json"),
         (b"\xff\xfe", "invalid_json"),
+        (b'{"prompt": "\xed\xa0\x80"}', "invalid_json"),
         (b"[" * 5000, "invalid_json"),
         (b'{"n": ' + b"9" * 5000 + b"}", "invalid_json"),
     ],
