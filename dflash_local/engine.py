@@ -479,9 +479,17 @@ class Engine:
         # The format's own markers (such as <tool_call>) may be control tokens, and its parser must see them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        return self.submit(
-            self.tokenize_prompt(prompt.prompt), sampling, stop=(*_stops(stop), *prompt.stops), **options
-        )
+        tokens, stops = self.tokenize_prompt(prompt.prompt), (*_stops(stop), *prompt.stops)
+        try:
+            return self.submit(tokens, sampling, stop=stops, **options)
+        except RequestError as error:
+            if error.param != "generation_prompt" or "generation_prompt" not in prompt.sampling:
+                raise
+            raise RequestError(
+                "the last message, which is to be continued, does not fit the schema or grammar of the answer",
+                param="messages",
+                hint="leave one of them out",
+            ) from None
 
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:
         """A parser for the answer to `prompt`."""

@@ -394,3 +394,11 @@ def test_the_library_describes_itself() -> None:
     info = native.library_info()
     assert info["abi"] == native.ABI_VERSION
     assert any(device["type"] == "cpu" for device in info["devices"])
+
+
+def test_an_answer_to_be_continued_must_fit_its_schema(engine: Engine) -> None:
+    begun = {"messages": [*MESSAGES, {"role": "assistant", "content": "Sunny."}], "continue_final_message": True}
+    prompt = engine.apply_chat({**begun, "add_generation_prompt": False, "json_schema": {"type": "object"}})
+    with pytest.raises(RequestError, match="to be continued") as error:
+        engine.submit_chat(prompt)
+    assert error.value.param == "messages"
