@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from dflash_local.conversation import (
     CHAT_FIELDS,
@@ -21,6 +23,7 @@ from dflash_local.conversation import (
     stream_deltas,
 )
 from dflash_local.diagnose import costs, tuning
+from dflash_local.diagnose.machine import free_memory
 from dflash_local.drafting import Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Timings
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
-    "Progress", "SamplingParams", "Score", "Step", "Timings", "TokenProb", "TreeRows",
+    "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
@@ -68,6 +71,14 @@ class DraftProbe:
     scores: np.ndarray
 
 
+class SlotFile(NamedTuple):
+    """What `save_slot` wrote or `restore_slot` read."""
+
+    n_tokens: int
+    n_bytes: int
+    milliseconds: float
+
+
 class Engine:
     """Generates text with a quantized target, made faster by a DFlash drafter; the output is the target's alone.
 
@@ -91,6 +102,7 @@ class Engine:
         def create() -> NativeEngine:
             tuned.update(tuning.apply())  # before pass times are measured
             params = options.native_params()
+            params["host_memory"] = options.host_memory or free_memory()
             if options.cost_cache is True:
                 params["cost_cache"] = costs.usable(costs.cost_file(options.model, options.drafter, vars(options)))
             return NativeEngine(params, options.progress)
@@ -312,6 +324,7 @@ class Engine:
         probs_from: int = 0,
         prediction: Sequence[int] = (),
         time_limit_ms: int = -1,
+        id_slot: int | None = None,
     ) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
@@ -322,7 +335,7 @@ class Engine:
             budget: nodes per tree for this request; "auto": the engine's setting.
             draft, accept: as for the engine, for this request; None: the engine's setting.
             draft_n_max: most draft tokens on a path, never more than the engine's setting; 0: that.
-            cache_prompt: keep and reuse the longest common prefix with what a slot holds.
+            cache_prompt: do not read again what a slot or the host holds of the prompt's beginning.
             special: show control tokens in the text: all of them, or the given ones.
             trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
             progress: chunks that tell how much of the prompt has been read, at the start and after each of its passes.
@@ -336,6 +349,7 @@ class Engine:
             prediction: tokens that the answer is expected to have, in part or with changes: what follows in them is
                 drafted, by a target without a drafter too. The answer is the same with any prediction.
             time_limit_ms: so long after its first token the answer ends with the next line; 0 or less: no limit.
+            id_slot: the slot that must run it, which is waited for; None: any.
 
         Raises:
             RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
@@ -349,6 +363,8 @@ class Engine:
             raise self._too_long(len(tokens))
         if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < -1:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
+        if id_slot is not None:
+            self._check_slot(id_slot)
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max)
         probs = self._probs_request(n_probs, post_sampling_probs, probs_from)
@@ -378,6 +394,7 @@ class Engine:
                 max_tokens=max_tokens,
                 probs=n_probs > 0,
                 time_limit_ms=time_limit_ms,
+                id_slot=id_slot,
             )
         )
 
@@ -494,6 +511,60 @@ class Engine:
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:
         """A parser for the answer to `prompt`."""
         return ChatAnswer(self._native, prompt)
+
+    # ---- slots ----
+
+    def save_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
+        """Write what a slot holds (its tokens, the target's memory, the drafter's context) to a file; waits until the
+        slot is idle.
+
+        Raises:
+            RequestError: there is no such slot, it is empty, or this model's memory cannot be saved.
+        """
+        return self.save_slot_soon(slot, path).result()
+
+    def save_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
+        """`save_slot` without waiting."""
+        return self._move_slot(self._native.slot_save, slot, path)
+
+    def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
+        """Let a slot hold what a file of `save_slot` has, made with the same models and cache types; waits until the
+        slot is idle.
+
+        Raises:
+            RequestError: the file is damaged or foreign; the slot holds what it held.
+            QueueFullError: running requests leave no room for it now.
+        """
+        return self.restore_slot_soon(slot, path).result()
+
+    def restore_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
+        """`restore_slot` without waiting."""
+        return self._move_slot(self._native.slot_restore, slot, path)
+
+    def erase_slot(self, slot: int) -> int:
+        """Forget what a slot holds, once it is idle; how many tokens that was."""
+        return self.erase_slot_soon(slot).result()
+
+    def erase_slot_soon(self, slot: int) -> Future[int]:
+        """`erase_slot` without waiting."""
+        self._check_slot(slot)
+        return self._scheduler.call_on_slot(self._native.slot_clear, slot)
+
+    def _move_slot(
+        self, move: Callable[[int, Path], tuple[int, int]], slot: int, path: str | os.PathLike[str]
+    ) -> Future[SlotFile]:
+        self._check_slot(slot)
+
+        def timed(slot: int) -> SlotFile:
+            begin = time.perf_counter()
+            n_tokens, n_bytes = move(slot, Path(path))
+            return SlotFile(n_tokens, n_bytes, 1e3 * (time.perf_counter() - begin))
+
+        return self._scheduler.call_on_slot(timed, slot)
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.n_slots:
+            raise RequestError(f"id_slot must be between 0 and {self.n_slots - 1}, got {slot}", param="id_slot")
 
     # ---- proof ----
 

@@ -242,6 +242,7 @@ class GenerationRequest:
     max_tokens: int = -1
     probs: bool = False
     time_limit_ms: int = -1
+    id_slot: int | None = None  # the slot that must run it; None: any
 
     @property
     def n_prompt(self) -> int:

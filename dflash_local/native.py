@@ -29,6 +29,7 @@ from ctypes import (
     c_int64,
     c_size_t,
     c_uint32,
+    c_uint64,
     c_void_p,
 )
 from enum import IntEnum
@@ -48,6 +49,7 @@ from dflash_local.errors import (
     ModelError,
     NativeLibraryError,
     PairError,
+    QueueFullError,
     RequestError,
 )
 from dflash_local.options import NATIVE_FIELDS
@@ -56,7 +58,7 @@ from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -280,11 +282,14 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_schema_ignored": (c_void_p, [c_char_p]),
     "dflash_request_prepare": (c_int, [c_void_p, POINTER(Request), POINTER(c_void_p)]),
     "dflash_prepared_free": (None, [c_void_p]),
+    "dflash_has_room": (c_int32, [c_void_p, c_void_p]),
     "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, POINTER(c_int32), c_int32]),
     "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
     "dflash_cancel": (c_int, [c_void_p, c_int32]),
     "dflash_slot_end_reasoning": (c_int32, [c_void_p, c_int32]),
-    "dflash_slot_clear": (c_int, [c_void_p, c_int32]),
+    "dflash_slot_clear": (c_int32, [c_void_p, c_int32]),
+    "dflash_slot_save": (c_int, [c_void_p, c_int32, c_char_p, POINTER(c_int32), POINTER(c_uint64)]),
+    "dflash_slot_restore": (c_int, [c_void_p, c_int32, c_char_p, POINTER(c_int32), POINTER(c_uint64)]),
     "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
     "dflash_engine_interrupt": (None, [c_void_p]),
     "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
@@ -537,6 +542,8 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
             )
         case Status.ERROR_COMPUTE:
             return ComputeError(message)
+        case Status.ERROR_BUSY:
+            return QueueFullError(message, retry_after=1.0)
     return DFlashError(message)
 
 
@@ -657,8 +664,14 @@ class NativeEngine:
             _check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
         return PreparedRequest(self._lib, prepared)
 
+    def has_room(self, request: PreparedRequest) -> bool:
+        """Whether the slots' shared cache has room for the request now; always, if nothing runs."""
+        has_room = self._lib.dflash_has_room(self._handle, request.handle)
+        _check(self._lib, has_room)
+        return bool(has_room)
+
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
-        """Which of these idle slots holds most of the prompt's beginning; the first, if none holds much of it."""
+        """Which of these idle slots (the one that is idle longest first) the request should have."""
         slot = self._lib.dflash_slot_choose(self._handle, request.handle, (c_int32 * len(slots))(*slots), len(slots))
         _check(self._lib, slot)
         return int(slot)
@@ -678,9 +691,28 @@ class NativeEngine:
         _check(self._lib, ended)
         return bool(ended)
 
-    def slot_clear(self, slot: int) -> None:
-        """Forget an idle slot's cached tokens."""
-        _check(self._lib, self._lib.dflash_slot_clear(self._handle, slot))
+    def slot_clear(self, slot: int) -> int:
+        """Forget an idle slot's cached tokens; how many there were."""
+        count = self._lib.dflash_slot_clear(self._handle, slot)
+        _check(self._lib, count)
+        return int(count)
+
+    def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        """Write what an idle slot holds to a file; tokens and bytes."""
+        return self._move_slot(self._lib.dflash_slot_save, slot, path)
+
+    def slot_restore(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        """Let an idle slot hold what a file has; tokens and bytes.
+
+        Raises:
+            RequestError: the file is damaged, or belongs to another pair; QueueFullError: there is no room for it now.
+        """
+        return self._move_slot(self._lib.dflash_slot_restore, slot, path)
+
+    def _move_slot(self, move: Callable[..., int], slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        n_tokens, n_bytes = c_int32(), c_uint64()
+        _check(self._lib, move(self._handle, slot, _path(path), byref(n_tokens), byref(n_bytes)))
+        return n_tokens.value, n_bytes.value
 
     def step(self) -> list[StepUpdate]:
         """One step over all slots, with the GIL released; empty if every slot is idle."""

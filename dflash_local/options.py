@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from ctypes import c_bool, c_char_p, c_int32, c_uint32
+from ctypes import c_bool, c_char_p, c_float, c_int32, c_uint32, c_uint64
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from functools import update_wrapper
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
@@ -34,6 +34,7 @@ Owner = TypeVar("Owner")
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
 _UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
+AUTO_SLOTS = 4  # what -np -1 means, as in llama-server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,20 @@ def _number_or_default(number: int | None) -> int:
     return number or 0
 
 
+def _mib_or_auto(mib: int | None) -> int:
+    return -2 if mib is None else mib
+
+
+def _one_stream(kv_unified: bool | None) -> bool:
+    return kv_unified is not False
+
+
+def _similarity(share: float) -> float:
+    if not 0 <= share <= 1:
+        raise RequestError(f"slot_similarity must be between 0 and 1, got {share}", param="slot_similarity")
+    return share
+
+
 _MODELS, _DRAFTING, _CONTEXT, _MACHINE = "models", "drafting", "context and batching", "machine"
 _TEMPLATE = "chat template"
 
@@ -100,9 +115,10 @@ class EngineOptions:
     Args:
         model: the target, a GGUF file.
         drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
-        n_ctx: context of all slots together, in tokens; 0: per slot the model's own length, at most 16384.
-        n_slots: requests that run at the same time.
-        n_batch, n_ubatch: rows of one target pass, and rows computed at once.
+        n_ctx: context of all slots together, in tokens; 0: the model's own length, for each slot unless they share it,
+            as far as half of the memory that its weights leave free holds it.
+        n_slots: requests that run at the same time; -1: 4 that share the context.
+        n_batch, n_ubatch: most prompt rows of one target pass, and rows computed at once.
         n_threads, n_threads_batch: CPU threads for steps and for prompts; None: one per physical core, and the same.
         n_gpu_layers, n_gpu_layers_draft: layers of target and drafter on the GPU; -1: all.
         main_gpu: the GPU to use without a split.
@@ -121,13 +137,23 @@ class EngineOptions:
             is block verification (arXiv 2403.10444) of chains, for DFlash 2 and DSpark drafters: the same distribution,
             other text.
         lookup: let what followed earlier occurrences of the last tokens join the draft.
-        kv_unified: one KV stream for all slots; False: one each.
+        kv_unified: True: all slots share one KV cache, and each may use all of it; None: one cache too, but each slot
+            has its share of it, n_ctx / n_slots; False: a cache each.
         cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder; a path: in that
             file); False: measure every time.
         bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other
             slots do. Drafted text is then plain text without an exception; it takes a CPU and types with row-invariant
             kernels (docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not the
             same, empty: they are. True: refuse to run where they are not; implies swa_full. False: promise nothing.
+        share_ctx: whether each slot may use all of the context; None: as kv_unified and n_slots say.
+        n_ctx_slot: most tokens of one slot; 0: no limit of its own.
+        cache_ram: MiB of host memory for conversations that no slot holds any more; -1: no limit; 0: none; None: 8192,
+            or a quarter of the memory that the weights leave free, if that is less.
+        cache_idle_slots: idle slots whose room others need leave their conversation there; False: they forget it.
+        slot_similarity: a prompt goes on in the slot that holds more than this share of it.
+        n_checkpoints, checkpoint_step: of targets that cannot go back to any token (recurrent, sliding windows), how
+            many places per slot to which they can, and how far apart at least, in tokens.
+        host_memory: bytes of free memory to reckon with; 0: what the system says.
         chat_template: instead of the target's own template, Jinja source or the name of one of llama.cpp's ("chatml",
             "llama3", ...).
         max_queue: requests that may wait for a slot.
@@ -173,8 +199,8 @@ class EngineOptions:
             names=("-c", "--ctx-size"),
             env="LLAMA_ARG_CTX_SIZE",
             metavar="N",
-            help="context of all slots together, in tokens (default: for each slot what the model was trained with, "
-            "16384 at most)",
+            help="context of all slots together, in tokens (default, and 0: what the model was trained with, as far as "
+            "memory allows)",
         ),
     )
     n_slots: int = _option(
@@ -187,7 +213,8 @@ class EngineOptions:
             names=("-np", "--parallel"),
             env="LLAMA_ARG_N_PARALLEL",
             metavar="N",
-            help="slots: requests that run at the same time (default: 1)",
+            help="slots: requests that run at the same time; -1: 4 that share the context (default: -1 in serve, else "
+            "1)",
         ),
     )
     n_batch: int = _option(
@@ -199,7 +226,7 @@ class EngineOptions:
             names=("-b", "--batch-size"),
             env="LLAMA_ARG_BATCH",
             metavar="N",
-            help="most rows of one target pass (default: 2048)",
+            help="most prompt rows of one target pass (default: 2048)",
         ),
     )
     n_ubatch: int = _option(
@@ -454,17 +481,18 @@ class EngineOptions:
             help="draft also what followed earlier occurrences of the last tokens (default: on)",
         ),
     )
-    kv_unified: bool = _option(
-        True,
+    kv_unified: bool | None = _option(
         native_type=c_bool,
+        native_value=_one_stream,
         in_cost=True,
         flag=Flag(
             group=_CONTEXT,
             names=("-kvu", "--kv-unified"),
             env="LLAMA_ARG_KV_UNIFIED",
-            help="one KV cache for all slots (default)",
+            help="each slot may use the whole context, as long as the others leave it (default with -np -1; else each "
+            "has its share)",
             off_names=("-no-kvu", "--no-kv-unified"),
-            off_help="one KV cache for each slot",
+            off_help="a KV cache for each slot",
         ),
     )
     cost_cache: bool | Path = _option(
@@ -477,6 +505,80 @@ class EngineOptions:
             off_help="measure them at every start, and keep nothing of it on disk",
         ),
     )
+    share_ctx: bool | None = _option(native_type=c_bool)  # None: as n_slots and kv_unified say
+    n_ctx_slot: int = _option(
+        0,
+        native_type=c_uint32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("--kv-unified-per-slot",),
+            env="LLAMA_ARG_KV_UNIFIED_PER_SLOT",
+            metavar="N",
+            help="most tokens of one slot; without -c the context is as many for each slot (default: no limit)",
+        ),
+    )
+    cache_ram: int | None = _option(
+        native_type=c_int32,
+        native_value=_mib_or_auto,
+        low=-1,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-cram", "--cache-ram"),
+            env="LLAMA_ARG_CACHE_RAM",
+            metavar="MIB",
+            help="host memory for conversations that no slot holds any more; -1: no limit, 0: none (default: 8192, "
+            "less where memory is short)",
+        ),
+    )
+    cache_idle_slots: bool = _option(
+        True,
+        native_type=c_bool,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("--cache-idle-slots",),
+            env="LLAMA_ARG_CACHE_IDLE_SLOTS",
+            help="idle slots whose room others need leave their conversation there (default)",
+            off_names=("--no-cache-idle-slots",),
+            off_help="they forget it",
+        ),
+    )
+    slot_similarity: float = _option(
+        0.1,
+        native_type=c_float,
+        native_value=_similarity,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-sps", "--slot-prompt-similarity"),
+            metavar="SHARE",
+            help="a prompt goes on in the slot that holds more than this share of it; 0: never (default: 0.1)",
+        ),
+    )
+    n_checkpoints: int = _option(
+        2,
+        native_type=c_int32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"),
+            env="LLAMA_ARG_CTX_CHECKPOINTS",
+            metavar="N",
+            help="places per slot to which recurrent states and sliding windows can go back (default: 2)",
+        ),
+    )
+    checkpoint_step: int = _option(
+        64,
+        native_type=c_int32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-cms", "--checkpoint-min-step"),
+            env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
+            metavar="N",
+            help="least tokens between two of them (default: 64)",
+        ),
+    )
+    host_memory: int = _option(0, native_type=c_uint64)
     bit_exact: bool | None = _option(
         flag=Flag(
             group=_CONTEXT,
@@ -502,11 +604,16 @@ class EngineOptions:
     progress: Callable[[float], bool] | None = None
 
     def __post_init__(self) -> None:
+        if self.share_ctx is None:
+            share = self.kv_unified if self.kv_unified is not None else self.n_slots == -1
+            object.__setattr__(self, "share_ctx", share)
+        if self.n_slots == -1:
+            object.__setattr__(self, "n_slots", AUTO_SLOTS)
         if self.bit_exact:  # a smaller cache uses its cells again in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():
             value = getattr(self, name)
-            if option.low is not None and not option.low <= value <= _UINT32_FIELD_MAX:
+            if option.low is not None and value is not None and not option.low <= value <= _UINT32_FIELD_MAX:
                 raise RequestError(f"{name} must be at least {option.low}, got {value}", param=name)
         self.native_params()
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError
 from dflash_local.generation import (
@@ -222,9 +222,16 @@ class _Running:
         return self._text.stopped_by
 
 
+class _SlotJob(NamedTuple):
+    """Work of a moment for an idle slot."""
+
+    run: Callable[[int], None]
+    id_slot: int | None  # None: any
+
+
 class Scheduler:
     """Runs requests on the slots of a native engine, first come first served, each on the idle slot that fits its
-    prompt best.
+    prompt best, once the slots' cache has room for it.
 
     Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes
     commands between two steps. If it dies, everyone who waits gets an EngineDeadError.
@@ -239,7 +246,7 @@ class Scheduler:
         self.ended: Future[EngineDeadError] = Future()
         self._n_slots, self._max_queue = n_slots, max_queue
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._waiting: deque[Generation | Callable[[int], None]] = deque()
+        self._waiting: deque[Generation | _SlotJob] = deque()
         self._idle: dict[int, None] = dict.fromkeys(range(n_slots))  # in the order in which they became idle
         self._running: dict[int, _Running] = {}
         self._last: dict[int, SlotUse] = {}  # of each slot that has ended a request
@@ -303,10 +310,11 @@ class Scheduler:
         self._commands.put(lambda: run(-1))
         return future
 
-    def call_on_slot(self, function: Callable[[int], T]) -> Future[T]:
-        """Run `function` on the engine thread with an idle slot of its own, in turn with the waiting requests."""
+    def call_on_slot(self, function: Callable[[int], T], id_slot: int | None = None) -> Future[T]:
+        """Run `function` on the engine thread with an idle slot (`id_slot`, if given), in turn with the waiting
+        requests."""
         future, run = self._promise(function)
-        self._commands.put(lambda: self._waiting.append(run))
+        self._commands.put(lambda: self._waiting.append(_SlotJob(run, id_slot)))
         return future
 
     def slots(self) -> list[SlotUse | None]:
@@ -405,18 +413,34 @@ class Scheduler:
             must_wait = False
 
     def _admit(self) -> None:
-        while self._waiting and self._idle:
-            job = self._waiting.popleft()
-            if isinstance(job, Generation):
+        """Start who may, in turn. Nobody overtakes but those who wait for other slots than the ones that are idle."""
+        for job in list(self._waiting):
+            if not self._idle:
+                return
+            id_slot = job.id_slot if isinstance(job, _SlotJob) else job.request.id_slot
+            if id_slot is not None and id_slot not in self._idle:
+                continue
+            if isinstance(job, _SlotJob):
+                self._waiting.remove(job)
+                job.run(next(iter(self._idle)) if id_slot is None else id_slot)
+            elif self._has_room(job):
+                self._waiting.remove(job)
                 self._start(job)
             else:
-                job(next(iter(self._idle)))
+                return
+
+    def _has_room(self, generation: Generation) -> bool:
+        """Whether the slots' cache has room for a request; where that cannot be told, its start will say why."""
+        try:
+            return self._native.has_room(generation.request.prepared)
+        except DFlashError:
+            return True
 
     def _start(self, generation: Generation) -> None:
         request = generation.request
         try:
-            # Of equals the first: the slot that has been idle longest.
-            slot = self._native.slot_choose(request.prepared, list(self._idle))
+            idle = list(self._idle) if request.id_slot is None else [request.id_slot]
+            slot = self._native.slot_choose(request.prepared, idle)
             self._native.submit(slot, request.prepared)
         except DFlashError as error:
             self._release(generation)

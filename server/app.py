@@ -31,6 +31,7 @@ from dflash_local.server.routes import (
     infill,
     messages,
     responses,
+    slots,
     streams,
     text,
 )
@@ -61,7 +62,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     recordings = Recordings()
     add_middleware(app, settings, recordings)
     add_error_handlers(app)
-    for group in (absent, chat, completions, control, embeddings, facts, infill, messages, responses, text):
+    for group in (absent, chat, completions, control, embeddings, facts, infill, messages, responses, slots, text):
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     add_openapi(app)

@@ -82,6 +82,7 @@ class Settings:
     static: Path | None = None  # a folder whose files take the chat page's place
     ui_settings: Mapping[str, Any] = field(default_factory=dict)
     slots_endpoint: bool = True
+    slot_save_path: Path | None = None  # folder of saved slots
     strict_fields: bool = False
     embedding: ModelOptions | None = None
     rerank: ModelOptions | None = None
@@ -243,6 +244,7 @@ class Service:
         # What is loaded stays: spare the collector, which holds the GIL, from walking it again and again.
         gc.collect()
         gc.freeze()
+        log.info("context: %s", context(engine))
         self.sleep.start()
 
     async def _free_engine(self) -> None:
@@ -293,3 +295,20 @@ def summary(engine: Engine) -> str:
     if drafter and engine.info.get("no_tree"):
         pair += f" (chains: {engine.info['no_tree']})"
     return f"{pair}, {engine.n_slots} slot{'s' * (engine.n_slots > 1)} of {engine.n_ctx_slot} tokens"
+
+
+def context(engine: Engine) -> str:
+    """One line about how much context there is, of how much, and how to have another."""
+    info = engine.info
+    total, trained = int(info.get("n_ctx", engine.n_ctx_slot)), int(info["target"]["n_ctx_train"])
+    many = engine.n_slots > 1
+    slots = f" shared by {engine.n_slots} slots" if info.get("ctx_shared") and many else ""
+    if many and engine.n_ctx_slot < total:
+        slots += f"{',' if slots else ''} at most {engine.n_ctx_slot} for {'one' if slots else 'each'}"
+    whole = f"{total} tokens{slots}; the model was trained with {trained}"
+    match info.get("ctx_limit"):
+        case "memory":
+            return f"{whole}, but half of the memory that its weights leave free holds no more (-c N, -ctk/-ctv q8_0)"
+        case "training":
+            return f"{whole} (-c N changes it)"
+    return f"{whole} (-c N; without it: what memory allows)"

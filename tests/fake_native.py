@@ -128,6 +128,7 @@ class FakeNative(NativeEngine):
         self.thoughtless = False
         self.fail_next_step: str | None = None
         self.fail_next_pass: str | None = None
+        self.room = True
         self.n_steps = 0
         self.n_passes = {False: 0, True: 0}  # after the prompt's: drafted, plain
         self.destroyed = False
@@ -197,6 +198,9 @@ class FakeNative(NativeEngine):
         self.prepared.append(prepared)
         return prepared
 
+    def has_room(self, request: PreparedRequest) -> bool:
+        return self.room
+
     def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
         assert isinstance(request, FakePrepared)
         assert not any(self._slots[slot].running for slot in slots), "a running slot is offered"
@@ -234,8 +238,9 @@ class FakeNative(NativeEngine):
         self.ended.append(slot)
         return not self.thoughtless
 
-    def slot_clear(self, slot: int) -> None:
-        self._slots[slot].tokens = []
+    def slot_clear(self, slot: int) -> int:
+        count, self._slots[slot].tokens = len(self._slots[slot].tokens), []
+        return count
 
     def step(self) -> list[StepUpdate]:
         if self._gate:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import partial
 from pathlib import Path
@@ -144,7 +144,7 @@ def _layers(text: str) -> int:
 
 
 def _slots(text: str) -> int:
-    return max(count(-1)(text), 1)
+    return count(-1)(text) or 1
 
 
 def _threads(text: str) -> int | None:
@@ -153,6 +153,16 @@ def _threads(text: str) -> int | None:
 
 def _flash(text: str) -> str:
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text!r}")
+    return share
 
 
 def _budget(text: str) -> int | str:
@@ -179,18 +189,22 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "draft_n_max": {"type": count()},
     "budget": {"type": _budget},
     "draft": {"type": _draft},
+    "slot_similarity": {"type": _share},
 }
 
 
-def add_engine_flags(parser: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
+def add_engine_flags(
+    parser: argparse.ArgumentParser, *, without: Collection[str] = (), defaults: Mapping[str, Any] | None = None
+) -> None:
     """Add the flags of all EngineOptions, which `engine_options` reads, and those of models by name; but none that the
-    command names itself."""
+    command names itself. `defaults` are the command's own."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for title in ("models", "drafting", "context and batching", "machine", "chat template"):
         groups[title] = parser.add_argument_group(title)
     for name, option in OPTIONS.items():
         if option.flag and name not in without:
-            _add_option(groups[option.flag.group], name, option, option.flag)
+            default = {**DEFAULTS, **(defaults or {})}.get(name)
+            _add_option(groups[option.flag.group], name, option, option.flag, default)
     groups["models"].add_argument(
         "--auto-convert",
         action="store_true",
@@ -221,8 +235,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, without: Collection[str
     )
 
 
-def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag) -> None:
-    default = DEFAULTS.get(name)
+def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, default: Any) -> None:
     text = flag.help or argparse.SUPPRESS
     if flag.metavar or flag.choices:
         kind: Callable[[str], Any] = str

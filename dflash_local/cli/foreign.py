@@ -95,6 +95,10 @@ FOREIGN: tuple[Foreign, ...] = (
         "CONTEXT_SHIFT",
     ),
     _value("--keep", NONE, "the context is never shifted"),
+    _value(
+        "--cache-reuse", NONE,
+        "K and V behind the first difference belong to other words and positions: they are read again", "CACHE_REUSE",
+    ),
     _value("--threads-http", NONE, "one event loop serves all connections", "THREADS_HTTP"),
     _switch("--props", NONE, "there is no property that POST /props could change", "ENDPOINT_PROPS"),
     _switch("-bs --backend-sampling", NONE, "tokens are sampled on the CPU", "BACKEND_SAMPLING"),
@@ -205,15 +209,6 @@ FOREIGN: tuple[Foreign, ...] = (
     # variables alone: their flags are those of llama.cpp's other programs
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
     # not yet
-    _value("--cache-reuse", NONE, _LATER, "CACHE_REUSE"),
-    _value("-sps --slot-prompt-similarity", NONE, _LATER),
-    _value("--kv-unified-per-slot", REFUSED, _LATER, "KV_UNIFIED_PER_SLOT"),
-    _value("-ctxcp --ctx-checkpoints --swa-checkpoints", REFUSED, _LATER, "CTX_CHECKPOINTS"),
-    _value("-cms --checkpoint-min-step", REFUSED, _LATER, "CHECKPOINT_MIN_SPACING_NT"),
-    _value("-cram --cache-ram", REFUSED, _LATER, "CACHE_RAM"),
-    _pair("--cache-idle-slots", "--no-cache-idle-slots", REFUSED, SAME, _LATER, "CACHE_IDLE_SLOTS"),
-    _pair("--cache-prompt", "--no-cache-prompt", SAME, REFUSED, _LATER, "CACHE_PROMPT"),
-    _value("--slot-save-path", REFUSED, _LATER),
 )  # fmt: skip
 
 

@@ -72,6 +72,9 @@ def _add_addresses(flag: Any) -> None:
         action="store_true", default=True, help="the /slots endpoint (default)",
     )  # fmt: skip
     flag(
+        "--slot-save-path", type=Path, metavar="DIR", help="let POST /slots/ID save slots to files of this folder",
+    )  # fmt: skip
+    flag(
         "--metrics", env="LLAMA_ARG_ENDPOINT_METRICS", off=("--no-metrics",), off_help="no /metrics endpoint",
         action="store_true", default=True, help="the /metrics endpoint (default)",
     )  # fmt: skip
@@ -172,9 +175,10 @@ def http_settings(args: argparse.Namespace) -> Settings:
         ),
         api_prefix=args.api_prefix,
         webui=args.webui,
-        static=_folder(args.path),
+        static=_folder(args.path, "--path", "with index.html"),
         ui_settings=_ui_settings(args),
         slots_endpoint=args.slots,
+        slot_save_path=_folder(args.slot_save_path, "--slot-save-path", "for saved slots"),
         metrics_endpoint=args.metrics,
         strict_fields=args.strict_fields,
         spm_infill=args.spm_infill,
@@ -225,9 +229,9 @@ def _warn_if_open(args: argparse.Namespace, keys: tuple[str, ...], origins: tupl
         log.warning("every web page that a user opens may use this server: --api-key, or --cors-origins without *")
 
 
-def _folder(path: Path | None) -> Path | None:
+def _folder(path: Path | None, param: str, purpose: str) -> Path | None:
     if path is not None and not path.is_dir():
-        raise RequestError(f"{path} is no folder", param="--path", hint="give --path the folder with index.html")
+        raise RequestError(f"{path} is no folder", param=param, hint=f"give {param} the folder {purpose}")
     return path
 
 

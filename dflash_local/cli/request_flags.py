@@ -31,6 +31,10 @@ def add_request_flags(parser: argparse.ArgumentParser) -> None:
         "-r", "--reverse-prompt", action="append", default=[], metavar="TEXT",
         help="an answer ends before this text; may be given several times",
     )  # fmt: skip
+    flag(
+        "--cache-prompt", env="LLAMA_ARG_CACHE_PROMPT", off=("--no-cache-prompt",), off_help="read all of it",
+        action="store_true", default=True, help="do not read again what is known of a prompt (default)",
+    )  # fmt: skip
     flag("-sp", "--special", action="store_true", help="show control tokens in the text")
     _add_chat(flag)
     _add_constraints(flag)
@@ -114,7 +118,16 @@ def request_defaults(args: argparse.Namespace) -> Defaults:
     }
     sampling = replace(sampling_options(args), ignore_eos=args.ignore_eos, **chosen, **_constraint(args))
     stop = tuple(_unescaped(text, args) for text in args.reverse_prompt)
-    return Defaults(sampling, args.predict, _chat(args), args.sse_ping_interval, stop, args.special, is_verbose(args))
+    return Defaults(
+        sampling,
+        args.predict,
+        _chat(args),
+        args.sse_ping_interval,
+        stop,
+        special=args.special,
+        verbose=is_verbose(args),
+        cache_prompt=args.cache_prompt,
+    )
 
 
 def _chat(args: argparse.Namespace) -> dict[str, Any]:

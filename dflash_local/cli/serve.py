@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--usage", action="help", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"dflash-local {__version__}")
-    add_engine_flags(parser)
+    add_engine_flags(parser, defaults={"n_slots": -1})
     add_flag(
         parser, "--spec-type", env="LLAMA_ARG_SPEC_TYPE", type=_spec_type, metavar="TYPE",
         help="llama-server's name for the drafter: draft-dflash or draft-dspark, as the file is; none is --draft off",

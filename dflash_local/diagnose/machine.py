@@ -45,7 +45,7 @@ def this_machine() -> Machine:
         cores=cores or logical,
         logical_cores=logical,
         memory_total=memory.get("MemTotal", 0),
-        memory_available=memory.get("MemAvailable", 0),
+        memory_available=free_memory(),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         load=load,
@@ -94,6 +94,44 @@ def _cpuinfo() -> tuple[str, int]:
         elif key == "core id":
             physical.add((package, value))
     return name, len(physical)
+
+
+def free_memory() -> int:
+    """Bytes that this process may still use, 0 if unknown: what the system has left, or its container."""
+    free = [size for size in (_meminfo().get("MemAvailable", 0), _container_memory()) if size]
+    return min(free, default=0)
+
+
+def _container_memory() -> int:
+    """What a control group's limit leaves, 0 if there is none. Files that the kernel keeps in memory count as free."""
+    left = []
+    for folder in _container_folders():
+        limit = _number(f"{folder}/memory.max") or _number(f"{folder}/memory.limit_in_bytes")
+        used = _number(f"{folder}/memory.current") or _number(f"{folder}/memory.usage_in_bytes")
+        kept = sum(
+            int(size)
+            for name, _, size in (line.partition(" ") for line in _lines(f"{folder}/memory.stat"))
+            if name in ("inactive_file", "active_file")
+        )
+        if limit and used:
+            left.append(max(limit - used + kept, 1))
+    return min(left, default=0)
+
+
+def _container_folders() -> Iterator[str]:
+    """Where limits may be: of this process' own groups, and, as containers see it, at the top. Both versions."""
+    yield from ("/sys/fs/cgroup", "/sys/fs/cgroup/memory")
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            yield f"/sys/fs/cgroup{group}"
+        elif "memory" in controllers.split(","):
+            yield f"/sys/fs/cgroup/memory{group}"
+
+
+def _number(path: str) -> int:
+    text = "".join(_lines(path)).strip()
+    return int(text) if text.isdigit() else 0
 
 
 def _meminfo() -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.sizes import file_size, size_text
 from dflash_local.options import EngineOptions
 
-# The engine's defaults, in tokens of a slot.
-DEFAULT_CTX, DRAFT_CTX = 16384, 4096
+# The engine's defaults, in tokens (ggml_ops/engine/load.cpp, context_size.cpp).
+DRAFT_CTX = 4096
+LEAST_CTX, LEAST_OF_SLOT, CTX_STEP = 4096, 512, 256
 KV_BYTES = {
     "f32": 4.0,
     "f16": 2.0,
@@ -31,20 +32,20 @@ def look_at_memory(
     options: EngineOptions, target: Path, drafter: Path | None, machine: Machine, info: dict[str, Any]
 ) -> Iterator[Finding]:
     """What weights and caches take, against what is free where they go. An estimate: compute buffers come on top."""
-    slots = options.n_slots
+    on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
+    free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
+    weights = file_size(target) + (file_size(drafter) if drafter else 0)
+    n_ctx = options.n_ctx or default_context(options, target, max(free - weights, 0) if free else 0)
     parts = {
         "weights": file_size(target),
-        "context": _cache_bytes(target, slots, options.n_ctx, options.cache_type_k, options.cache_type_v),
+        "context": int(n_ctx * _bytes_per_token(target, options.cache_type_k, options.cache_type_v)),
     }
     if drafter:
         parts["drafter"] = file_size(drafter)
-        per_slot = min(options.draft_ctx or DRAFT_CTX, options.n_ctx // slots or DRAFT_CTX)
-        parts["drafter context"] = _cache_bytes(
-            drafter, slots, per_slot * slots, options.cache_type_k_draft, options.cache_type_v_draft
-        )
+        per_slot = min(options.draft_ctx or DRAFT_CTX, n_ctx if options.share_ctx else n_ctx // options.n_slots)
+        per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
+        parts["drafter context"] = int(per_slot * options.n_slots * per_token)
     need = sum(parts.values())
-    on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
-    free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
     listed = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
     text = f"about {size_text(need)} ({listed}); {size_text(free)} free"
     if not free or need < 0.9 * free:
@@ -58,9 +59,38 @@ def look_at_memory(
         yield fail("memory", text, advice)
 
 
-def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -> int:
-    """K/V bytes of `n_ctx` tokens in all (0: the engine's choice). An upper bound: windows and recurrent layers take
-    less."""
+def default_context(options: EngineOptions, target: Path, spare: int) -> int:
+    """Tokens of context for all slots together if none are asked for: what the model was trained with, as far as half
+    of `spare` bytes (0: unknown) holds them. The engine, which knows windows and recurrent layers, may have more.
+    """
+    trained = int(_sizes(target)("context_length"))
+    each = not options.share_ctx or options.n_ctx_slot > 0
+    wanted = min(options.n_ctx_slot or trained, trained) * (options.n_slots if each else 1)
+    per_token = _bytes_per_token(target, options.cache_type_k, options.cache_type_v)
+    most = spare / 2 / per_token if spare and per_token else wanted
+    least = min(wanted, max(LEAST_CTX, LEAST_OF_SLOT * options.n_slots if each else 0))
+    return wanted if wanted <= most else max(least, int(most) // CTX_STEP * CTX_STEP)
+
+
+def _bytes_per_token(path: Path, type_k: str, type_v: str) -> float:
+    """K/V bytes of a token. An upper bound: windows and recurrent layers take less."""
+    size = _sizes(path)
+    layers, heads = size("block_count"), size("attention.head_count", 1)
+    heads_kv = size("attention.head_count_kv", heads)
+    total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * layers
+    n_head = heads[0] if isinstance(heads, (list, tuple)) else heads
+    head = size("embedding_length") // max(n_head, 1)
+    return float(
+        total_heads
+        * (
+            size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0)
+            + size("attention.value_length", head) * KV_BYTES.get(type_v, 2.0)
+        )
+    )
+
+
+def _sizes(path: Path) -> Callable[..., Any]:
+    """The architecture's own keys of a file, by the end of their names."""
     keys = read_metadata(path)
     arch = bytes(keys["general.architecture"].data).decode(errors="replace")
 
@@ -68,12 +98,4 @@ def _cache_bytes(path: Path, slots: int, n_ctx: int, type_k: str, type_v: str) -
         value = keys.get(f"{arch}.{key}")
         return default if value is None else value.data
 
-    layers, heads = size("block_count"), size("attention.head_count", 1)
-    heads_kv = size("attention.head_count_kv", heads)
-    total_heads = sum(heads_kv) if isinstance(heads_kv, (list, tuple)) else heads_kv * layers
-    n_head = heads[0] if isinstance(heads, (list, tuple)) else heads
-    head = size("embedding_length") // max(n_head, 1)
-    per_token = size("attention.key_length", head) * KV_BYTES.get(type_k, 2.0) + size(
-        "attention.value_length", head
-    ) * KV_BYTES.get(type_v, 2.0)
-    return int(total_heads * per_token * (n_ctx or min(size("context_length"), DEFAULT_CTX) * slots))
+    return size

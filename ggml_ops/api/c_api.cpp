@@ -174,6 +174,11 @@ void dflash_engine_params_default(dflash_engine_params * p) {
     p->accept                                                 = DFLASH_ACCEPT_MATCH;
     p->lookup                                                 = true;
     p->kv_unified                                             = true;
+    p->cache_ram                                              = -2;
+    p->cache_idle_slots                                       = true;
+    p->slot_similarity                                        = 0.1f;
+    p->n_checkpoints                                          = 2;
+    p->checkpoint_step                                        = 64;
 }
 
 dflash_engine * dflash_engine_create(
@@ -232,6 +237,12 @@ int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, df
 
 void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
 
+int32_t dflash_has_room(const dflash_engine * e, const dflash_prepared * prepared) {
+    bool      has_room = false;
+    const int rc       = attempt([&] { has_room = e->has_room(*prepared); });
+    return rc == DFLASH_OK ? has_room : rc;
+}
+
 int32_t dflash_slot_choose(
     const dflash_engine * e, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots) {
     int32_t   chosen = 0;
@@ -259,8 +270,26 @@ int32_t dflash_slot_end_reasoning(dflash_engine * e, int32_t slot) {
     return rc == DFLASH_OK ? ends : rc;
 }
 
-int dflash_slot_clear(dflash_engine * e, int32_t slot) {
-    return attempt([&] { e->clear(slot); });
+int32_t dflash_slot_clear(dflash_engine * e, int32_t slot) {
+    int32_t   n  = 0;
+    const int rc = attempt([&] { n = e->clear(slot); });
+    return rc == DFLASH_OK ? n : rc;
+}
+
+int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
+    return attempt([&] {
+        const slot_file_result saved = e->save_slot(slot, path);
+        *n_tokens                    = saved.n_tokens;
+        *n_bytes                     = saved.n_bytes;
+    });
+}
+
+int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
+    return attempt([&] {
+        const slot_file_result restored = e->restore_slot(slot, path);
+        *n_tokens                       = restored.n_tokens;
+        *n_bytes                        = restored.n_bytes;
+    });
 }
 
 int32_t dflash_step(dflash_engine * e, dflash_update * updates, int32_t cap) {

@@ -59,6 +59,10 @@ class drafter {
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
     // Forget positions >= pos; with a gap ahead (pos > next_pos) everything is forgotten and the ring restarts at pos.
     void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
+    // A slot's context on the host, positions below `end` of it, and back into any slot (kv_ring).
+    ring_copy take_context(int32_t slot, int32_t end) const { return kv_->take(slot, end); }
+    void      put_context(int32_t slot, const ring_copy & copy) { kv_->put(slot, copy); }
+    bool      check_context(const ring_copy & copy) const { return kv_->fits(copy); }
 
     // One pass. drafts[i] is filled for jobs[i].denoise. length: the anchor and the tokens to propose, the same for all
     // slots, 2..model().max_length().

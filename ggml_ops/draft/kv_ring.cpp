@@ -68,6 +68,79 @@ void kv_ring::extend(int32_t slot, int32_t pos) {
     stored.begin   = std::max(stored.begin, pos - n_ctx_);
 }
 
+template <class F> void kv_ring::each_run(int32_t slot, int32_t begin, int32_t end, F && f) const {
+    for (int32_t pos = begin; pos < end;) {
+        const int32_t n = std::min(end - pos, n_ctx_ - pos % n_ctx_);
+        f(cell(slot, pos), n, pos - begin);
+        pos += n;
+    }
+}
+
+size_t kv_ring::bytes_per_position() const {
+    size_t bytes = 0;
+    for (const auto * tensors : { &k_, &v_ }) {
+        for (const ggml_tensor * tensor : *tensors) {
+            bytes += tensor->nb[1];
+        }
+    }
+    return bytes;
+}
+
+ring_copy kv_ring::take(int32_t slot, int32_t end) const {
+    const range & stored = ranges_[slot];
+    ring_copy     copy;
+    copy.end   = std::clamp(end, stored.begin, stored.end);
+    copy.begin = stored.begin;
+    copy.data.resize((copy.end - copy.begin) * bytes_per_position());
+    uint8_t * to = copy.data.data();
+    for (const auto * tensors : { &k_, &v_ }) {
+        for (const ggml_tensor * tensor : *tensors) {
+            const size_t size = tensor->nb[1];
+            each_run(slot, copy.begin, copy.end, [&](int64_t cell, int32_t n, int32_t offset) {
+                ggml_backend_tensor_get(tensor, to + offset * size, cell * size, n * size);
+            });
+            to += (copy.end - copy.begin) * size;
+        }
+    }
+    return copy;
+}
+
+bool kv_ring::fits(const ring_copy & copy) const {
+    const size_t n = (size_t) (copy.end - copy.begin);
+    if (copy.begin < 0 || copy.end < copy.begin || copy.data.size() != n * bytes_per_position()) {
+        return false;
+    }
+    const uint8_t * from = copy.data.data();
+    for (const auto * tensors : { &k_, &v_ }) {
+        for (const ggml_tensor * tensor : *tensors) {
+            if (!ggml_validate_row_data(tensor->type, from, n * tensor->nb[1])) {
+                return false;
+            }
+            from += n * tensor->nb[1];
+        }
+    }
+    return true;
+}
+
+void kv_ring::put(int32_t slot, const ring_copy & copy) {
+    if (copy.begin < 0 || copy.end < copy.begin ||
+        copy.data.size() != (size_t) (copy.end - copy.begin) * bytes_per_position()) {
+        throw std::runtime_error("the drafter's saved context has another size");
+    }
+    const int32_t   begin = std::max(copy.begin, copy.end - n_ctx_);
+    const uint8_t * from  = copy.data.data();
+    for (const auto * tensors : { &k_, &v_ }) {
+        for (ggml_tensor * tensor : *tensors) {
+            const size_t size = tensor->nb[1];
+            each_run(slot, begin, copy.end, [&](int64_t cell, int32_t n, int32_t offset) {
+                ggml_backend_tensor_set(tensor, from + (begin - copy.begin + offset) * size, cell * size, n * size);
+            });
+            from += (copy.end - copy.begin) * size;
+        }
+    }
+    ranges_[slot] = { begin, copy.end };
+}
+
 int32_t kv_ring::span(int32_t n_past) const {
     return std::min(n_cells_, pad(n_scratch_ + std::min(n_ctx_, n_past), SPAN_STEP));
 }

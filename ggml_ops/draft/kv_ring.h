@@ -6,10 +6,12 @@
 
 #pragma once
 
+#include "draft/ring_copy.h"
 #include "llama/drafter_model.h"
 
 #include "ggml-cpp.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +37,15 @@ class kv_ring {
     // The cells of positions end .. pos - 1 will be written; the oldest positions leave for them.
     void extend(int32_t slot, int32_t pos);
 
+    // The slot's positions below `end` (those that are stored), to be put into the ring of any slot, here or in another
+    // ring of the same rows; a shorter ring takes the newest ones. put() throws std::runtime_error, and has changed
+    // nothing, if the sizes do not fit.
+    ring_copy take(int32_t slot, int32_t end) const;
+    void      put(int32_t slot, const ring_copy & copy);
+    // Whether a copy from outside is one of such a ring and holds numbers.
+    bool   fits(const ring_copy & copy) const;
+    size_t bytes_per_position() const;
+
     // Cells, counted over all slots: rows of k() and v().
     int64_t first_cell(int32_t slot) const { return (int64_t) slot * n_cells_; }
     int64_t block_cell(int32_t slot, int32_t i) const { return first_cell(slot) + i; }
@@ -50,6 +61,10 @@ class kv_ring {
 
   private:
     static constexpr int32_t SPAN_STEP = 256;   // so that graphs can be used again
+
+    // Calls f(cell, n, offset) for each run of neighbouring cells that hold positions [begin, end) of a slot; offset:
+    // how many positions come before.
+    template <class F> void each_run(int32_t slot, int32_t begin, int32_t end, F && f) const;
 
     struct range {
         int32_t begin = 0, end = 0;

@@ -58,7 +58,7 @@ std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
 
 // Delta-net layers take trees of one size; those of each other size are passes of their own. Where one pass is cheaper,
 // smaller trees are padded.
-int32_t controller::padded_size(const std::vector<slot> & slots) const {
+int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) const {
     std::map<int32_t, int32_t> n_slots_of;   // by the size of their trees
     int32_t                    n_slots = 0, n_past = 0;
     for (const slot & s : slots) {
@@ -76,7 +76,7 @@ int32_t controller::padded_size(const std::vector<slot> & slots) const {
     for (const auto & [n_nodes, n] : n_slots_of) {
         apart_ms += costs_.verify.at(n_nodes * n, 0);
     }
-    const bool fits = n_past + size <= limits_.n_ctx_slot && n_slots * size <= limits_.n_rows;
+    const bool fits = n_past + size <= limits_.n_ctx_slot && n_slots * size <= std::min(room, limits_.n_rows);
     return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
 }
 
@@ -91,7 +91,7 @@ double controller::plain_rate(int32_t n_slots) const {
     return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * mean_context_) + costs_.other_ms);
 }
 
-void controller::begin_choice(const std::vector<slot> & slots) {
+void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
     const auto n_writing = std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
     // Every other slot may come to its prompt's end in the next pass, which takes an output too; one whose prompt's
     // probabilities are wanted must get on beside large trees.
@@ -99,7 +99,7 @@ void controller::begin_choice(const std::vector<slot> & slots) {
     for (const slot & s : slots) {
         n_tree_rows_ -= s.writing() ? 0 : s.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
     }
-    n_tree_rows_ = std::max(n_tree_rows_, (int32_t) n_writing);
+    n_tree_rows_ = std::max(std::min(room, n_tree_rows_), (int32_t) n_writing);
     draft_ms_ = expected_tokens_ = mean_context_ = 0;
     for (const slot & s : slots) {
         if (s.writing()) {
@@ -108,8 +108,8 @@ void controller::begin_choice(const std::vector<slot> & slots) {
     }
 }
 
-int32_t controller::choose_length(const std::vector<slot> & slots) {
-    begin_choice(slots);
+int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room) {
+    begin_choice(slots, room);
     if (limits_.max_length == 0) {
         set_reason(REASON_NONE);
         return 1;

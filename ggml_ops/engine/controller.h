@@ -26,14 +26,16 @@ inline constexpr const char * REASON_FAILED  = "the drafter failed";
 
 // What bounds passes and trees, fixed at load.
 struct pass_limits {
-    int32_t n_ctx_slot  = 0;                      // positions of one slot
-    int32_t n_rows      = 0;                      // rows of a pass
-    int32_t n_outputs   = 0;                      // rows of a pass that have logits
-    int32_t n_draft_max = 0;                      // tokens on a path that the drafter proposes
-    int32_t n_quote_max = DFLASH_MAX_NODES - 1;   // tokens of a quotation
-    int32_t n_nodes     = DFLASH_MAX_NODES;       // nodes of one tree
-    int32_t max_length  = 0;                      // of the drafter's blocks, 0: there is none
-    bool    equal_trees = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
+    int32_t n_ctx_slot    = 0;                      // positions of one slot
+    int32_t n_cells       = 0;                      // positions of all slots together, 0: each has its own
+    int32_t n_rows        = 0;                      // rows of a pass
+    int32_t n_prompt_rows = 0;                      // of those, prompts' rows
+    int32_t n_outputs     = 0;                      // rows of a pass that have logits
+    int32_t n_draft_max   = 0;                      // tokens on a path that the drafter proposes
+    int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
+    int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
+    int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
+    bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
 };
 
 class controller {
@@ -50,11 +52,11 @@ class controller {
     int32_t max_nodes(const slot & s) const;   // nodes of its next tree, as of the last choose_length()
 
     // the choices of one step, in the order of its phases
-    // Rows that every tree of this pass takes up, 0: as they are.
-    int32_t padded_size(const std::vector<slot> & slots) const;
+    // Rows that every tree of this pass takes up, 0: as they are. room: rows that all together may take up.
+    int32_t padded_size(const std::vector<slot> & slots, int32_t room) const;
     // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
-    // the same for all slots; 1: none.
-    int32_t choose_length(const std::vector<slot> & slots);
+    // the same for all slots; 1: none. room: nodes that all trees together may have.
+    int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
     // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
     void choose_nodes(std::vector<slot> & slots);
 
@@ -83,7 +85,7 @@ class controller {
     const std::string &   drafter_failure() const { return drafter_failure_; }
 
   private:
-    void                 begin_choice(const std::vector<slot> & slots);
+    void                 begin_choice(const std::vector<slot> & slots, int32_t room);
     void                 set_reason(const char * why);
     const char *         reason_of(const slot & s) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;

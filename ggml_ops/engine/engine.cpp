@@ -42,7 +42,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     plan();
     watch.lap(times_.plan);
     if (batch_.n_rows() == 0) {
-        return 0;
+        return report_updates(updates, 0);
     }
     const bool   verified  = verify();
     const double verify_ms = watch.lap(times_.verify);
@@ -53,7 +53,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         commit();
         watch.lap(times_.commit);
         quote();
-        const int32_t length = controller_.choose_length(slots_);
+        const int32_t length = controller_.choose_length(slots_, room_for_trees());
         watch.lap(times_.grow);
         draft(length);
         watch.lap(times_.draft);
@@ -74,7 +74,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
 int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
     int32_t n = 0;
     for (slot & s : slots_) {
-        if (s.n_rows == 0) {
+        if (s.n_rows == 0 && !s.ended) {
             continue;
         }
         s.update.slot      = s.id;
@@ -96,28 +96,33 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
 
 void engine::plan() {
     batch_.clear();
-    std::vector<slot *> reading;
     for (slot & s : slots_) {
         s.begin_pass();
-        if (s.state == DFLASH_READING) {
-            reading.push_back(&s);
+        if (s.follows() && s.reading()) {
+            follow(s);
         }
     }
-    const int32_t padded_size = controller_.padded_size(slots_);
+    const int32_t room = find_room();
+    cut_trees(room);
+    const int32_t       padded_size = controller_.padded_size(slots_, room);
+    std::vector<slot *> reading;
     for (slot & s : slots_) {
         if (s.writing()) {
             s.samples = true;
             add_tree(s, s.next, true, s.next.size() > 1, padded_size);
+        } else if (s.reading() && !s.follows()) {
+            reading.push_back(&s);
         }
     }
     const int32_t n_tree_rows = batch_.n_rows();
     std::sort(
         reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
     for (size_t i = 0; i < reading.size(); ++i) {   // each of the later ones may need an output, too
-        add_prompt(*reading[i], limits_.n_outputs - batch_.n_outputs() - (int32_t) (reading.size() - 1 - i));
+        add_prompt(
+            *reading[i], n_tree_rows, limits_.n_outputs - batch_.n_outputs() - (int32_t) (reading.size() - 1 - i));
     }
     trees_only_ = batch_.n_rows() == n_tree_rows;
-    batch_.pad(limits_.n_rows);
+    batch_.pad(std::min(limits_.n_rows, free_cells()));
 }
 
 // Without `all_outputs` only the tree's last row has logits. rolls_back: the walk may leave a part of the tree; a
@@ -128,11 +133,30 @@ void engine::add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_bac
     s.n_rows    = t.size();
 }
 
-// As much of the prompt as fits the pass, up to where the state is to be saved. n_outputs: most rows with logits.
-void engine::add_prompt(slot & s, int32_t n_outputs) {
+// Cells are short: the last trees give nodes up, no anchor.
+void engine::cut_trees(int32_t room) {
+    int32_t n_nodes = 0;
+    for (const slot & s : slots_) {
+        n_nodes += s.writing() ? s.next.size() : 0;
+    }
+    for (auto s = slots_.rbegin(); n_nodes > room && s != slots_.rend(); ++s) {
+        if (s->writing() && s->next.size() > 1) {
+            n_nodes -= s->next.size() - 1;
+            // a chain that was drawn counts whole or not at all
+            const int32_t n_left = s->block ? 1 : std::max(1, room - n_nodes);
+            s->next.nodes.resize(n_left);
+            n_nodes += n_left - 1;
+        }
+    }
+}
+
+// As much of the prompt as fits the pass, up to where a checkpoint is to be made. n_before: rows that are no prompt's;
+// n_outputs: most rows with logits.
+void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
     const int32_t n_prompt = (int32_t) s.prompt.size();
     const int32_t end      = s.n_past() < s.save_at ? s.save_at : n_prompt;
-    int32_t       n        = std::min(end - s.n_past(), limits_.n_rows - batch_.n_rows());
+    const int32_t n_room   = std::min(limits_.n_rows, n_before + limits_.n_prompt_rows) - batch_.n_rows();
+    int32_t       n        = std::min(end - s.n_past(), n_room);
     if (s.probs_from > 0) {
         n = std::min(n, std::max(0, s.probs_from - 1 - s.n_past()) + n_outputs);
     }
@@ -320,7 +344,7 @@ void engine::commit_prompt(slot & s) {
     const auto from = s.prompt.begin() + s.n_past();
     s.tokens.insert(s.tokens.end(), from, from + s.n_rows);
     if (s.n_past() == s.save_at) {
-        save_state(s);
+        add_checkpoint(s);
     }
 }
 
@@ -369,7 +393,9 @@ void engine::keep_taps(slot & s, int32_t row, int32_t n) {
 }
 
 void engine::finish(slot & s, int32_t state) {
-    s.state = state;
+    s.state     = state;
+    s.t_used_us = llama_time_us();
+    s.leader    = {};
     s.sampler.reset();
     controller_.end_answer(s);
     s.clear_tree();
@@ -426,7 +452,7 @@ void engine::draft(int32_t length) {
     std::vector<draft_job> jobs;
     for (slot & s : slots_) {
         const bool denoises = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
-        const bool reads    = s.state == DFLASH_READING;
+        const bool reads    = s.reading();
         if (reads) {   // rows that the window will have left behind when the prompt is read
             const int32_t n_late = (int32_t) s.prompt.size() - drafter_->n_ctx() - s.taps.pos;
             s.taps.drop_front(n_late, drafter_->tap_width());

@@ -8,6 +8,7 @@
 #include "draft/drafter.h"
 #include "engine/batch.h"
 #include "engine/controller.h"
+#include "engine/host_cache.h"
 #include "engine/request.h"
 #include "engine/slot.h"
 
@@ -23,8 +24,18 @@ struct common_chat_templates;   // llama.cpp common/chat.h
 
 namespace dflash {
 
-// Tokens that two texts have in common at the beginning (prefix_cache.cpp).
-int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b);
+// Where the beginning of a prompt can come from (prefix_cache.cpp).
+struct prefix_source {
+    enum place { OWN, SLOT, LEADER, HOST };
+    place                from;
+    int32_t              index;      // of the slot
+    int32_t              n_tokens;   // that need not be read
+    const conversation * entry;      // HOST only
+};
+
+// The prompt up to the first token that must be read, whatever is cached: the last one, or the one before the first
+// whose probability is to be told (probs_from, 0: none).
+std::vector<int32_t> reusable_part(const std::vector<int32_t> & prompt, int32_t probs_from);
 
 // Milliseconds since load, by phase.
 struct phase_times {
@@ -37,20 +48,38 @@ struct engine_totals {
     int64_t n_lookup_drafted = 0, n_lookup_accepted = 0;
 };
 
+// What was saved or restored.
+struct slot_file_result {
+    int32_t n_tokens;
+    size_t  n_bytes;
+};
+
+// How often what slots hold moved, since load.
+struct kept_counts {
+    int64_t n_shared    = 0;   // one slot's beginning, to another
+    int64_t n_saved     = 0;   // to the host's cache
+    int64_t n_restored  = 0;   // from there
+    int64_t n_left      = 0;   // idle slots that gave their cells up
+    int64_t n_set_aside = 0;   // running ones
+};
+
 class engine {
   public:
     engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
     ~engine();
 
-    // requests (request.cpp, prefix_cache.cpp); dflash.h has the contracts
+    // requests (request.cpp, prefix_cache.cpp, room.cpp); dflash.h has the contracts
     std::unique_ptr<dflash_prepared> prepare(const dflash_request & request) const;
-    // The first of the idle `candidates` that holds most of the prompt's beginning.
+    bool                             has_room(const prepared_request & request) const;
     int32_t choose_slot(const prepared_request & request, const int32_t * candidates, int32_t n) const;
     // Takes the parts of the request over; one that is refused stays whole.
-    void submit(int32_t slot, prepared_request & request);
-    void cancel(int32_t slot);
-    bool end_reasoning(int32_t slot);
-    void clear(int32_t slot);
+    void    submit(int32_t slot, prepared_request & request);
+    void    cancel(int32_t slot);
+    bool    end_reasoning(int32_t slot);
+    int32_t clear(int32_t slot);   // returns how many tokens it forgot
+    // slot_files.cpp
+    slot_file_result save_slot(int32_t slot, const std::string & path);
+    slot_file_result restore_slot(int32_t slot, const std::string & path);
 
     int32_t step(dflash_update * updates, int32_t cap);
     void    interrupt() { interrupted_ = true; }
@@ -85,7 +114,8 @@ class engine {
 
     // parts of the phases
     void        add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t padded_size = 0);
-    void        add_prompt(slot & s, int32_t n_outputs);
+    void        add_prompt(slot & s, int32_t n_before, int32_t n_outputs);
+    void        cut_trees(int32_t room);
     int         process();
     void        process_or_throw(const char * what);
     void        tell_prompt(slot & s);
@@ -103,22 +133,59 @@ class engine {
     void        finish(slot & s, int32_t state);
     void        fail(slot & s, const std::string & why);
 
-    // requests and what slots keep of the ones before
-    slot &  idle_slot(int32_t slot);
-    void    check_tokens(const int32_t * tokens, int32_t n) const;
-    void    check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const;
-    void    check_probs(const dflash_request & request) const;
-    void    check_prediction(const dflash_request & request) const;
-    void    forget(slot & s);   // target and drafter state of a slot
-    int32_t reuse_prefix(slot & s, int32_t n_common);
-    bool    go_back(slot & s, int32_t & n_common);
-    void    save_state(slot & s);
+    slot & idle_slot(int32_t slot);
+    void   check_tokens(const int32_t * tokens, int32_t n) const;
+    void   check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const;
+    void   check_probs(const dflash_request & request) const;
+    void   check_prediction(const dflash_request & request) const;
+
+    // prefix_cache.cpp: what slots keep of the requests before
+    int32_t       reach(const slot & s) const;
+    int32_t       host_reach(const slot & s) const;
+    int32_t       own_prefix(const slot & s, const std::vector<int32_t> & prompt) const;
+    int32_t       future_prefix(const slot & s, const std::vector<int32_t> & prompt) const;
+    prefix_source best_source(const slot & s, const std::vector<int32_t> & prompt) const;
+    int32_t       take_over(slot & s, const std::vector<int32_t> & prompt, bool cache_prompt);
+    void          follow(slot & s);
+    int32_t       cut_back(slot & s, int32_t n);
+    bool          go_back(slot & s, int32_t & n);
+    int32_t       share(const slot & from, slot & to, int32_t n);
+    bool          share_memory(const slot & from, const slot & to);
+    void          drop_torn_taps(slot & s);
+    void          keep_on_host(const slot & s);
+    conversation  copy_of(const slot & s) const;
+    int32_t       restore(slot & s, const conversation & c, int32_t n);
+    std::string   refusal(const conversation & c) const;
+    raw_bytes     read_state(int32_t seq, uint32_t flags) const;
+    bool          write_state(int32_t seq, const raw_bytes & bytes, uint32_t flags);
+    int32_t       checkpoint_place(const slot & s) const;
+    void          add_checkpoint(slot & s);
+    void          forget(slot & s);   // target and drafter state of a slot
+
+    // room.cpp: cells of the cache that all slots share
+    int32_t used_cells() const;
+    int32_t held_cells(const std::function<bool(const slot &)> & which) const;
+    int32_t free_cells() const;
+    int32_t promised_cells() const;
+    bool    has_cells(int32_t n) const;
+    bool    make_room(int32_t n, const slot * but = nullptr, const slot * and_but = nullptr);
+    void    leave(slot & s);
+    bool    set_aside(slot & s);
+    void    bring_back();
+    slot *  newest_of_several();
+    int32_t find_room();
+    int32_t room_for_trees() const;
+    void    end_early(slot & s, const std::string & why);
+    void    end_full(slot & s);
 
     // load.cpp
     void   load(dflash_progress_callback progress, void * user);
     void   resolve_params();
     void   load_models(dflash_progress_callback progress, void * user);
     void   set_limits();
+    double spare_memory() const;
+    size_t host_cache_limit() const;
+    void   set_context_size();
     void   create_context();
     void   set_tree_support();
     void   create_drafter();
@@ -130,6 +197,7 @@ class engine {
     bool   is_recurrent() const;
 
     // proof.cpp
+    void need_cells(int32_t n, const char * what);
     void spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
     void feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
         const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
@@ -138,6 +206,8 @@ class engine {
 
     dflash_engine_params params_;       // with defaults resolved; the texts that it points to live only during load
     std::string          cost_cache_;   // path, empty: none
+    std::string          model_path_, drafter_path_;
+    std::string          ctx_limit_;   // what decided the context's size: "given", "training" or "memory"
 
     llama_model_ptr   model_, draft_model_;
     llama_context_ptr ctx_;
@@ -148,12 +218,17 @@ class engine {
     std::unique_ptr<drafter>                                  drafter_;   // null: none
 
     // what the target's memory can do
-    bool        tapes_     = false;   // recurrent memory that rolls trees and chains back
-    int32_t     tape_rows_ = 0;       // nodes that it can roll back per slot, 0: nothing is allocated yet
-    std::string no_draft_;            // why this target cannot verify drafts, empty if it can
-    std::string no_tree_;             // why it can verify only chains, empty if it can
+    bool        tapes_     = false;     // recurrent memory that rolls trees and chains back
+    int32_t     tape_rows_ = 0;         // nodes that it can roll back per slot, 0: nothing is allocated yet
+    std::string no_draft_;              // why this target cannot verify drafts, empty if it can
+    std::string no_tree_;               // why it can verify only chains, empty if it can
+    bool        checkpoints_ = false;   // it, or a copy of it, cannot go back to any token: checkpoints say where to
+    bool        drops_       = false;   // not even where nothing was copied
+    bool        idle_costs_  = false;   // passes read the cells of idle slots, too
 
     std::vector<slot> slots_;
+    host_cache        host_{ 0 };
+    kept_counts       kept_;
     pass_limits       limits_;
     controller        controller_{ limits_ };
     batch             batch_;                // of this step

@@ -8,9 +8,11 @@
 #include "base/stopwatch.h"
 #include "common/chat.h"
 #include "common/common.h"
+#include "engine/cache_type.h"
 #include "files/chat_template.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "llama/cache_access.h"
 #include "llama/tree.h"
 
 #include "llama-ext.h"
@@ -25,23 +27,9 @@ void engine::templates_deleter::operator()(common_chat_templates * t) const { co
 
 namespace {
 
-constexpr int32_t PAD_CELLS         = 4;       // for padding rows
-constexpr int32_t TAPE_ROWS         = 32;      // nodes of a recurrent target's tree; each costs 1/40 of a state
-constexpr int32_t DEFAULT_CTX       = 16384;   // of a slot: a 256k model must not fill the memory unasked
+constexpr int32_t TAPE_ROWS         = 32;   // nodes of a recurrent target's tree; each costs 1/40 of a state
+constexpr int32_t MIN_ROWS          = 64;   // of a pass: trees have so many
 constexpr int32_t DEFAULT_DRAFT_CTX = 4096;
-
-ggml_type cache_type(const char * name, const char * field, bool drafter) {
-    const std::string n = name && *name ? name : "f16";
-    for (const ggml_type t : { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0,
-             GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1 }) {
-        if (n == ggml_type_name(t) && (!drafter || t == GGML_TYPE_F16 || t == GGML_TYPE_F32)) {
-            return t;
-        }
-    }
-    throw status_error(
-        DFLASH_ERROR_ARG, std::string(field) + " is '" + n + "', must be " +
-                              (drafter ? "f16 or f32" : "one of f16, f32, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"));
-}
 
 std::vector<float> parse_split(const char * text) {
     std::vector<float> split(llama_max_devices(), 0.0f);
@@ -158,6 +146,7 @@ void engine::load(dflash_progress_callback progress, void * user) {
     set_tree_support();
     create_drafter();
     load_templates();
+    host_ = host_cache(host_cache_limit());
     slots_.resize(params_.n_slots);
     for (size_t i = 0; i < slots_.size(); ++i) {
         slots_[i].id = (int32_t) i;
@@ -175,14 +164,25 @@ void engine::resolve_params() {
         throw status_error(DFLASH_ERROR_ARG, "model is empty: give the path of a target GGUF");
     }
     check_range("n_slots", p.n_slots, 1, 64);
-    check_range("n_batch", p.n_batch, 64, 1 << 20);
-    check_range("n_ubatch", p.n_ubatch, 64, 1 << 20);
+    check_range("n_batch", p.n_batch, 1, 1 << 20);
+    check_range("n_ubatch", p.n_ubatch, 1, 1 << 20);
     check_range("budget", p.budget, 0, DFLASH_MAX_NODES);
     check_range("draft_n_max", p.draft_n_max, 0, DFLASH_MAX_NODES - 1);
     check_range("draft", p.draft, DFLASH_DRAFT_OFF, DFLASH_DRAFT_TREE);
     check_range("accept", p.accept, DFLASH_ACCEPT_MATCH, DFLASH_ACCEPT_BLOCK);
     check_range("n_ctx", p.n_ctx, 0, 1 << 30);
+    check_range("n_ctx_slot", p.n_ctx_slot, 0, 1 << 30);
     check_range("flash_attn", p.flash_attn, -1, 1);
+    check_range("cache_ram", p.cache_ram, -2, 1 << 30);
+    check_range("n_checkpoints", p.n_checkpoints, 0, 1 << 10);
+    check_range("checkpoint_step", p.checkpoint_step, 0, 1 << 30);
+    if (!(p.slot_similarity >= 0 && p.slot_similarity <= 1)) {
+        throw status_error(
+            DFLASH_ERROR_ARG, "slot_similarity is " + std::to_string(p.slot_similarity) + ", must be 0..1");
+    }
+    if (p.share_ctx && !p.kv_unified) {
+        throw status_error(DFLASH_ERROR_ARG, "share_ctx needs kv_unified: slots with a cache each cannot share one");
+    }
     cache_type(p.type_k, "type_k", false);
     cache_type(p.type_v, "type_v", false);
     cache_type(p.type_k_draft, "type_k_draft", true);
@@ -192,7 +192,9 @@ void engine::resolve_params() {
     p.n_threads_batch = p.n_threads_batch > 0 ? p.n_threads_batch : p.n_threads;
     check_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);
     check_range("n_threads_batch", p.n_threads_batch, 1, GGML_MAX_N_THREADS);
-    cost_cache_ = p.cost_cache ? p.cost_cache : "";
+    cost_cache_   = p.cost_cache ? p.cost_cache : "";
+    model_path_   = p.model;
+    drafter_path_ = is_set(p.drafter) ? p.drafter : "";
     if (is_set(p.chat_template)) {
         check_chat_template(p.chat_template);
     }
@@ -220,10 +222,10 @@ void engine::load_models(dflash_progress_callback progress, void * user) {
 void engine::set_limits() {
     const dflash_engine_params & p       = params_;
     const int32_t                n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
-    const int32_t                n_train = llama_model_n_ctx_train(model_.get());
-    limits_.n_ctx_slot                   = p.n_ctx ? (int32_t) (p.n_ctx / p.n_slots) : std::min(n_train, DEFAULT_CTX);
-    check_range("n_ctx per slot", limits_.n_ctx_slot, 8, 1 << 30);
-    limits_.n_rows = (int32_t) std::min({ p.n_batch, p.n_ubatch, (uint32_t) limits_.n_ctx_slot * p.n_slots });
+    set_context_size();
+    const uint32_t n_prompt_rows = std::min(p.n_batch, p.n_ubatch);
+    limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
+    limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), params_.n_ctx);
     if (n_slots > limits_.n_rows) {
         throw status_error(DFLASH_ERROR_ARG, "n_slots is " + std::to_string(n_slots) +
                                                  ", more than rows fit one pass (" + std::to_string(limits_.n_rows) +
@@ -241,9 +243,9 @@ void engine::create_context() {
     const bool                   recurrent = is_recurrent();
     tapes_                                 = recurrent && access_has_tapes(model_.get());
     llama_context_params cp                = llama_context_default_params();
-    cp.n_ctx                               = (uint32_t) limits_.n_ctx_slot * p.n_slots + (p.kv_unified ? PAD_CELLS : 0);
+    cp.n_ctx                               = p.n_ctx;
     cp.n_batch                             = std::max<uint32_t>(p.n_batch, (uint32_t) limits_.n_rows);
-    cp.n_ubatch                            = p.n_ubatch;
+    cp.n_ubatch                            = std::max<uint32_t>(p.n_ubatch, MIN_ROWS);
     cp.n_seq_max                           = p.n_slots + (p.kv_unified && !recurrent);   // one for padding rows
     cp.n_rs_seq                            = recurrent && draft_model_ && !tapes_ ? (uint32_t) limits_.n_draft_max : 0;
     cp.n_outputs_max                       = (uint32_t) limits_.n_outputs;
@@ -282,6 +284,11 @@ void engine::create_context() {
     }
     access_order_cells(ctx_.get());
     batch_.init(ctx_.get());
+    // a model without attention has states only
+    limits_.n_cells = p.kv_unified && !llama_model_is_recurrent(model_.get()) ? (int32_t) p.n_ctx : 0;
+    checkpoints_    = recurrent || llama_model_n_swa(model_.get()) > 0;
+    drops_          = recurrent || access_drops_cells(ctx_.get());
+    idle_costs_     = p.kv_unified && !access_on_host(ctx_.get());
 }
 
 // What the target's memory can roll back: trees, chains, or nothing.

@@ -14,11 +14,20 @@
 
 namespace dflash {
 
+// Throws where running requests leave fewer cells.
+void engine::need_cells(int32_t n, const char * what) {
+    if (!make_room(n)) {
+        throw status_error(DFLASH_ERROR_BUSY, std::string(what) + ": no room for " + std::to_string(n) +
+                                                  " tokens beside running requests: try again later");
+    }
+}
+
 // Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
 void engine::feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
     const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
     forget(s);
+    need_cells(n, what);
     try {
         for (int32_t from = 0; from < n;) {
             const int32_t n_rows = std::min(width, n - from);
@@ -209,6 +218,11 @@ std::vector<tree> engine::check_trees(const dflash_tree_rows * trees, int32_t n_
 
 void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     const std::vector<tree> checked = check_trees(trees, n_trees);
+    int32_t                 n_nodes = 0;
+    for (const tree & t : checked) {
+        n_nodes += t.size();
+    }
+    need_cells(n_nodes, "tree_pass");
     batch_.clear();
     try {
         for (int32_t i = 0; i < n_trees; ++i) {

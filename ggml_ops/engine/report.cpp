@@ -58,7 +58,10 @@ std::string engine::info() const {
     json j = {
         { "target", describe(model_.get()) },
         { "drafter", nullptr },
+        { "n_ctx", params_.n_ctx },
         { "n_ctx_slot", limits_.n_ctx_slot },
+        { "ctx_shared", params_.share_ctx },
+        { "ctx_limit", ctx_limit_ },
         { "n_slots", slots_.size() },
         { "n_rows_max", limits_.n_rows },
         { "bos_token", llama_vocab_bos(vocab()) },
@@ -145,6 +148,12 @@ std::string engine::stats() const {
         { "kv_packs", access_packs(ctx_.get()) },
         { "choices", choices },
         { "lookup", { { "drafted", totals_.n_lookup_drafted }, { "accepted", totals_.n_lookup_accepted } } },
+        { "cells", { { "size", limits_.n_cells }, { "used", limits_.n_cells > 0 ? used_cells() : 0 } } },
+        { "host_cache",
+            { { "conversations", host_.size() }, { "bytes", host_.bytes() },
+                { "limit", host_.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host_.limit()) } } },
+        { "moved", { { "shared", kept_.n_shared }, { "saved", kept_.n_saved }, { "restored", kept_.n_restored },
+                       { "left", kept_.n_left }, { "set_aside", kept_.n_set_aside } } },
         { "drafter_failure", controller_.drafter_failure() },
         { "choice", last_choice },
     };

@@ -8,13 +8,6 @@
 
 namespace dflash {
 
-namespace {
-
-constexpr int32_t SAVE_TAIL = 16;   // tokens at a prompt's end that a saved state leaves out: the next prompt rarely
-                                    // repeats the very end
-
-}   // namespace
-
 void require_lattice(const drafter * drafter) {
     if (!drafter || !drafter->lattice()) {
         throw field_error("accept", std::string("block needs a DFlash 2, DSpark or Domino drafter, and ") +
@@ -147,17 +140,22 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.anchor = -1;
     s.error.clear();
 
-    const int32_t n_prompt = (int32_t) s.prompt.size();
-    // The last token is always read: its logits are needed.
-    const int32_t n_reusable = p.probs_from > 0 ? std::min(p.probs_from, n_prompt) - 1 : n_prompt - 1;
-    const int32_t n_common   = p.cache_prompt ? std::min(common_prefix(s.tokens, s.prompt), n_reusable) : 0;
-    s.stats.n_prompt         = n_prompt;
-    s.stats.n_cached         = reuse_prefix(s, n_common);
-    s.save_at =
-        is_recurrent() && p.cache_prompt && n_prompt - s.stats.n_cached > 4 * SAVE_TAIL ? n_prompt - SAVE_TAIL : 0;
-    s.t_submit_us = llama_time_us();
+    s.caches         = p.cache_prompt;
+    s.leader         = {};
+    s.stats.n_prompt = (int32_t) s.prompt.size();
+    s.stats.n_cached = take_over(s, reusable_part(s.prompt, s.probs_from), p.cache_prompt);
+    s.n_asked        = s.stats.n_prompt;
+    s.save_at        = s.follows() ? 0 : checkpoint_place(s);
+    s.t_submit_us    = llama_time_us();
     s.t_start_us = s.t_first_us = 0;
     s.state                     = DFLASH_READING;
+    if (idle_costs_ && params_.cache_idle_slots && host_.enabled()) {
+        for (slot & other : slots_) {
+            if (!other.running() && !other.tokens.empty()) {
+                leave(other);
+            }
+        }
+    }
 }
 
 void engine::cancel(int32_t i) {
@@ -165,6 +163,9 @@ void engine::cancel(int32_t i) {
     slot & s = slots_[i];
     if (s.running()) {
         finish(s, DFLASH_IDLE);
+    }
+    if (s.is_aside()) {   // its cells are others' now
+        leave(s);
     }
 }
 

@@ -34,6 +34,19 @@ float * pending_taps::append(int32_t n, size_t width) {
     return data.data() + end;
 }
 
+// ---- what can be kept ----
+
+int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common) {
+    if (n_common >= reach) {
+        return n_common;
+    }
+    int32_t kept = 0;
+    for (const checkpoint & c : checkpoints) {
+        kept = c.at <= n_common ? std::max(kept, c.at) : kept;
+    }
+    return kept;
+}
+
 // ---- experience ----
 
 static std::vector<bool> reached_nodes(const tree & verified, const std::vector<int32_t> & path) {
@@ -70,7 +83,7 @@ void experience::fade() {
 
 void slot::begin_pass() {
     n_rows = 0;
-    reads = samples = false;
+    reads = samples = ended = false;
     emitted.clear();
     probs.clear();
     n_prompt_probs = 0;

@@ -5,6 +5,7 @@
 #include "accept/block_accept.h"
 #include "accept/token_probs.h"
 #include "accept/walk.h"
+#include "base/raw_bytes.h"
 #include "draft/budget.h"
 #include "draft/calibration.h"
 #include "draft/lookup.h"
@@ -33,6 +34,18 @@ struct pending_taps {
     float * append(int32_t n, size_t width);       // room for n more rows
 };
 
+// The part of a sequence's memory that cannot go back by itself (a recurrent state, a sliding window), as it was after
+// its first `at` tokens. Copies share the bytes.
+struct checkpoint {
+    int32_t                          at = 0;
+    std::shared_ptr<const raw_bytes> state;
+};
+
+// Of the n_common tokens that a sequence and a prompt begin with, how many need not be read again: all of them, if the
+// sequence can be cut back so far (`reach`: the fewest tokens that it can be cut back to), else those up to a
+// checkpoint.
+int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common);
+
 // What a slot has learned about its drafts.
 struct experience {
     value_profile values;   // what its trees were worth, by block length
@@ -47,18 +60,27 @@ struct experience {
     void fade();
 };
 
+// Another slot that reads the beginning of a prompt: its tokens are shared once it has read them.
+struct leader_slot {
+    int32_t id          = -1;   // -1: nobody
+    int64_t t_submit_us = 0;    // of its request
+    int32_t n_tokens    = 0;    // that will be shared
+};
+
 struct slot {
     int32_t id    = 0;
     int32_t state = DFLASH_IDLE;
 
     // what the target's memory holds for this sequence
-    std::vector<int32_t> tokens;
-    // a recurrent target's state after the first saved_at of them, 0: none
-    std::vector<uint8_t> saved;
-    int32_t              saved_at = 0;
+    std::vector<int32_t>    tokens;
+    std::vector<checkpoint> checkpoints;     // in order
+    int32_t                 n_asked = 0;     // of the tokens, those of the last prompt; the rest is its answer
+    raw_bytes               aside;           // while it is not empty, the memory's part is here: others needed the room
+    int64_t                 t_used_us = 0;   // when the last request ended
     // the request
     std::vector<int32_t>             prompt;
-    int32_t                          save_at = 0;   // save the state when so much of the prompt has been read, 0: never
+    int32_t                          save_at = 0;   // make a checkpoint when so much of the prompt is read, 0: never
+    leader_slot                      leader;        // who reads the beginning of this prompt for its own request
     std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
     int32_t                          n_predict   = -1;
     int32_t                          budget      = 0;       // effective: 0 auto, 1 plain, N fixed
@@ -70,6 +92,7 @@ struct slot {
     int32_t                          n_probs     = 0;       // likeliest tokens to tell of beside each token, 0: none
     bool                             post_probs  = false;   // by the probabilities after sampling
     int32_t                          probs_from  = 0;       // first prompt token to tell of, 0: none
+    bool                             caches      = true;    // later requests may have what this one leaves
     // the next pass
     int32_t       anchor = -1;
     tree          next;             // node 0 is the anchor
@@ -97,12 +120,16 @@ struct slot {
     int32_t              n_prompt_probs = 0;
     dflash_update        update         = {};
     std::string          error;
+    bool                 ended = false;   // without a row in this pass
 
     dflash_slot_stats stats       = {};
     int64_t           t_submit_us = 0, t_start_us = 0, t_first_us = 0;
 
     bool    running() const { return state == DFLASH_READING || state == DFLASH_WRITING; }
-    bool    writing() const { return state == DFLASH_WRITING; }
+    bool    is_aside() const { return !aside.empty(); }
+    bool    reading() const { return state == DFLASH_READING && !is_aside(); }
+    bool    writing() const { return state == DFLASH_WRITING && !is_aside(); }
+    bool    follows() const { return leader.id >= 0; }
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
 

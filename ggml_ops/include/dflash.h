@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 7
+#define DFLASH_ABI_VERSION 8
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,11 +83,12 @@ typedef struct dflash_engine_params {
     const char * model;     // target GGUF
     const char * drafter;   // drafter GGUF in upstream's `dflash` dialect, or NULL
 
-    uint32_t     n_ctx;      // total context of all slots in tokens, 0 = per slot the model's own length, at most 16384
-    uint32_t     n_slots;    // sequences that run at the same time, 1..64
-    uint32_t     n_batch;    // rows one target pass may have, at least 64
-    uint32_t     n_ubatch;   // rows computed at once; prompts are read in chunks of this size
-    int32_t      n_threads;            // <= 0: physical cores
+    uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (for each slot, unless
+                              // they share it), as far as half of the memory that the weights leave free holds it
+    uint32_t     n_slots;     // sequences that run at the same time, 1..64
+    uint32_t     n_batch;     // most rows of prompts in one pass; trees may need more
+    uint32_t     n_ubatch;    // rows computed at once; prompts are read in chunks of this size
+    int32_t      n_threads;   // <= 0: physical cores
     int32_t      n_threads_batch;      // <= 0: n_threads
     int32_t      n_gpu_layers;         // -1 = all
     int32_t      n_gpu_layers_draft;   // -1 = all
@@ -115,7 +116,18 @@ typedef struct dflash_engine_params {
                        // fill with padding passes
     const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
                                // and when the engine ends; NULL: none
-    const char * chat_template;   // Jinja source or the name of one of llama.cpp's templates, NULL: the model's own
+    bool share_ctx;   // each slot may use all of n_ctx, as long as the others leave it (needs kv_unified); false: n_ctx
+                      // / n_slots each
+    uint32_t n_ctx_slot;   // most tokens of one slot, 0 = no other limit; with n_ctx 0 and share_ctx, n_slots times
+                           // as many are the total
+    int32_t cache_ram;     // MiB of host memory for conversations that no slot holds, -1 = no limit, 0 = none, -2 =
+                           // 8192, or a quarter of what the weights leave free, if that is less
+    bool         cache_idle_slots;   // idle slots that give their cells up go there
+    float        slot_similarity;    // a prompt goes on in the slot that holds more than this share of it, 0 = never
+    int32_t      n_checkpoints;   // per slot, for memory that cannot go back to any token (recurrent, sliding windows)
+    int32_t      checkpoint_step;   // one that is closer to the one before replaces it, in tokens
+    uint64_t     host_memory;       // bytes that are free on the host before anything is loaded, 0 = all there is
+    const char * chat_template;     // Jinja source or the name of one of llama.cpp's templates, NULL: the model's own
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
@@ -223,20 +235,32 @@ DFLASH_API int dflash_request_prepare(
     const dflash_engine * engine, const dflash_request * request, dflash_prepared ** prepared);
 // Release a prepared request that was not submitted; NULL is fine. Thread-safe, also after the engine's end.
 DFLASH_API void dflash_prepared_free(dflash_prepared * prepared);
-// Of the idle `slots`[n_slots], the one whose cache holds most of the prompt's beginning, if that is more than a tenth
-// of the prompt; otherwise the first. Returns the slot, < 0 on error.
+// Whether the slots' shared cache has room for the request, beside what running ones hold and need: 1 yes, 0 not now
+// (always yes if nothing runs), < 0 on error.
+DFLASH_API int32_t dflash_has_room(const dflash_engine * engine, const dflash_prepared * prepared);
+// Of the idle `slots`[n_slots], the one whose cache the prompt continues (slot_similarity); otherwise one that holds
+// nothing; otherwise the first. Returns the slot, < 0 on error.
 DFLASH_API int32_t dflash_slot_choose(
     const dflash_engine * engine, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots);
-// Start a prepared request of this engine on an idle slot. Takes `prepared` over if it succeeds; after an error the
-// caller still has to free it.
+// Start a prepared request of this engine on an idle slot. The beginning of its prompt comes from there, from another
+// slot (one that is reading it, too), or from the host's cache. Takes `prepared` over if it succeeds; after an error
+// the caller still has to free it.
 DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, dflash_prepared * prepared);
 // Stop a slot now; its tokens stay cached for the next request. No-op on an idle slot.
 DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
 // End the reasoning of a running slot's answer now: its end tag, after reasoning_budget_message if there is one, are
 // the next tokens. Returns 1, or 0 if it does not reason (any more), < 0 on error.
 DFLASH_API int32_t dflash_slot_end_reasoning(dflash_engine * engine, int32_t slot);
-// Forget a slot's cached tokens. The slot must be idle.
-DFLASH_API int dflash_slot_clear(dflash_engine * engine, int32_t slot);
+// Forget a slot's cached tokens. The slot must be idle. Returns how many there were, < 0 on error.
+DFLASH_API int32_t dflash_slot_clear(dflash_engine * engine, int32_t slot);
+// Write what an idle slot holds (tokens, the target's memory, the drafter's context) to a file, or let it hold what a
+// file has: one that was saved with the same files of target and drafter and the same cache types. A file that is
+// damaged, foreign or hostile is DFLASH_ERROR_ARG, one that needs more room than running requests leave
+// DFLASH_ERROR_BUSY; both leave everything as it was. n_tokens, n_bytes: what was written or read.
+DFLASH_API int dflash_slot_save(
+    dflash_engine * engine, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes);
+DFLASH_API int dflash_slot_restore(
+    dflash_engine * engine, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes);
 
 typedef enum dflash_slot_state {
     DFLASH_IDLE    = 0,
@@ -244,8 +268,9 @@ typedef enum dflash_slot_state {
     DFLASH_WRITING = 2,
     DFLASH_STOP    = 3,   // finished: end-of-generation token (not among the tokens)
     DFLASH_LENGTH  = 4,   // finished: n_predict reached
-    DFLASH_CONTEXT = 5,   // finished: prompt and answer have as many tokens as the slot's context
-    DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
+    DFLASH_CONTEXT = 5,   // finished: prompt and answer fill the slot's context, or there is no room beside the
+                          // others
+    DFLASH_FAILED = 6,    // finished: `error` says why; the slot's cache is empty
 } dflash_slot_state;
 
 // Probabilities of `n` tokens in order: of the prompt, of the answer, and the one that ended it (DFLASH_STOP).
@@ -312,7 +337,8 @@ DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot,
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
 // other), graphs_reused / graphs_built for target and drafter, cost curve {nodes: ms}, drafter cost, last choice and
-// why, how often each tree size, block length and reason was chosen. Release with dflash_free().
+// why, how often each tree size, block length and reason was chosen; "cells" of the cache, "host_cache" and how often
+// what slots hold moved ("moved"). Release with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------

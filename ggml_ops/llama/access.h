@@ -1,6 +1,6 @@
 // The one window into llama.cpp's internals: what the engine asks of a loaded target and its context. The sources of
 // this folder are compiled into libllama, because on Windows and macOS a library hides its internals from others;
-// libdflash uses public headers and what is declared here and in drafter_model.h.
+// libdflash uses public headers and what is declared here, in cache_access.h and in drafter_model.h.
 
 #pragma once
 

@@ -66,7 +66,8 @@ class GenerationFields(SamplingFields):
     t_max_predict_ms: int | None = Field(
         None, ge=-1, description="so long after its first token the answer ends with the next line; 0 or less: never"
     )
-    cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: true)")
+    cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: the server's)")
+    id_slot: int | None = Field(None, ge=-1, description="the slot that must run it, which is waited for; -1: any")
 
     POLICY: ClassVar = Policy(
         # The first one counts, as in llama-server.
@@ -103,7 +104,7 @@ class GenerationFields(SamplingFields):
             "backend_sampling": "it changes no text",
             "n_keep": "the context is never shifted",
             "n_discard": "the context is never shifted",
-            "n_cache_reuse": "it changes no text",
+            "n_cache_reuse": "what follows the first difference is read again",
             "logits_processor_args": "there are none",
             "spaces_between_special_tokens": "no text is joined with spaces",
         },

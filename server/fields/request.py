@@ -39,6 +39,7 @@ class Defaults:
     stop: tuple[str, ...] = ()
     special: bool = False  # show control tokens
     verbose: bool = False
+    cache_prompt: bool = True
 
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
@@ -69,7 +70,8 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
             "draft": body.draft,
             "accept": body.accept,
             "draft_n_max": body.speculative_n_max or 0,
-            "cache_prompt": body.cache_prompt is not False,
+            "cache_prompt": defaults.cache_prompt if body.cache_prompt is None else body.cache_prompt,
+            "id_slot": None if body.id_slot == -1 else body.id_slot,
             "progress": bool(body.stream and body.return_progress),
             "timings": bool(body.stream and body.timings_per_token),
             "time_limit_ms": -1 if body.t_max_predict_ms is None else body.t_max_predict_ms,

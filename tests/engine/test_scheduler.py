@@ -215,6 +215,41 @@ def test_slots_run_together_and_the_rest_waits() -> None:
         assert (engine.n_running, engine.n_waiting) == (0, 0)
 
 
+def test_who_names_a_slot_waits_for_it_and_holds_nobody_else_up() -> None:
+    gate = threading.Semaphore(0)
+    native = FakeNative(n_slots=2, gate=gate)
+    with Engine.over(native) as engine:
+        first = engine.submit([1], id_slot=1)
+        second = engine.submit([2], id_slot=1)
+        third = engine.submit([3])
+        wait_until(lambda: engine.n_running == 2)
+        assert [entry["slot"] for entry in native.submitted] == [1, 0] and engine.n_waiting == 1
+        gate.release(20)
+        assert [generation.result(5).text for generation in (first, second, third)] == ["hello"] * 3
+        assert [entry["slot"] for entry in native.submitted] == [1, 0, 1]
+        with pytest.raises(RequestError, match="id_slot must be between 0 and 1"):
+            engine.submit([1], id_slot=2)
+
+
+def test_requests_wait_for_room_in_turn() -> None:
+    """Nobody overtakes the first, who may need more of it; a slot for tests is not held up."""
+    gate = threading.Semaphore(0)
+    native = FakeNative(n_slots=3, gate=gate)
+    with Engine.over(native) as engine:
+        running = engine.submit([1])
+        wait_until(lambda: engine.n_running == 1)
+        native.room = False
+        waiting = [engine.submit([2]), engine.submit([3])]
+        gate.release()
+        wait_until(lambda: native.n_steps == 1)
+        assert (engine.n_running, engine.n_waiting) == (1, 2)
+        waiting[0].cancel()
+        native.room = True
+        gate.release(20)
+        assert running.result(5).text == waiting[1].result(5).text == "hello"
+        assert waiting[0].result(5).finish_reason == "cancelled" and len(native.submitted) == 2
+
+
 def test_cancel_frees_the_slot_within_one_step() -> None:
     gate = threading.Semaphore(0)
     native = FakeNative(b"x" * 1000, gate=gate)

@@ -34,6 +34,8 @@ LONG_LINE = """
     -m T.gguf -md D.gguf -c 8192 -np 4 -b 1024 -ub 256 -t 6 -tb 8 -ngl 20 -ngld all -sm row -ts 3,1 -mg 1 -fa on
     -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7
     --budget 12 --draft chain --accept block --lookup off --no-kv-unified --bit-exact --no-cost-cache
+    --kv-unified-per-slot 500 -cram 100 --no-cache-idle-slots -sps 0.5 -ctxcp 3 -cms 0 --no-cache-prompt
+    --cache-reuse 256
     --jinja --metrics -cb --no-mmproj --threads-http 4 --spec-type draft-dflash --host 0.0.0.0 --port 9000 --alias big
     --api-key a,b -n 256 --temp 0.2 --top-k 20 --top-p 0.9 --min-p 0.1 --typical 0.5 -s 7 --repeat-penalty 1.1
     --mirostat-ent 4 --reasoning-format none --reasoning-budget 100 --no-webui --no-slots
@@ -49,6 +51,8 @@ def test_a_llama_server_command_line() -> None:
         "cache_type_k_draft": "f32", "cache_type_v_draft": "f32", "swa_full": True, "mmap": True, "mlock": True,
         "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
         "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
+        "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
+        "checkpoint_step": 0,
     }  # fmt: skip
     settings = make_settings(args)
     assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == (
@@ -58,7 +62,7 @@ def test_a_llama_server_command_line() -> None:
         False,
     )
     assert settings.defaults.max_tokens == 256
-    assert settings.defaults.chat == {"reasoning_format": "none"}
+    assert settings.defaults.chat == {"reasoning_format": "none"} and not settings.defaults.cache_prompt
     sampling = settings.defaults.sampling
     assert (sampling.temperature, sampling.top_k, sampling.typical_p, sampling.seed) == (0.2, 20, 0.5, 7)
     assert (sampling.mirostat_tau, sampling.reasoning_budget_tokens) == (4, 100)
@@ -75,7 +79,7 @@ def test_defaults_are_the_engines() -> None:
         name: value
         for name, value in options.items()
         if signature[name].default not in (value, inspect.Parameter.empty)
-    } == {}
+    } == {"n_slots": -1}  # as llama-server's: 4 that share the context
     assert sampling_options(parse("-m", "T.gguf")).to_json() == "{}"
     settings = make_settings(parse("-m", "some/T.gguf"))
     assert (settings.alias, settings.api_keys, settings.cors.origins) == ("T.gguf", (), ("localhost",))
@@ -96,6 +100,11 @@ def test_defaults_are_the_engines() -> None:
         ("LLAMA_ARG_CACHE_TYPE_K", "q8_0", "cache_type_k", "q8_0"),
         ("LLAMA_ARG_SPEC_DRAFT_N_MAX", "5", "draft_n_max", 5),
         ("LLAMA_ARG_KV_UNIFIED", "0", "kv_unified", False),
+        ("LLAMA_ARG_KV_UNIFIED_PER_SLOT", "500", "n_ctx_slot", 500),
+        ("LLAMA_ARG_CACHE_RAM", "-1", "cache_ram", -1),
+        ("LLAMA_ARG_CACHE_IDLE_SLOTS", "0", "cache_idle_slots", False),
+        ("LLAMA_ARG_CTX_CHECKPOINTS", "0", "n_checkpoints", 0),
+        ("LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", "7", "checkpoint_step", 7),
     ],
 )
 def test_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, expected: Any) -> None:
@@ -124,6 +133,8 @@ def test_a_flag_beats_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("-m x --draft star", "one of off, chain, tree"),
         ("-m x --accept all", "one of match, block"),
         ("-m x --lookup maybe", "on or off"),
+        ("-m x -cram -2", "at least -1"),
+        ("-m x -sps 2", "between 0 and 1"),
         ("-m x --no-such-flag", "unrecognized arguments"),
         ("-m x --temp hot", "invalid float value"),
         ("-hf", "expected one argument"),

@@ -91,6 +91,10 @@ static void bounds() {
     controller narrow(few);
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 11);
+    c.choose_length(slots, 9);   // cells are short
+    CHECK(c.max_nodes(slots[0]) == 9 && c.max_nodes(slots[2]) == 5);
+    c.choose_length(slots, 1);   // an anchor each
+    CHECK(c.max_nodes(slots[0]) == 4);
     few.n_outputs       = 40;   // a prompt whose probabilities are wanted gets rows, too
     slots[4].state      = DFLASH_READING;
     slots[4].probs_from = 1;
@@ -255,19 +259,20 @@ static void padding() {
     controller c(l);
     set_costs(c);
     std::vector<slot> slots = { writer(0), writer(1), writer(2) };
-    CHECK(c.padded_size(slots) == 0);   // equal
+    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // equal
     slots[1].next.nodes.resize(3, slots[1].next.nodes[0]);
     slots[2].next.nodes.resize(4, slots[2].next.nodes[0]);
-    CHECK(c.padded_size(slots) == 4);   // one pass of 12 rows instead of three passes
+    CHECK(c.padded_size(slots, INT32_MAX) == 4);   // one pass of 12 rows instead of three passes
+    CHECK(c.padded_size(slots, 12) == 4 && c.padded_size(slots, 11) == 0);   // cells for 12
     slots[2].tokens.resize(l.n_ctx_slot - 2);
-    CHECK(c.padded_size(slots) == 0);   // no room for the padding
+    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // no room for the padding
     slots[2].tokens.resize(10);
     for (const int32_t rows : { 8, 16 }) {
         c.costs().verify.set(rows, 500.0);
     }
-    CHECK(c.padded_size(slots) == 0);   // dearer than three passes
+    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // dearer than three passes
     l.equal_trees = false;
-    CHECK(c.padded_size(slots) == 0);
+    CHECK(c.padded_size(slots, INT32_MAX) == 0);
 }
 
 // A new answer starts with a faded memory of the last one of its kind.

@@ -1,0 +1,28 @@
+// A conversation on the host: what a slot held, whole, so that a slot can hold it again. No llama.cpp types.
+
+#pragma once
+
+#include "base/raw_bytes.h"
+#include "draft/ring_copy.h"
+#include "engine/slot.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+struct conversation {
+    std::vector<int32_t>    tokens;
+    int32_t                 reach = 0;   // it can be cut back to this many tokens, or to a checkpoint; never in between
+    std::vector<checkpoint> checkpoints;
+    int32_t                 n_asked = 0;   // of the tokens, those of the last prompt
+    raw_bytes               state;         // the target's memory (llama_state_seq_get_data_ext)
+    ring_copy               ring;          // the drafter's context
+    pending_taps            taps;          // what the drafter has not read yet
+
+    size_t  bytes() const;
+    int32_t kept(int32_t n_common) const { return kept_tokens(reach, checkpoints, n_common); }
+};
+
+}   // namespace dflash

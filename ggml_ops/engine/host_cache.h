@@ -1,0 +1,59 @@
+// Conversations that no slot holds any more, kept on the host as long as they fit: llama-server's prompt cache. No
+// llama.cpp types.
+
+#pragma once
+
+#include "engine/conversation.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <vector>
+
+namespace dflash {
+
+// Tokens that two texts have in common at the beginning.
+int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b);
+
+class host_cache {
+  public:
+    static constexpr size_t NO_LIMIT = SIZE_MAX;
+
+    // 0 bytes: nothing is ever kept.
+    explicit host_cache(size_t limit) : limit_(limit) {}
+
+    bool   enabled() const { return limit_ > 0; }
+    size_t limit() const { return limit_; }
+    size_t bytes() const { return bytes_; }
+    size_t size() const { return entries_.size(); }
+
+    // Whether one of them can give all of these tokens.
+    bool holds(const std::vector<int32_t> & tokens) const;
+    // Forgets the oldest until `bytes` more fit. False: they never do.
+    bool make_room(size_t bytes);
+    // Keeps it as the newest; what it can give is forgotten elsewhere. Makes room first, and drops it if there is none.
+    void add(conversation && c);
+
+    // The one that gives most of the prompt's beginning; of equals the newest. Ends with the next add() or take().
+    struct match {
+        const conversation * entry  = nullptr;   // null: none gives any
+        int32_t              n_kept = 0;
+    };
+    match find(const std::vector<int32_t> & prompt) const;
+    // Takes an entry out, or forgets it.
+    conversation take(const conversation * entry);
+
+    // After memory ran short: keeps no more than now. (llama-server does the same.)
+    void shrink();
+
+  private:
+    using entries = std::list<conversation>;   // oldest first: addresses stay
+
+    entries::iterator erase(entries::iterator it);
+
+    size_t  limit_;
+    size_t  bytes_ = 0;
+    entries entries_;
+};
+
+}   // namespace dflash

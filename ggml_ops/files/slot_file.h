@@ -1,0 +1,37 @@
+// A conversation as a file: what a slot held, with what it was made for. Pure standard library: the parts that
+// llama.cpp and the drafter wrote are bytes here, and are checked by who takes them in (engine/slot_files.cpp).
+//
+// Layout, in the machine's byte order:
+//   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
+//   tokens | state | checkpoints, each {at, size, bytes} | the drafter's context | taps
+//   checksum of all before it: a damaged file is told from a foreign one; it protects from accidents, not from people
+
+#pragma once
+
+#include "engine/conversation.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace dflash {
+
+// What a state belongs to: the same files, wherever they lie.
+struct slot_file_owner {
+    uint64_t target = 0, drafter = 0;   // fingerprints, drafter 0: none
+};
+
+// A fingerprint of a large file: its size, its beginning and samples of the rest. Throws std::runtime_error.
+uint64_t file_fingerprint(const std::string & path);
+
+// Writes the file, whole or not at all: what was there before stays until then. Returns its bytes. Throws
+// std::runtime_error with the system's reason.
+size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner);
+
+// Reads a file of at most max_tokens tokens. Throws std::runtime_error with one sentence: it cannot be read, is none,
+// is damaged, or belongs to another pair. No length in it is trusted before it was compared with the file's own. bytes:
+// of the file.
+conversation read_slot_file(
+    const std::string & path, const slot_file_owner & owner, int32_t max_tokens, size_t & bytes);
+
+}   // namespace dflash

@@ -1,0 +1,24 @@
+// Is this a state of a sequence that llama.cpp can take in without harm? Part of libllama.
+//
+// llama.cpp reads a saved state as it lies: positions may be any numbers, and K and V that are no numbers reach every
+// sequence of the cache (attention multiplies masked cells by 0). Its own checks are of types and sizes.
+
+#pragma once
+
+#include "llama.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace dflash {
+
+// Why a state from outside (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of
+// n_tokens tokens that this context could have written; empty if it is.
+LLAMA_API std::string access_check_state(
+    const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens, bool partial);
+
+// Why this context's states cannot be checked, empty if they can.
+LLAMA_API std::string access_uncheckable(const llama_context * ctx);
+
+}   // namespace dflash

@@ -1,0 +1,162 @@
+// Saved slots: what is written comes back, and whatever else a file holds is refused with a sentence.
+
+#include "files/slot_file.h"
+
+#include "check.h"
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+
+using namespace dflash;
+
+namespace fs = std::filesystem;
+
+static const slot_file_owner OWNER = { 11, 22 };
+
+static conversation talk() {
+    conversation c;
+    c.tokens  = { 5, 6, 7, 8, 9 };
+    c.n_asked = 3;
+    for (int i = 0; i < 40; ++i) {
+        c.state.push_back((uint8_t) i);
+    }
+    for (const int32_t at : { 2, 4 }) {
+        const auto state = std::make_shared<raw_bytes>(10 * at);
+        std::memset(state->data(), at, state->size());
+        c.checkpoints.push_back({ at, state });
+    }
+    c.ring.begin = 1;
+    c.ring.end   = 3;
+    c.ring.data.resize(16);
+    std::memset(c.ring.data.data(), 3, 16);
+    c.taps.pos  = 3;
+    c.taps.rows = 2;
+    c.taps.data = { 0.5f, 1, 2, 3 };
+    return c;
+}
+
+static std::string read_all(const std::string & path) {
+    std::ifstream in(path, std::ios::binary);
+    return { std::istreambuf_iterator<char>(in), {} };
+}
+
+static void write_all(const std::string & path, const std::string & bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), (std::streamsize) bytes.size());
+}
+
+// The refusal, empty if the file was taken.
+static std::string refusal(const std::string & path, const slot_file_owner & owner = OWNER, int32_t max_tokens = 5) {
+    size_t bytes = 0;
+    try {
+        read_slot_file(path, owner, max_tokens, bytes);
+    } catch (const std::runtime_error & e) {
+        return e.what();
+    }
+    return {};
+}
+
+static bool refuses(const std::string & text, const char * why) { return text.find(why) != std::string::npos; }
+
+static void what_is_written_comes_back(const std::string & path) {
+    const conversation c       = talk();
+    const size_t       written = write_slot_file(path, c, OWNER);
+    size_t             read    = 0;
+    const conversation back    = read_slot_file(path, OWNER, 5, read);
+    CHECK(written == read && read == fs::file_size(path));
+    CHECK(back.tokens == c.tokens && back.n_asked == c.n_asked && back.taps.data == c.taps.data);
+    CHECK(back.state == c.state && back.ring.data == c.ring.data);
+    CHECK(back.ring.begin == 1 && back.ring.end == 3 && back.taps.pos == 3 && back.taps.rows == 2);
+    CHECK(back.checkpoints.size() == 2 && back.checkpoints[1].at == 4);
+    CHECK(*back.checkpoints[1].state == *c.checkpoints[1].state);
+}
+
+static void foreign_files_are_told_apart(const std::string & path) {
+    write_slot_file(path, talk(), OWNER);
+    CHECK(refuses(refusal(path, { 12, 22 }), "another target"));
+    CHECK(refuses(refusal(path, { 11, 0 }), "another drafter"));
+    CHECK(refuses(refusal(path, OWNER, 4), "larger -c"));
+    CHECK(refuses(refusal(path + ".none"), "cannot be read"));
+    CHECK(refuses(refusal(fs::path(path).parent_path().string()), "no regular file"));
+}
+
+// No prefix of a file is one, and no other byte anywhere is taken for the right one.
+static void damage_is_found(const std::string & path) {
+    write_slot_file(path, talk(), OWNER);
+    const std::string whole = read_all(path);
+    for (size_t n = 0; n < whole.size(); ++n) {
+        write_all(path, whole.substr(0, n));
+        CHECK(!refusal(path).empty());
+        std::string flipped = whole;
+        flipped[n]          = (char) (flipped[n] ^ 0x81);
+        write_all(path, flipped);
+        CHECK(!refusal(path).empty());
+    }
+    write_all(path, whole + whole);
+    CHECK(refuses(refusal(path), "is damaged"));
+    write_all(path, whole);
+    CHECK(refusal(path).empty());
+}
+
+// A length that the file does not have costs no memory.
+static void lengths_are_compared_before_they_are_used(const std::string & path) {
+    constexpr size_t STATE_SIZE = 32, RING_SIZE = 40, N_TAPS = 48;   // in the head
+    write_slot_file(path, talk(), OWNER);
+    const std::string whole = read_all(path);
+    for (const size_t field : { STATE_SIZE, RING_SIZE, N_TAPS }) {
+        for (const uint64_t size : { UINT64_MAX, UINT64_MAX / 4, (uint64_t) 1 << 40 }) {
+            std::string bad = whole;
+            std::memcpy(&bad[field], &size, sizeof(size));
+            write_all(path, bad);
+            CHECK(refuses(refusal(path), "fewer bytes than it tells"));
+        }
+    }
+}
+
+// What was there before stays until the new file is whole, and nothing else is left behind.
+static void a_file_is_replaced_whole(const std::string & path) {
+    write_slot_file(path, talk(), OWNER);
+    conversation c = talk();
+    c.tokens       = { 1, 2, 3, 4, 5 };
+    write_slot_file(path, c, OWNER);
+    size_t bytes = 0;
+    CHECK(read_slot_file(path, OWNER, 5, bytes).tokens == c.tokens);
+    std::string why;
+    try {
+        write_slot_file(path + "/no/folder", c, OWNER);
+    } catch (const std::runtime_error & e) {
+        why = e.what();
+    }
+    CHECK(refuses(why, "cannot be written"));
+    CHECK(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}) == 1);
+}
+
+static void fingerprints(const std::string & path) {
+    std::string bytes(3 << 20, 'x');
+    write_all(path, bytes);
+    const uint64_t first = file_fingerprint(path);
+    CHECK(first == file_fingerprint(path));
+    bytes[100] = 'y';
+    write_all(path, bytes);
+    CHECK(first != file_fingerprint(path));
+    write_all(path, "");
+    CHECK(file_fingerprint(path) != first);
+}
+
+int main() {
+    const fs::path folder = fs::temp_directory_path() / ("dflash-slot-file-" + std::to_string((size_t) &OWNER));
+    fs::create_directories(folder);
+    const std::string path = (folder / "slot.bin").string();
+    what_is_written_comes_back(path);
+    foreign_files_are_told_apart(path);
+    damage_is_found(path);
+    lengths_are_compared_before_they_are_used(path);
+    a_file_is_replaced_whole(path);
+    fingerprints(path);
+    fs::remove_all(folder);
+    return TEST_RESULT;
+}

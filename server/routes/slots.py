@@ -1,0 +1,90 @@
+"""Slots to files and back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.engine import Engine
+from dflash_local.errors import RequestError
+from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSaved
+from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.fields.body import read_json
+from dflash_local.server.fields.fields import IGNORED, ignored_header, log_ignored
+from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service, Settings
+
+PATH = "/slots/{id_slot}"
+# FastAPI would check these itself, and refuse them in another shape than ours.
+_DOCUMENTED: dict[str, Any] = {
+    "parameters": [
+        {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        {
+            "name": "action",
+            "in": "query",
+            "required": True,
+            "schema": {"type": "string", "enum": ["save", "restore", "erase"]},
+        },
+    ],
+    "requestBody": {"content": {"application/json": {"schema": SlotFileRequest.model_json_schema()}}},
+}
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """llama-server's one path for three actions."""
+    settings = service.settings
+
+    async def slot_action(request: Request) -> Response:
+        """Save what a slot holds to a file, let it hold what a file has, or erase it. A busy slot is waited for."""
+        if settings.slot_save_path is None:
+            raise HTTPError(
+                501,
+                "This server does not support slots action. Start it with `--slot-save-path`",
+                type="not_supported_error",
+            )
+        async with service.sleep.awake():
+            return await _act(request, service.engine, settings, settings.slot_save_path)
+
+    add_endpoint(app, (PATH,), slot_action, answer=SlotSaved | SlotRestored | SlotErased, openapi_extra=_DOCUMENTED)
+
+
+async def _act(request: Request, engine: Engine, settings: Settings, folder: Path) -> Response:
+    slot = _slot(request.path_params["id_slot"], engine)
+    action = request.query_params.get("action")
+    if action == "erase":
+        return JSON({"id_slot": slot, "n_erased": await asyncio.wrap_future(engine.erase_slot_soon(slot))})
+    if action not in ("save", "restore"):
+        raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
+    body = SlotFileRequest.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
+    answer = JSON(await _move(engine, slot, action, folder, checked_filename(body.filename)))
+    if body.ignored:
+        log_ignored(PATH, body.ignored)
+        answer.headers[IGNORED] = ignored_header(body.ignored)
+    return answer
+
+
+def _slot(text: str, engine: Engine) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) >= engine.n_slots:
+        raise RequestError(f"id_slot must be between 0 and {engine.n_slots - 1}, got {text!r:.40}", param="id_slot")
+    return int(text)
+
+
+async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: str) -> dict[str, Any]:
+    file, names = folder / filename, {"id_slot": slot, "filename": filename}
+    try:
+        if action == "save":
+            done = await asyncio.wrap_future(engine.save_slot_soon(slot, file))
+            sizes = {"n_saved": done.n_tokens, "n_written": done.n_bytes}
+        else:
+            done = await asyncio.wrap_future(engine.restore_slot_soon(slot, file))
+            sizes = {"n_restored": done.n_tokens, "n_read": done.n_bytes}
+    except RequestError as error:
+        raise RequestError(
+            f"unable to {action} {filename!r}: {error.message}", param=error.param or "filename"
+        ) from None
+    return {**names, **sizes, "timings": {f"{action}_ms": done.milliseconds}}
