@@ -193,10 +193,6 @@ def _known(flags: list[str]) -> list[str]:
         if flag.startswith("-") and len(flag) > 1 and not flag[1].isdigit():
             chosen = kept if flag in known else dropped
         chosen.append(flag)
-    for position, flag in enumerate(kept[:-1]):
-        if flag == "--batch-size" and int(kept[position + 1]) < 64:
-            dropped.append("--batch-size")
-            kept[position + 1] = "64"
     if dropped:
         with Path(os.environ["UPSTREAM_DROPPED"]).open("a") as file:
             file.write(" ".join(dropped) + "\n")

@@ -21,6 +21,7 @@ _EMPTY = "llama-server makes up a conversation for `messages: []`; ours answers 
 _CUT = "an answer that max_output_tokens cut is `response.incomplete`, as OpenAI's; llama-server calls it completed"
 _NO_NETWORK = "without a network llama-server calls a download finished that never came; ours is `dflash-local pull`"
 _PROXY = "needs the proxy or the tools that are out of scope"
+_LOG = "looks for llama-server's own words in the log; tests/engine/test_shared_cache.py asks the same of ours"
 
 # What llama-server passes and ours need not, with the reason.
 NOT_ASKED: dict[str, str] = {
@@ -28,6 +29,7 @@ NOT_ASKED: dict[str, str] = {
     "unit/test_compat_anthropic.py::test_anthropic_tool_result_with_image": _IMAGE,
     "unit/test_compat_anthropic.py::test_anthropic_vision_format_accepted": _IMAGE,
     "unit/test_compat_oai_responses.py::test_responses_stream_with_llama_telemetry": _CUT,
+    "unit/test_kv_keep_only_active.py::test_clear_and_restore": _LOG,
     "unit/test_metrics.py::test_metrics_disabled": _METRICS,
     "unit/test_security.py::test_cors_options[web.mydomain.fr-Access-Control-Allow-Headers-*]": _HEADERS,
     "unit/test_router.py::test_router_delete_model": _NO_NETWORK,
