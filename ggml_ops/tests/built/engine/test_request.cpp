@@ -94,13 +94,17 @@ void test_choice(dflash_engine * engine) {
         CHECK(choose(engine, prompt, all) == slot);
     }
     CHECK(choose(engine, counted(500, 50), all) == 2);   // nothing in common: the first
-    tokens little = counted(200, 5), more = counted(200, 6);
-    for (tokens * prompt : { &little, &more }) {
-        const tokens rest = counted(600, 50 - (int32_t) prompt->size());
-        prompt->insert(prompt->end(), rest.begin(), rest.end());
-    }
-    CHECK(choose(engine, little, all) == 2);   // a tenth is not enough
-    CHECK(choose(engine, more, all) == 1);
+    // Slot 1 holds 53 tokens, 50 of them its prompt. A prompt of n tokens that shares the first n_common of them:
+    const auto sharing = [](int32_t n_common, int32_t n) {
+        tokens       prompt = counted(200, n_common);
+        const tokens rest   = counted(600, n - n_common);
+        prompt.insert(prompt.end(), rest.begin(), rest.end());
+        return prompt;
+    };
+    CHECK(choose(engine, sharing(40, 400), all) == 2);   // a tenth is not enough
+    CHECK(choose(engine, sharing(41, 400), all) == 1);
+    CHECK(choose(engine, sharing(17, 50), all) == 2);   // another conversation that would cost this one most of it
+    CHECK(choose(engine, sharing(30, 50), all) == 1);   // its end may be the template's
     CHECK(choose(engine, counted(200, 50), { 2, 0 }) == 2);   // only of those that are offered
     CHECK(choose(engine, { 1 }, { 7 }) == DFLASH_ERROR_ARG);
     CHECK(choose(engine, { 1 }, {}) == DFLASH_ERROR_ARG);
@@ -128,7 +132,7 @@ void test_threads(dflash_engine * engine) {
         "{\"grammar\": \"root ::= [a-z ]+\", \"seed\": 1}",
         "{\"json_schema\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}}}",
         "{\"grammar\": \"root ::= \\\"a\\\"\", \"grammar_lazy\": true, \"grammar_triggers\": "
-        "[{\"type\": \"pattern\", \"value\": \"x+\"}], \"preserved_tokens\": [\"<|im_end|>\"]}",
+        "[{\"type\": \"word\", \"value\": \"x y z\"}], \"preserved_tokens\": [\"<|im_end|>\"]}",
         "{\"dry_multiplier\": 1, \"repeat_penalty\": 1.1, \"logit_bias\": {\" the\": 1}, \"mirostat\": 2}",
         "{\"reasoning_budget_tokens\": 2, \"thinking_start_tag\": \"<t>\", \"thinking_end_tags\": [\"</t>\"], "
         "\"generation_prompt\": \"<t>\"}",
