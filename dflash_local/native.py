@@ -90,6 +90,7 @@ class SlotState(IntEnum):
     LENGTH = 4
     CONTEXT = 5
     FAILED = 6
+    REFUSED = 7
 
 
 class EngineParams(ctypes.Structure):

@@ -13,7 +13,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError
+from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError, RequestError
 from dflash_local.generation import (
     Chunk,
     FinishReason,
@@ -468,6 +468,9 @@ class Scheduler:
             running.generation.prompt_probs += update.probs[: update.n_prompt_probs]
         if update.state == SlotState.READING:
             return self._tell_progress(running)
+        if update.state == SlotState.REFUSED:
+            self._vacate(update.slot)
+            return running.generation.fail(RequestError(update.error or "no token may follow"))
         if update.state == SlotState.FAILED:
             if self._closing:
                 return None  # close() interrupted the pass; whoever waits is told so at the end

@@ -1,5 +1,8 @@
 #include "accept/sampling.h"
 
+#include "base/error.h"
+#include "dflash.h"
+
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -157,7 +160,7 @@ const llama_token_data & likeliest(const llama_token_data_array & all) {
     const auto best = std::max_element(all.data, all.data + all.size,
         [](const llama_token_data & a, const llama_token_data & b) { return a.logit < b.logit; });
     if (all.size == 0 || !(best->logit > -INFINITY)) {
-        throw std::runtime_error(
+        throw status_error(DFLASH_ERROR_ARG,
             "no token is left to sample: grammar, logit_bias and ignore_eos together forbid all of them");
     }
     return *best;

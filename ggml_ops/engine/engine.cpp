@@ -82,7 +82,7 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
         s.update.state     = s.state;
         s.update.n_tokens  = (int32_t) s.emitted.size();
         s.update.tokens    = s.emitted.data();
-        s.update.error     = s.state == DFLASH_FAILED ? s.error.c_str() : nullptr;
+        s.update.error     = s.failed() ? s.error.c_str() : nullptr;
         s.update.n_past    = s.n_past();
         if (s.n_probs > 0) {
             s.update.probs = s.probs.view(s.n_prompt_probs);
@@ -222,6 +222,9 @@ void engine::walk() {
         try {
             tell_prompt(s);
             s.walked = s.samples ? walk_slot(s) : walk_result{};
+        } catch (const status_error & e) {
+            fail(s, e.what(), e.status == DFLASH_ERROR_ARG ? DFLASH_REFUSED : DFLASH_FAILED);
+            continue;
         } catch (const std::exception & e) {
             fail(s, e.what());
             continue;
@@ -306,7 +309,7 @@ void engine::count(slot & s) {
 
 void engine::commit() {
     for (slot & s : slots_) {
-        if (s.n_rows == 0 || s.state == DFLASH_FAILED) {
+        if (s.n_rows == 0 || s.failed()) {
             continue;
         }
         if (s.reads) {
@@ -413,12 +416,12 @@ dflash_slot_stats engine::stats_of(int32_t i) const {
     return stats;
 }
 
-void engine::fail(slot & s, const std::string & why) {
+void engine::fail(slot & s, const std::string & why, int32_t state) {
     s.error = why;
     s.emitted.clear();
     s.probs.clear();
     s.n_prompt_probs = 0;
-    finish(s, DFLASH_FAILED);
+    finish(s, state);
     forget(s);
 }
 

@@ -131,7 +131,7 @@ class engine {
     void        grow_tree(slot & s);
     int32_t     report_updates(dflash_update * updates, double verify_ms);
     void        finish(slot & s, int32_t state);
-    void        fail(slot & s, const std::string & why);
+    void        fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
 
     slot & idle_slot(int32_t slot);
     void   check_tokens(const int32_t * tokens, int32_t n) const;

@@ -129,6 +129,7 @@ struct slot {
     bool    is_aside() const { return !aside.empty(); }
     bool    reading() const { return state == DFLASH_READING && !is_aside(); }
     bool    writing() const { return state == DFLASH_WRITING && !is_aside(); }
+    bool    failed() const { return state == DFLASH_FAILED || state == DFLASH_REFUSED; }
     bool    follows() const { return leader.id >= 0; }
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }

@@ -270,7 +270,8 @@ typedef enum dflash_slot_state {
     DFLASH_LENGTH  = 4,   // finished: n_predict reached
     DFLASH_CONTEXT = 5,   // finished: prompt and answer fill the slot's context, or there is no room beside the
                           // others
-    DFLASH_FAILED = 6,    // finished: `error` says why; the slot's cache is empty
+    DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
+    DFLASH_REFUSED = 7,   // the same, but the request itself is to blame: it forbids every token
 } dflash_slot_state;
 
 // Probabilities of `n` tokens in order: of the prompt, of the answer, and the one that ended it (DFLASH_STOP).
@@ -300,7 +301,7 @@ typedef struct dflash_update {
     double          draft_ms;     // the drafter pass before this target pass, 0: none
     double          verify_ms;    // this target pass
     bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
-    const char *    error;        // DFLASH_FAILED only
+    const char *    error;        // DFLASH_FAILED and DFLASH_REFUSED only
     int32_t         n_past;       // tokens that the slot holds after this step, of the prompt and of the answer
     // With n_probs only; valid as `tokens`.
     dflash_token_probs probs;

@@ -402,3 +402,9 @@ def test_an_answer_to_be_continued_must_fit_its_schema(engine: Engine) -> None:
     with pytest.raises(RequestError, match="to be continued") as error:
         engine.submit_chat(prompt)
     assert error.value.param == "messages"
+
+
+def test_a_request_that_forbids_every_token_is_to_blame(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="no token is left to sample"):
+        engine.generate("One, two,", max_tokens=8, grammar='root ::= "a"', ignore_eos=True)
+    assert engine.generate("One, two,", max_tokens=8, temperature=0).tokens
