@@ -25,6 +25,9 @@ def server(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     encoder = write_bert(folder / "encoder.gguf", weights())
     ranker = write_bert(folder / "ranker.gguf", weights(rerank=True))
     flags = ["-m", target, "-md", pocket["dflash"], "--embedding-model", encoder, "--rerank-model", ranker]
+    slots = folder / "slots"
+    slots.mkdir()
+    flags += ["--slot-save-path", slots]
     with serving([*flags, "-c", 2048, "-np", 4, "-t", 1, "-n", 4, "--metrics"]) as (process, url):
         yield psutil.Process(process.pid), url
         process.terminate()
