@@ -27,7 +27,7 @@ def server(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     flags = ["-m", target, "-md", pocket["dflash"], "--embedding-model", encoder, "--rerank-model", ranker]
     slots = folder / "slots"
     slots.mkdir()
-    flags += ["--slot-save-path", slots]
+    flags += ["--slot-save-path", slots, "--cache-ram", 32]
     with serving([*flags, "-c", 2048, "-np", 4, "-t", 1, "-n", 4, "--metrics"]) as (process, url):
         yield psutil.Process(process.pid), url
         process.terminate()

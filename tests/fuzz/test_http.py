@@ -18,8 +18,8 @@ from tests.fuzz.http.sound import endpoints, witnesses
 
 # Requests between two looks at the witnesses.
 ROUND = 5000
-# What allocator and caches take after the first round.
-SETTLING = 96 * 2**20
+# What allocator and caches take after the first quarter.
+SETTLING = 48 * 2**20
 
 
 @pytest.mark.parametrize("count", [800, pytest.param(100_000, marks=pytest.mark.slow)])
@@ -50,7 +50,7 @@ def test_no_request_is_answered_with_a_fault(server: tuple[psutil.Process, str],
     for seconds, what in outcome.slowest:
         print(f"  {seconds:.1f} s: {what}")
     assert outcome.total() == count
-    assert memory[-1] - memory[0] < SETTLING
+    assert memory[-1] - memory[len(memory) // 4] < SETTLING
     # Mutations that no endpoint takes would reach nothing behind the first check.
     for path in asked:
         answered = outcome.statuses[f"POST {path}"]
