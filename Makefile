@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup setup-test demo test test-all lint tidy format native-build native-test bench clean distclean
+.PHONY: setup setup-test demo test test-all lint tidy format native-build native-test page bench clean distclean
 
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
@@ -69,6 +69,10 @@ lint: tidy
 # Files without findings are remembered: a second run looks at what has changed.
 tidy: setup-test
 	@$(BIN)/python -m tests.ggml_ops.tidy
+
+# The chat page, with npm, into server/page/dist, which is kept in the repository: docs/page.md.
+page:
+	@cd server/page && npm ci --silent && npm run --silent build
 
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'

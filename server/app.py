@@ -30,6 +30,7 @@ from dflash_local.server.routes import (
     facts,
     infill,
     messages,
+    page,
     responses,
     slots,
     streams,
@@ -65,6 +66,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     for group in (absent, chat, completions, control, embeddings, facts, infill, messages, responses, slots, text):
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
+    page.add_routes(app, settings)
     add_openapi(app)
     add_docs(app)
     return app

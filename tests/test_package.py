@@ -33,7 +33,7 @@ def python(code: str, cwd: Path, path: Path | None = None) -> str:
 def wheel(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's wheel, unpacked. Built from a copy, since setuptools writes into the tree it builds from."""
     tree = tmp_path_factory.mktemp("tree")
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
     for name in (*ROOMS, "patches", "ggml_ops"):
         shutil.copytree(repo / name, tree / name, ignore=ignore)
     for file in repo.glob("*"):
@@ -48,12 +48,22 @@ def wheel(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
+    sources = repo / "server" / "page"  # what is built from them is packed
     for room, package in ROOMS.items():
         for file in (repo / room).rglob("*"):
+            if file.is_relative_to(sources) and not file.is_relative_to(sources / "dist"):
+                continue
             if file.suffix in (".py", ".gguf", ".json", ".typed"):
                 assert (wheel / package / file.relative_to(repo / room)).is_file(), (
                     f"pyproject.toml forgets {file.relative_to(repo)}"
                 )
+
+
+def test_wheel_holds_the_built_page_alone(wheel: Path, repo: Path) -> None:
+    packed = wheel / "dflash_local" / "server" / "page"
+    assert [entry.name for entry in packed.iterdir()] == ["dist"]
+    built = {file.name: file.read_bytes() for file in (repo / "server" / "page" / "dist").iterdir()}
+    assert {file.name: file.read_bytes() for file in (packed / "dist").iterdir()} == built
 
 
 def test_wheel_holds_what_build_needs(wheel: Path, repo: Path) -> None:

@@ -43,7 +43,11 @@ class RequestLog:
             await self._app(scope, receive, watched)
         finally:
             path = scope["path"].removeprefix(self._prefix)
-            polled = path in POLLED and scope["method"] in ("GET", "HEAD") and status in (200, 503)
+            polled = (
+                (path in POLLED or path.startswith("/page/"))
+                and scope["method"] in ("GET", "HEAD")
+                and status in (200, 304, 503)
+            )
             level = logging.DEBUG if polled else logging.INFO
             if log.isEnabledFor(level):
                 log.log(level, "%s", _line(scope, status, time.monotonic() - began))

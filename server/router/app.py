@@ -16,9 +16,8 @@ from dflash_local.server.openapi import describe
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.router.router import Router
 from dflash_local.server.router.routes import add_forwarding, add_routes
-from dflash_local.server.routes import absent, streams
+from dflash_local.server.routes import absent, page, streams
 from dflash_local.server.routes.endpoint import Endpoint
-from dflash_local.server.routes.facts import add_page
 
 
 def create_router_app(router: Router) -> FastAPI:
@@ -38,7 +37,7 @@ def create_router_app(router: Router) -> FastAPI:
     absent.add_routes(app)
     add_routes(app, router)
     streams.add_routes(app, recordings)
-    add_page(app, router.settings)
+    page.add_routes(app, router.settings)
     single = create_app(_no_engine, replace(router.settings, api_keys=()))  # never started
     add_forwarding(app, router, [route for route in single.routes if isinstance(route, Endpoint)])
 

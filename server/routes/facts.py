@@ -1,13 +1,11 @@
-"""Facts: health, models, properties, slots, metrics, and the page."""
+"""Facts: health, models, properties, slots, metrics."""
 
 from __future__ import annotations
 
 import time
-from importlib.resources import files
 
 from fastapi import FastAPI, Request
-from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
 from dflash_local.server.answers.facts import Health, Model, Models, Props, Slot
 from dflash_local.server.embeddings.metrics import embedding_metrics, metrics_without_engine
@@ -15,8 +13,6 @@ from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.formats import facts
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service, Settings
-
-ICON_SECONDS = 86_400
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -83,24 +79,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
     add_endpoint(app, ("/props",), set_props, answer=None, include_in_schema=False)
-    add_page(app, settings)
-
-
-def add_page(app: FastAPI, settings: Settings) -> None:
-    """The page to chat with."""
-
-    async def page(request: Request) -> Response:
-        """A page to chat with the model."""
-        if not settings.webui:
-            raise HTTPException(404, "started with --no-webui")
-        return HTMLResponse(files("dflash_local.server").joinpath("page.html").read_text(encoding="utf-8"))
-
-    async def icon(request: Request) -> Response:
-        """Browsers ask for one; there is none."""
-        return Response(status_code=204, headers={"Cache-Control": f"public, max-age={ICON_SECONDS}"})
-
-    for path, handler in (("/", page), ("/favicon.ico", icon)):
-        add_endpoint(app, (path,), handler, answer=None, methods=["GET"], include_in_schema=False)
 
 
 def _off(why: str) -> HTTPError:

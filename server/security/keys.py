@@ -63,7 +63,7 @@ class KeyCheck:
 
 
 def _is_public(path: str) -> bool:
-    return path in PUBLIC or path.startswith("/docs/")
+    return path in PUBLIC or path.startswith(("/docs/", "/page/"))
 
 
 def _credentials(headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:

@@ -563,3 +563,13 @@ def test_page(server: Live) -> None:
     assert response.headers["content-type"].startswith("text/html")
     assert "http://" not in response.text  # self-contained
     assert "https://" not in response.text
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self';" in policy and "unsafe" not in policy
+    for name, kind in (("js", "text/javascript"), ("css", "text/css")):
+        file = server.http.get(f"/page/page.{name}")
+        assert file.status_code == 200 and file.headers["content-type"].startswith(kind)
+        again = server.http.get(f"/page/page.{name}", headers={"If-None-Match": file.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for name in ("none.js", "..%2F__init__.py", "%2e%2e/app.py"):
+        assert server.http.get(f"/page/{name}").status_code == 404
+    assert server.http.get("/favicon.ico").status_code == 204

@@ -1,0 +1,105 @@
+// Chat: what one can do with conversations.
+
+import { Cell } from "../cell";
+import { Answer } from "./answer";
+import type { Conversation } from "./conversation";
+import { Library } from "./library";
+import { chatRequest } from "./request";
+import { newTurn, type TextFile, type Turn } from "./turn";
+
+export const library = new Library();
+
+/** The answers that are being written, by the turn's id. */
+export const running = new Cell<ReadonlyMap<string, Answer>>(new Map());
+
+/** Ask something at the end of the shown conversation, or in a new one. */
+export async function send(text: string, files: TextFile[]): Promise<void> {
+  const conversation = library.shown.value ?? library.create();
+  await askBelow(conversation, conversation.record.leaf, text, files);
+}
+
+/** Ask another question in place of one: a branch. */
+export async function edit(conversation: Conversation, turn: Turn, text: string): Promise<void> {
+  await askBelow(conversation, turn.parent, text, turn.files);
+}
+
+/** Another answer to the same question: a branch. */
+export async function regenerate(conversation: Conversation, turn: Turn): Promise<void> {
+  await answerBelow(conversation, turn.parent);
+}
+
+/** Hand in what the called tools said. */
+export async function giveResults(conversation: Conversation, turn: Turn, results: string[]): Promise<void> {
+  let parent = turn.id;
+  for (const [index, call] of turn.toolCalls.entries()) {
+    const result = newTurn({
+      conversation: conversation.record.id,
+      parent,
+      role: "tool",
+      content: results[index] ?? "",
+      toolCallId: call.id,
+    });
+    await library.add(conversation, result);
+    parent = result.id;
+  }
+  await answerBelow(conversation, parent);
+}
+
+/** Show another branch. */
+export async function showBranch(conversation: Conversation, turn: Turn): Promise<void> {
+  conversation.show(turn);
+  await library.saveRecord(conversation);
+}
+
+/** The answer of this conversation's shown path that is being written. */
+export function runningIn(conversation: Conversation | null): Answer | null {
+  const leaf = conversation?.record.leaf;
+  return (leaf && running.value.get(leaf)) || null;
+}
+
+export async function remove(conversation: Conversation): Promise<void> {
+  for (const turn of conversation.turns.values()) running.value.get(turn.id)?.stop();
+  await library.remove(conversation);
+}
+
+/** Go on with what was being written when the page was left. */
+export function resumeAll(): void {
+  for (const conversation of library.conversations.value) {
+    for (const turn of conversation.turns.values()) {
+      if (turn.state === "running") void start(conversation, turn, (answer) => answer.resume());
+    }
+  }
+}
+
+async function askBelow(conversation: Conversation, parent: string | null, text: string, files: TextFile[]) {
+  const question = newTurn({ conversation: conversation.record.id, parent, role: "user", content: text, files });
+  await library.add(conversation, question);
+  await answerBelow(conversation, question.id);
+}
+
+async function answerBelow(conversation: Conversation, parent: string | null): Promise<void> {
+  const body = chatRequest(conversation.path(parent));
+  const turn = newTurn({ conversation: conversation.record.id, parent, role: "assistant", state: "running" });
+  const done = start(conversation, turn, (answer) => answer.ask(body));
+  await library.add(conversation, turn);
+  await done;
+}
+
+async function start(conversation: Conversation, turn: Turn, run: (answer: Answer) => Promise<void>): Promise<void> {
+  const answer = new Answer(turn, () => void saveIfKept(conversation, turn));
+  running.value = new Map(running.value).set(turn.id, answer);
+  await run(answer);
+  const others = new Map(running.value);
+  others.delete(turn.id);
+  running.value = others;
+  conversation.touch();
+}
+
+/** A conversation may have been removed while it was being answered. */
+async function saveIfKept(conversation: Conversation, turn: Turn): Promise<void> {
+  if (library.get(conversation.record.id) === conversation) await library.saveTurn(turn);
+}
+
+addEventListener("pagehide", () => {
+  for (const answer of running.value.values()) void library.saveTurn(answer.turn);
+});

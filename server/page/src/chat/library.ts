@@ -1,0 +1,112 @@
+// Library: all conversations, kept in the browser's IndexedDB.
+
+import { type DBSchema, type IDBPDatabase, openDB } from "idb";
+import { Cell } from "../cell";
+import { Conversation, type ConversationRecord } from "./conversation";
+import { newId, type Turn } from "./turn";
+
+interface Schema extends DBSchema {
+  conversations: { key: string; value: ConversationRecord };
+  turns: { key: string; value: Turn; indexes: { conversation: string } };
+}
+
+export class Library {
+  /** Newest first. */
+  readonly conversations = new Cell<Conversation[]>([]);
+  readonly shown = new Cell<Conversation | null>(null);
+  /** Why nothing is kept, if that is so. */
+  readonly trouble = new Cell("");
+  #database: IDBPDatabase<Schema> | null = null;
+
+  async load(): Promise<void> {
+    try {
+      this.#database = await openDB<Schema>("dflash-local", 1, { upgrade: createStores });
+      const records = await this.#database.getAll("conversations");
+      const byId = new Map(records.map((record) => [record.id, new Conversation(record)]));
+      for (const turn of await this.#database.getAll("turns")) byId.get(turn.conversation)?.turns.set(turn.id, turn);
+      this.conversations.value = [...byId.values()].sort(newestFirst);
+    } catch (error) {
+      this.trouble.value = `Conversations are not kept: ${error instanceof Error ? error.message : error}`;
+    }
+  }
+
+  get(id: string): Conversation | undefined {
+    return this.conversations.value.find((conversation) => conversation.record.id === id);
+  }
+
+  create(): Conversation {
+    const now = Date.now();
+    const conversation = new Conversation({ id: newId(), title: "", created: now, changed: now, leaf: null });
+    this.conversations.value = [conversation, ...this.conversations.value];
+    this.shown.value = conversation;
+    return conversation;
+  }
+
+  /** Add a turn and keep it. */
+  async add(conversation: Conversation, turn: Turn): Promise<void> {
+    conversation.add(turn);
+    this.conversations.value = [...this.conversations.value].sort(newestFirst);
+    await Promise.all([this.saveRecord(conversation), this.saveTurn(turn)]);
+  }
+
+  async saveRecord(conversation: Conversation): Promise<void> {
+    await this.keep((database) => database.put("conversations", conversation.record));
+  }
+
+  async saveTurn(turn: Turn): Promise<void> {
+    await this.keep((database) => database.put("turns", turn));
+  }
+
+  async rename(conversation: Conversation, title: string): Promise<void> {
+    conversation.record.title = title;
+    this.conversations.value = [...this.conversations.value];
+    conversation.touch();
+    await this.saveRecord(conversation);
+  }
+
+  async remove(conversation: Conversation): Promise<void> {
+    this.conversations.value = this.conversations.value.filter((other) => other !== conversation);
+    if (this.shown.value === conversation) this.shown.value = null;
+    await this.keep(async (database) => {
+      const transaction = database.transaction(["conversations", "turns"], "readwrite");
+      const gone = [...conversation.turns.keys()].map((id) => transaction.objectStore("turns").delete(id));
+      await Promise.all([...gone, transaction.objectStore("conversations").delete(conversation.record.id), transaction.done]);
+    });
+  }
+
+  /** Add whole conversations, as import and undo do; those of the same id are replaced. */
+  async restore(conversations: Conversation[]): Promise<void> {
+    const ids = new Set(conversations.map((conversation) => conversation.record.id));
+    const others = this.conversations.value.filter((conversation) => !ids.has(conversation.record.id));
+    if (this.shown.value && ids.has(this.shown.value.record.id)) this.shown.value = null;
+    this.conversations.value = [...conversations, ...others].sort(newestFirst);
+    for (const conversation of conversations) {
+      await this.saveRecord(conversation);
+      await Promise.all([...conversation.turns.values()].map((turn) => this.saveTurn(turn)));
+    }
+  }
+
+  /** Those that have all words of the query. */
+  search(query: string): Conversation[] {
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+    return this.conversations.value.filter((conversation) => conversation.matches(words));
+  }
+
+  private async keep(write: (database: IDBPDatabase<Schema>) => Promise<unknown>): Promise<void> {
+    if (!this.#database) return;
+    try {
+      await write(this.#database);
+    } catch (error) {
+      this.trouble.value = `The last change was not kept: ${error instanceof Error ? error.message : error}`;
+    }
+  }
+}
+
+function createStores(database: IDBPDatabase<Schema>): void {
+  database.createObjectStore("conversations", { keyPath: "id" });
+  database.createObjectStore("turns", { keyPath: "id" }).createIndex("conversation", "conversation");
+}
+
+function newestFirst(one: Conversation, other: Conversation): number {
+  return other.record.changed - one.record.changed;
+}

@@ -1,0 +1,59 @@
+// The request that continues a conversation.
+
+import { chosenFields, systemMessage } from "../settings/settings";
+import type { TextFile, Turn } from "./turn";
+
+interface Message {
+  role: string;
+  content: string;
+  reasoning_content?: string;
+  tool_calls?: { id: string; type: "function"; function: { name: string; arguments: string } }[];
+  tool_call_id?: string;
+}
+
+/** The body of a chat request for the turns of a path. */
+export function chatRequest(path: Turn[]): Record<string, unknown> {
+  const system = systemMessage();
+  const messages = path.flatMap(messageOf).reduce(joinQuestions, []);
+  return {
+    ...chosenFields(),
+    messages: system ? [{ role: "system", content: system }, ...messages] : messages,
+    stream: true,
+    return_progress: true,
+    timings_per_token: true,
+  };
+}
+
+function messageOf(turn: Turn): Message[] {
+  if (turn.role === "user") return [{ role: "user", content: withFiles(turn.content, turn.files) }];
+  if (turn.role === "tool") return [{ role: "tool", content: turn.content, tool_call_id: turn.toolCallId ?? "" }];
+  // Of an answer that failed at once nothing was said.
+  if (turn.state === "failed" && !turn.content && !turn.reasoning && !turn.toolCalls.length) return [];
+  const message: Message = { role: "assistant", content: turn.content };
+  if (turn.reasoning) message.reasoning_content = turn.reasoning;
+  if (turn.toolCalls.length) {
+    message.tool_calls = turn.toolCalls.map(({ id, name, arguments: text }) => ({
+      id,
+      type: "function",
+      function: { name, arguments: text },
+    }));
+  }
+  return [message];
+}
+
+/** Many chat templates want turns to alternate: a question that got no answer goes with the next one. */
+function joinQuestions(messages: Message[], next: Message): Message[] {
+  const last = messages.at(-1);
+  if (last?.role !== "user" || next.role !== "user") return [...messages, next];
+  return [...messages.slice(0, -1), { role: "user", content: `${last.content}\n\n${next.content}` }];
+}
+
+/** The text with its files before it, each in a fence that is longer than any within it. */
+export function withFiles(text: string, files: TextFile[]): string {
+  const blocks = files.map(({ name, text: content }) => {
+    const longest = Math.max(2, ...(content.match(/`{3,}/g) ?? []).map((run) => run.length));
+    const fence = "`".repeat(longest + 1);
+    return `File ${name}:\n${fence}\n${content}${content.endsWith("\n") ? "" : "\n"}${fence}`;
+  });
+  return [...blocks, text].filter(Boolean).join("\n\n");
+}

@@ -1,0 +1,80 @@
+// Turn: one message of a conversation. A conversation's turns form a tree: an edited question or a second answer is a
+// sibling of the first.
+
+export interface TextFile {
+  name: string;
+  text: string;
+}
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  arguments: string;
+}
+
+/** Of llama-server's `timings`, what is shown. */
+export interface Timings {
+  prompt_n: number;
+  prompt_ms: number;
+  cache_n?: number;
+  predicted_n: number;
+  predicted_ms: number;
+  predicted_per_second: number;
+}
+
+/** What drafting did (docs/serving.md, "What an answer says"). */
+export interface Drafting {
+  acceptance_length: number | null;
+  nodes_mean?: number;
+  reason?: string;
+}
+
+export interface Turn {
+  id: string;
+  conversation: string;
+  parent: string | null;
+  created: number;
+  role: "user" | "assistant" | "tool";
+  content: string;
+  reasoning: string;
+  files: TextFile[];
+  toolCalls: ToolCall[];
+  /** Which call this is the result of. */
+  toolCallId: string | null;
+  state: "running" | "done" | "stopped" | "failed";
+  error: string;
+  finish: string;
+  /** Bytes of its stream that are in it. */
+  offset: number;
+  timings: Timings | null;
+  drafting: Drafting | null;
+  thoughtMs: number;
+}
+
+export type Given = Partial<Turn> & Pick<Turn, "conversation" | "parent" | "role">;
+
+export function newTurn(given: Given): Turn {
+  return {
+    id: newId(),
+    created: Date.now(),
+    content: "",
+    reasoning: "",
+    files: [],
+    toolCalls: [],
+    toolCallId: null,
+    state: "done",
+    error: "",
+    finish: "",
+    offset: 0,
+    timings: null,
+    drafting: null,
+    thoughtMs: 0,
+    ...given,
+  };
+}
+
+/** 128 random bits. crypto.randomUUID() is missing where the page comes over plain HTTP from another machine. */
+export function newId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

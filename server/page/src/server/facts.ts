@@ -1,0 +1,63 @@
+// What the server tells of itself: whether it is ready, the model, the defaults, the fields of a request.
+
+import { Cell } from "../cell";
+import { getJson, Refusal } from "./requests";
+
+export interface Props {
+  model_alias?: string;
+  total_slots?: number;
+  default_generation_settings?: { params: Record<string, unknown>; n_ctx: number };
+  dflash?: { drafter?: { kind?: string } | null };
+}
+
+export type Facts =
+  | { state: "waiting"; progress: number | null }
+  | { state: "ready"; props: Props }
+  | { state: "failed"; message: string };
+
+/** JSON schema of a field, as far as it is used here. */
+export interface FieldSchema {
+  type?: string;
+  description?: string;
+  enum?: (string | null)[];
+  anyOf?: FieldSchema[];
+  minimum?: number;
+  maximum?: number;
+}
+
+interface OpenApi {
+  components: { schemas: { ChatRequest: { properties: Record<string, FieldSchema> } } };
+}
+
+const POLL_MS = 500;
+
+export const facts = new Cell<Facts>({ state: "waiting", progress: null });
+
+/** Wait for the model, then learn what is served. */
+export async function learnFacts(): Promise<void> {
+  for (;;) {
+    const health = await fetch("health")
+      .then((response) => response.json() as Promise<{ status?: string; progress?: number }>)
+      .catch(() => ({ status: "gone", progress: undefined }));
+    if (health.status === "ok") break;
+    facts.value = { state: "waiting", progress: health.progress ?? null };
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  try {
+    facts.value = { state: "ready", props: await getJson<Props>("props") };
+  } catch (error) {
+    facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
+  }
+}
+
+export function props(): Props | null {
+  return facts.value.state === "ready" ? facts.value.props : null;
+}
+
+let schemas: Promise<Record<string, FieldSchema>> | null = null;
+
+/** What a chat request may say, from the server's own document. */
+export function requestFields(): Promise<Record<string, FieldSchema>> {
+  schemas ??= getJson<OpenApi>("openapi.json").then((document) => document.components.schemas.ChatRequest.properties);
+  return schemas;
+}

@@ -1,0 +1,47 @@
+// Requests to the server that this page came from. Addresses are relative: it may live below a prefix.
+
+import { askForKey, key } from "./keys";
+
+/** What the server refused, in its own words. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly retryAfter: number | null,
+  ) {
+    super(message);
+  }
+}
+
+/** The answer to a request, asking for a key if one is needed. Throws Refusal, or the browser's error. */
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  for (;;) {
+    const shown = key();
+    const response = await fetch(path, { ...init, headers: { ...headersWith(shown), ...init.headers } });
+    if (response.ok) return response;
+    if (response.status !== 401) throw await refusal(response);
+    // Another request may have got a key meanwhile.
+    if (key() === shown && (await askForKey()) === null) throw await refusal(response);
+    init.signal?.throwIfAborted();
+  }
+}
+
+export async function getJson<T>(path: string): Promise<T> {
+  return (await request(path)).json() as Promise<T>;
+}
+
+export function post(path: string, body: unknown, init: RequestInit = {}): Promise<Response> {
+  const headers = { "Content-Type": "application/json", ...init.headers };
+  return request(path, { ...init, method: "POST", headers, body: JSON.stringify(body) });
+}
+
+function headersWith(shown: string): Record<string, string> {
+  return shown ? { Authorization: `Bearer ${shown}` } : {};
+}
+
+async function refusal(response: Response): Promise<Refusal> {
+  const body = await response.json().catch(() => null);
+  const seconds = Number(response.headers.get("Retry-After") ?? NaN);
+  const message = body?.error?.message ?? `${response.status} ${response.statusText}`;
+  return new Refusal(response.status, String(message), Number.isNaN(seconds) ? null : seconds);
+}

@@ -1,0 +1,103 @@
+// The whole page.
+
+import { useEffect, useState } from "preact/hooks";
+import { Cell, useCell } from "../cell";
+import { library, runningIn } from "../chat/chat";
+import { download, toMarkdown } from "../chat/transfer";
+import { facts } from "../server/facts";
+import { type Deeds, onKeyDown } from "../shortcuts";
+import { Composer } from "./composer";
+import { HelpDialog } from "./help_dialog";
+import { IconButton } from "./icon";
+import { KeyDialog } from "./key_dialog";
+import { NoticeView } from "./notice";
+import { SettingsDialog } from "./settings_dialog";
+import { Sidebar } from "./sidebar";
+import { Thread } from "./thread";
+
+type Opened = "settings" | "help" | null;
+
+/** As in the style sheets. */
+const wide = matchMedia("(min-width: 50rem)");
+const still = new Cell(0);
+
+export function App() {
+  const [opened, setOpened] = useState<Opened>(null);
+  const [isSidebarOpen, setSidebarOpen] = useSidebar();
+  const trouble = useCell(library.trouble);
+  const closeOnPhones = () => !wide.matches && setSidebarOpen(false);
+  useShortcuts({
+    newChat: () => (library.shown.value = null),
+    search: () => {
+      setSidebarOpen(true);
+      requestAnimationFrame(() => document.getElementById("search")?.focus());
+    },
+    settings: () => setOpened("settings"),
+    help: () => setOpened("help"),
+    stop: stopShown,
+    editLast: () => [...document.querySelectorAll<HTMLElement>('[aria-label="Edit question"]')].at(-1)?.click(),
+  });
+  return (
+    <>
+      {isSidebarOpen && <Sidebar onChosen={closeOnPhones} />}
+      {isSidebarOpen && <div class="curtain" onClick={() => setSidebarOpen(false)} />}
+      <div class="page">
+        <Head onMenu={() => setSidebarOpen(!isSidebarOpen)} onOpen={setOpened} />
+        {trouble && <p class="trouble" role="alert">{trouble}</p>}
+        <Thread />
+        <Composer />
+      </div>
+      <NoticeView />
+      {opened === "settings" && <SettingsDialog onClose={() => setOpened(null)} />}
+      {opened === "help" && <HelpDialog onClose={() => setOpened(null)} />}
+      <KeyDialog />
+    </>
+  );
+}
+
+function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened) => void }) {
+  const known = useCell(facts);
+  const conversation = useCell(library.shown);
+  useCell(conversation?.changes ?? still);
+  const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? "loading" : "";
+  const save = () => {
+    const title = conversation!.record.title || "chat";
+    download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "")}.md`, "text/markdown", toMarkdown(conversation!));
+  };
+  return (
+    <header class="head">
+      <IconButton icon="menu" label="Conversations" onClick={onMenu} />
+      <IconButton icon="plus" label="New chat" onClick={() => (library.shown.value = null)} />
+      <div class="head-title">{conversation?.record.title && <h1>{conversation.record.title}</h1>}</div>
+      <span class="model">{model}</span>
+      {conversation && <IconButton icon="save" label="Save this chat as Markdown" onClick={save} />}
+      <IconButton icon="help" label="Keyboard" class="wide-only" onClick={() => onOpen("help")} />
+      <IconButton icon="settings" label="Settings" onClick={() => onOpen("settings")} />
+    </header>
+  );
+}
+
+/** Open where there is room beside it. */
+function useSidebar() {
+  const [isOpen, setOpen] = useState(wide.matches);
+  useEffect(() => {
+    const follow = () => setOpen(wide.matches);
+    wide.addEventListener("change", follow);
+    return () => wide.removeEventListener("change", follow);
+  }, []);
+  return [isOpen, setOpen] as const;
+}
+
+function useShortcuts(deeds: Deeds): void {
+  useEffect(() => {
+    const listener = (event: KeyboardEvent) => onKeyDown(event, deeds);
+    addEventListener("keydown", listener);
+    return () => removeEventListener("keydown", listener);
+  });
+}
+
+function stopShown(): boolean {
+  const answer = runningIn(library.shown.value);
+  answer?.stop();
+  return answer !== null;
+}

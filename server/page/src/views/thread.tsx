@@ -1,0 +1,68 @@
+// The thread: the shown conversation. It follows a growing answer while its end is in sight.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Cell, useCell } from "../cell";
+import { library, running } from "../chat/chat";
+import { IconButton } from "./icon";
+import { TurnView } from "./turn_view";
+import { Welcome } from "./welcome";
+
+/** So far from its end counts as at its end. */
+const NEAR_PX = 80;
+const still = new Cell(0);
+
+export function Thread() {
+  const conversation = useCell(library.shown);
+  useCell(conversation?.changes ?? still);
+  const [box, isAtEnd, toEnd] = useEnd(conversation?.record.leaf ?? null);
+  const path = conversation?.path() ?? [];
+  return (
+    <main class="thread" ref={box} tabIndex={-1}>
+      <div class="column">
+        {conversation && path.length ? (
+          path.map((turn, index) => (
+            <TurnView key={turn.id} conversation={conversation} turn={turn} isLast={index === path.length - 1} />
+          ))
+        ) : (
+          <Welcome />
+        )}
+      </div>
+      {!isAtEnd && <IconButton icon="down" label="To the end" class="to-end" onClick={toEnd} />}
+    </main>
+  );
+}
+
+/** The scrolled box, whether its end is in sight, and how to get there. */
+function useEnd(leaf: string | null) {
+  const box = useRef<HTMLElement>(null);
+  const follows = useRef(true);
+  const [isAtEnd, setAtEnd] = useState(true);
+  const toEnd = () => {
+    follows.current = true;
+    box.current!.scrollTop = box.current!.scrollHeight;
+  };
+  useLayoutEffect(() => {
+    const element = box.current!;
+    let top = 0;
+    const look = () => {
+      const isNear = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
+      // The text may have grown since the page scrolled itself: only who scrolls up leaves the end.
+      if (isNear) follows.current = true;
+      else if (element.scrollTop < top) follows.current = false;
+      top = element.scrollTop;
+      setAtEnd(isNear || follows.current);
+    };
+    element.addEventListener("scroll", look, { passive: true });
+    const observer = new ResizeObserver(() => (follows.current ? toEnd() : look()));
+    observer.observe(element.firstElementChild!);
+    observer.observe(element);
+    return () => {
+      element.removeEventListener("scroll", look);
+      observer.disconnect();
+    };
+  }, []);
+  useLayoutEffect(() => {
+    if (leaf === null || running.value.has(leaf) || follows.current) toEnd();
+  }, [leaf]);
+  return [box, isAtEnd, toEnd] as const;
+}

@@ -1,0 +1,146 @@
+// One turn: a question, an answer, or what a tool said.
+
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Cell, useCell } from "../cell";
+import { edit, regenerate, running, showBranch } from "../chat/chat";
+import type { Conversation } from "../chat/conversation";
+import type { Turn } from "../chat/turn";
+import { copyText } from "../clipboard";
+import { Figures, PromptProgress } from "./figures";
+import { Icon, IconButton } from "./icon";
+import { Markdown } from "./markdown";
+import { notify } from "./notice";
+import { Thoughts } from "./thoughts";
+import { ToolCalls } from "./tool_calls";
+
+interface Props {
+  conversation: Conversation;
+  turn: Turn;
+  isLast: boolean;
+}
+
+const still = new Cell(0);
+
+export function TurnView(props: Props) {
+  if (props.turn.role === "user") return <Question {...props} />;
+  if (props.turn.role === "tool") return <ToolResult turn={props.turn} />;
+  return <AnswerView {...props} />;
+}
+
+function Question({ conversation, turn }: Props) {
+  const [isEdited, setEdited] = useState(false);
+  if (isEdited) return <Editor conversation={conversation} turn={turn} onClose={() => setEdited(false)} />;
+  return (
+    <article class="turn question" aria-label="You">
+      {turn.files.map((file) => (
+        <details class="file" key={file.name}>
+          <summary><Icon name="file" />{file.name}</summary>
+          <pre tabIndex={0}>{file.text}</pre>
+        </details>
+      ))}
+      {turn.content && <div class="bubble">{turn.content}</div>}
+      <footer>
+        <Branches conversation={conversation} turn={turn} />
+        <IconButton icon="copy" label="Copy question" onClick={() => void copy(turn.content)} />
+        <IconButton icon="edit" label="Edit question" onClick={() => setEdited(true)} />
+      </footer>
+    </article>
+  );
+}
+
+function Editor({ conversation, turn, onClose }: { conversation: Conversation; turn: Turn; onClose: () => void }) {
+  const [text, setText] = useState(turn.content);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => area.current!.focus(), []);
+  const submit = (event?: Event) => {
+    event?.preventDefault();
+    if (!text.trim() && !turn.files.length) return;
+    onClose();
+    void edit(conversation, turn, text.trim());
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Escape") onClose();
+    else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    else return;
+    event.stopPropagation();
+  };
+  return (
+    <form class="turn editor" onSubmit={submit}>
+      <textarea
+        aria-label="Edited question"
+        value={text}
+        ref={area}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      <div class="buttons">
+        <button type="button" onClick={onClose}>Cancel</button>
+        <button type="submit" class="main">Ask again</button>
+      </div>
+    </form>
+  );
+}
+
+function ToolResult({ turn }: { turn: Turn }) {
+  return (
+    <article class="turn tool-result" aria-label="Tool">
+      <details>
+        <summary>Result of the tool</summary>
+        <pre tabIndex={0}>{turn.content}</pre>
+      </details>
+    </article>
+  );
+}
+
+function AnswerView({ conversation, turn, isLast }: Props) {
+  const answer = useCell(running).get(turn.id) ?? null;
+  useCell(answer?.changes ?? still);
+  const isRunning = turn.state === "running";
+  const hasText = !!(turn.content || turn.reasoning || turn.toolCalls.length);
+  return (
+    <article class={`turn answer ${turn.state}`} aria-label="Answer" aria-busy={isRunning}>
+      <Thoughts turn={turn} />
+      {turn.content && <Markdown text={turn.content} isDone={!isRunning} />}
+      <ToolCalls conversation={conversation} turn={turn} isLast={isLast} />
+      {isRunning && answer && !hasText && <PromptProgress answer={answer} />}
+      <EndNote turn={turn} />
+      <footer>
+        <Branches conversation={conversation} turn={turn} />
+        {!isRunning && (
+          <>
+            {turn.content && <IconButton icon="copy" label="Copy answer" onClick={() => void copy(turn.content)} />}
+            <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(conversation, turn)} />
+          </>
+        )}
+        <Figures turn={turn} />
+      </footer>
+    </article>
+  );
+}
+
+/** Why an answer ended where it did, unless the model meant it so. */
+function EndNote({ turn }: { turn: Turn }) {
+  if (turn.state === "failed") return <p class="error" role="alert">{turn.error}</p>;
+  if (turn.state === "stopped") return <p class="end-note">Stopped.</p>;
+  if (turn.finish === "length") return <p class="end-note">The answer reached its greatest length.</p>;
+  return null;
+}
+
+/** Which of several questions or answers in this place is shown. */
+function Branches({ conversation, turn }: { conversation: Conversation; turn: Turn }) {
+  const siblings = conversation.children(turn.parent);
+  if (siblings.length < 2) return null;
+  const at = siblings.indexOf(turn);
+  const go = (step: number) => void showBranch(conversation, siblings[at + step]!);
+  return (
+    <span class="branches">
+      <IconButton icon="left" label="Previous branch" disabled={at === 0} onClick={() => go(-1)} />
+      <span>{at + 1} / {siblings.length}</span>
+      <IconButton icon="right" label="Next branch" disabled={at === siblings.length - 1} onClick={() => go(1)} />
+    </span>
+  );
+}
+
+async function copy(text: string): Promise<void> {
+  notify((await copyText(text)) ? "Copied." : "The browser does not lend its clipboard.");
+}

@@ -1,0 +1,30 @@
+// What stands where no conversation is yet.
+
+import { useCell } from "../cell";
+import { facts } from "../server/facts";
+
+export function Welcome() {
+  const known = useCell(facts);
+  if (known.state === "failed") return <p class="error" role="alert">{known.message}</p>;
+  if (known.state === "waiting") return <Loading progress={known.progress} />;
+  const { default_generation_settings: defaults, model_alias: model, dflash } = known.props;
+  if (!defaults) return <p class="welcome">This server has no model to chat with.</p>;
+  return (
+    <div class="welcome">
+      <h1>{model}</h1>
+      <p>
+        {defaults.n_ctx.toLocaleString("en")} tokens of context,{" "}
+        {dflash?.drafter ? "drafted by a DFlash drafter" : "without a drafter"}. Everything stays on this machine.
+      </p>
+    </div>
+  );
+}
+
+function Loading({ progress }: { progress: number | null }) {
+  return (
+    <div class="welcome">
+      <p>{progress === null ? "Waiting for the server" : "The model is loading"}</p>
+      {progress !== null && <progress value={progress} max={1} aria-label="loading" />}
+    </div>
+  );
+}

@@ -1,0 +1,143 @@
+"""A browser, a server with a scripted engine, and a tab on its page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.server.service import Settings
+from tests.page.scripts import ChatNative, Pace
+from tests.server.live import Live, live
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="the tests' extra is not installed: no playwright")
+
+WAIT_MS = 30_000
+sync_api.expect.set_options(timeout=WAIT_MS)
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, without a window."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("no Chromium is installed: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Served:
+    """A server and its scripted engine."""
+
+    live: Live
+    native: ChatNative
+    pace: Pace
+
+    @property
+    def url(self) -> str:
+        return self.live.url
+
+
+@contextmanager
+def serve(settings: Settings | None = None, **more: Any) -> Iterator[Served]:
+    pace = Pace()
+    native = ChatNative(pace, **more)
+    with live(lambda _: Engine.over(native), settings or Settings(alias="Qwen3-8B-Q4_K_M")) as running:
+        yield Served(running, native, pace)
+        pace.free()
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Served]:
+    with serve() as served:
+        yield served
+
+
+@pytest.fixture
+def served(shared: Served) -> Iterator[Served]:
+    yield shared
+    shared.pace.free()
+    shared.native.asked.clear()
+
+
+@dataclass
+class Tab:
+    """A page of the browser with a storage of its own. What its console says is an error unless a test expects it."""
+
+    page: Any
+    errors: list[str] = field(default_factory=list)
+    expected: tuple[str, ...] = ()
+    urls: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        def on_console(message: Any) -> None:
+            if message.type in ("error", "warning"):
+                self.errors.append(message.text)
+
+        self.page.on("console", on_console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.urls.append(request.url))
+        self.page.set_default_timeout(WAIT_MS)
+
+    def ask(self, text: str) -> None:
+        self.page.fill("#message", text)
+        self.page.keyboard.press("Enter")
+
+    def answers(self) -> Any:
+        return self.page.locator(".answer")
+
+    def done(self, count: int = 1) -> str:
+        """Wait until so many answers are complete; the last one's text."""
+        found = self.page.locator(".answer:not(.running)")
+        sync_api.expect(found).to_have_count(count, timeout=WAIT_MS)
+        return str(found.last.locator(".markdown").last.inner_text())
+
+    def sees(self, text: str) -> None:
+        sync_api.expect(self.answers().last).to_contain_text(text, timeout=WAIT_MS)
+
+    def button(self, label: str) -> Any:
+        return self.page.get_by_role("button", name=label, exact=True)
+
+    def check(self) -> None:
+        unexpected = [error for error in self.errors if not any(text in error for text in self.expected)]
+        assert unexpected == []
+
+
+OpenTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def open_tab(browser: Any) -> Iterator[OpenTab]:
+    """Opens tabs with `options` of Playwright's contexts; each must be without errors at the end."""
+    with ExitStack() as contexts:
+        tabs: list[Tab] = []
+
+        def opened(url: str, init: str = "", **options: Any) -> Tab:
+            context = browser.new_context(**{"viewport": {"width": 1200, "height": 820}, **options})
+            contexts.callback(context.close)
+            tab = Tab(context.new_page())
+            tab.watch()
+            if init:
+                tab.page.add_init_script(init)
+            tab.page.goto(url)
+            sync_api.expect(tab.page.locator(".thread")).to_be_visible(timeout=WAIT_MS)
+            tabs.append(tab)
+            return tab
+
+        yield opened
+        for tab in tabs:
+            tab.check()
+
+
+@pytest.fixture
+def tab(open_tab: OpenTab, served: Served) -> Tab:
+    return open_tab(served.url)

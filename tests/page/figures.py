@@ -1,0 +1,76 @@
+"""Draws docs/figures/page-*.png, the chat page over a scripted engine: python -m tests.page.figures"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+from dflash_local.engine import Engine
+from dflash_local.native import StepUpdate
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative, bytes_in_blocks
+from tests.page.scripts import RICH
+from tests.server.live import live
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
+QUESTION = "How does speculative decoding make a model faster?"
+OTHERS = ("A regex for ISO dates", "Explain KV caches to a child", "Plan a week in Lisbon", "Why is my loop slow?")
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1180, "height": 800}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1180, "height": 800}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 800}, "color_scheme": "light", "device_scale_factor": 2},
+}
+PASS_MS = 48.0
+COLOURS = 256
+
+
+class Scripted(FakeNative):
+    """The times of its passes are made up."""
+
+    def _pass(self, index: int, slot: Any) -> StepUpdate:
+        update = super()._pass(index, slot)
+        slot.stats.t_generate_ms += PASS_MS
+        return update
+
+
+def script(prompt: bytes) -> list[list[int]]:
+    asked = prompt.decode().rstrip("\n").split("\n")[-1]
+    thoughts = b"What is checked, and what does it cost?"
+    if QUESTION not in asked:
+        return bytes_in_blocks(b"Gladly.")
+    return [[*b"<think>"], [*thoughts], [*b"</think>"], *bytes_in_blocks(RICH.encode())]
+
+
+def main() -> None:
+    """Draw all of them."""
+    native, settings = Scripted(script), Settings(alias="Qwen3-8B-Q4_K_M")
+    with live(lambda _: Engine.over(native), settings) as server, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, options in LOOKS.items():
+            page = chromium.new_context(**options).new_page()
+            page.goto(server.url)
+            for text in (*OTHERS, QUESTION):
+                page.keyboard.press("Alt+n")
+                page.fill("#message", text)
+                page.keyboard.press("Enter")
+                page.locator(".answer.done").wait_for()
+            page.locator(".thread").evaluate("(thread) => thread.scrollTop = 0")
+            page.wait_for_timeout(500)
+            save(page.screenshot(), FOLDER / f"page-{name}.png")
+        chromium.close()
+
+
+def save(picture: bytes, path: Path) -> None:
+    """With few colours, which makes it small."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""What the scripted engine answers on the chat page: the last line of the question chooses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from tests.fake_native import CONTROL, FakeNative, bytes_in_blocks
+
+RICH = r"""## A short tour
+
+**Speculative decoding** lets a small model guess what a large one would say, and the large one checks all guesses
+in *one* pass. Nothing changes but the time: see [the paper](https://example.org/paper) and `docs/proof.md`.
+
+| drafting | tok/s | AL |
+|:--|--:|:-:|
+| off | 21.4 | 1.00 |
+| chain | 58.9 | 3.12 |
+| tree | 83.5 | 4.47 |
+
+With an acceptance length $\tau$ and costs $c_v$ and $c_d$ the gain is
+
+$$\text{speed-up} = \frac{\tau}{c_v + c_d}, \qquad \tau = 1 + \sum_{k=1}^{K} \prod_{i=1}^{k} p_i$$
+
+1. the drafter proposes a block,
+2. the target verifies the tree,
+3. the accepted path is kept.
+
+```python
+def walk(tree: Tree, sample: Callable[[int], int]) -> list[int]:
+    # Follow the target's samples from the anchor down.
+    node, path = 0, []
+    while (child := tree.child(node, sample(node))) is not None:
+        path.append(child)
+        node = child
+    return path
+```
+
+> The text is the one of plain decoding, bit for bit.
+"""
+EVIL = r"""<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
+
+[a](javascript:window.hacked=1) [b](data:text/html,x) ![c](https://example.org/c.png) $\href{javascript:alert(1)}{x}$
+
+```html"><img/src=x/onerror=window.hacked=1>
+<script>window.hacked=1</script>
+```
+"""
+THOUGHTS = "<think>First, what is asked? *A number.*</think>It is 42."
+COUNT = " ".join(map(str, range(1, 101)))
+CALL = b'Let me look.\0{"city": "Oslo", "unit": "C"}'
+
+TEXTS = {"show all": RICH, "be evil": EVIL, "think": THOUGHTS, "count": COUNT}
+
+
+def script(prompt: bytes) -> list[list[int]]:
+    """The passes of an answer to a chat."""
+    asked = prompt.decode(errors="replace").rstrip("\n").split("\n")[-1].removeprefix("user: ")
+    if asked == "call a tool":
+        return [[token or CONTROL for token in tokens] for tokens in bytes_in_blocks(CALL)]
+    text = TEXTS.get(asked, f"You said: {asked}").encode()
+    if text.startswith(b"<think>"):  # the fake's parser wants these tags whole
+        thoughts, _, said = text.removeprefix(b"<think>").partition(b"</think>")
+        return [[*b"<think>"], *([byte] for byte in thoughts), [*b"</think>"], *bytes_in_blocks(said)]
+    return bytes_in_blocks(text)
+
+
+class Pace(threading.Semaphore):
+    """Steps run freely; after `hold()` so many as are released."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._is_free = True
+
+    def hold(self) -> None:
+        self._is_free = False
+        while super().acquire(blocking=False):
+            pass
+
+    def free(self) -> None:
+        self._is_free = True
+        self.release(1000)
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        return self._is_free or super().acquire(blocking, timeout)
+
+
+class ChatNative(FakeNative):
+    """Remembers the chats that it was asked."""
+
+    def __init__(self, pace: Pace, **more: Any) -> None:
+        super().__init__(script, gate=pace, n_slots=4, **more)
+        self.asked: list[dict[str, Any]] = []
+
+    def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
+        self.asked.append(json.loads(body))
+        return super().chat_apply(template, body)

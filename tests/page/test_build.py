@@ -1,0 +1,83 @@
+"""The built page: what its sources make of it, by hashes here and, where npm is installed, by building it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dflash_local.sampling import SamplingParams
+from dflash_local.server.routes.page import page_files
+
+STALE = "the built page is not of these sources: make page"
+# Fields of sampling that chats set themselves: from templates, tools and response_format.
+NOT_SET = {
+    "grammar_type", "grammar_lazy", "grammar_triggers", "preserved_tokens", "generation_prompt", "thinking_start_tag",
+    "thinking_end_tags",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source(repo: Path) -> Path:
+    return repo / "server" / "page"
+
+
+def sources(folder: Path) -> list[str]:
+    """As in build.mjs."""
+    names = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return sorted(name.as_posix() for name in names if name.parts[0] not in ("dist", "node_modules"))
+
+
+def test_the_built_page_is_of_these_sources(source: Path) -> None:
+    told = json.loads((source / "dist" / "build.json").read_text())
+    digest = hashlib.sha256()
+    for name in sources(source):
+        digest.update(name.encode() + b"\0" + (source / name).read_bytes() + b"\0")
+    assert told["sources"] == digest.hexdigest(), STALE
+    built = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (source / "dist").iterdir()}
+    del built["build.json"]
+    assert told["files"] == built, STALE
+
+
+@pytest.mark.slow
+def test_building_again_gives_the_same(source: Path, tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    again = tmp_path / "page"
+    shutil.copytree(source, again, ignore=shutil.ignore_patterns("dist", "node_modules"))
+    for command in (("ci",), ("run", "build")):
+        done = subprocess.run([npm, *command], cwd=again, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert {file.name: file.read_bytes() for file in (again / "dist").iterdir()} == {
+        file.name: file.read_bytes() for file in (source / "dist").iterdir()
+    }
+
+
+def test_the_lock_file_names_no_registry(source: Path) -> None:
+    lock = json.loads((source / "package-lock.json").read_text())
+    assert not any("resolved" in package for package in lock["packages"].values())
+    assert all("integrity" in package for path, package in lock["packages"].items() if path)
+
+
+def test_every_bundled_package_has_its_licence(source: Path) -> None:
+    licences = (source / "dist" / "licenses.txt").read_text(encoding="utf-8")
+    for name in json.loads((source / "package.json").read_text())["dependencies"]:
+        assert re.search(rf"^{re.escape(name)} [\d.]+ \(.+\)$", licences, re.MULTILINE), name
+
+
+def test_the_page_stays_small() -> None:
+    sizes = {name: len(file.body) for name, file in page_files().items()}
+    assert sum(size for name, size in sizes.items() if not name.endswith(".woff2")) < 800_000
+    assert sum(sizes.values()) < 1_100_000
+
+
+def test_every_sampling_field_can_be_set(source: Path) -> None:
+    text = (source / "src" / "settings" / "settings.ts").read_text(encoding="utf-8")
+    listed = set(re.findall(r'"([a-z_.]+)"', text.split("GROUPS: Group[] = [")[1].split("\n];")[0]))
+    assert set(SamplingParams.__dataclass_fields__) - NOT_SET <= listed

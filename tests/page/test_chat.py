@@ -1,0 +1,501 @@
+"""The chat page in a browser: what one can do with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dflash_local.server.recordings.recorder import Recorder
+from dflash_local.server.service import Settings
+from tests.page.conftest import OpenTab, Served, Tab, serve, sync_api
+from tests.page.scripts import COUNT, RICH
+from tests.server.live import wait_until
+
+expect = sync_api.expect
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+
+
+def copied(tab: Tab) -> str:
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    return str(tab.page.evaluate("navigator.clipboard.readText()"))
+
+
+# ---- what an answer looks like ----
+
+
+def test_markdown_tables_code_and_formulas(tab: Tab, served: Served) -> None:
+    tab.ask("show all")
+    tab.done()
+    answer = tab.answers()
+    expect(answer.locator("h2")).to_have_text("A short tour")
+    expect(answer.locator("table tr")).to_have_count(4)
+    expect(answer.locator("td.right").first).to_have_css("text-align", "right")
+    expect(answer.locator("ol li")).to_have_count(3)
+    expect(answer.locator(".katex-display .mfrac")).to_have_count(1)
+    expect(answer.locator(".code .hljs-keyword").first).to_have_text("def")
+    expect(answer.locator("a")).to_have_attribute("rel", "noopener noreferrer")
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    answer.locator(".code").get_by_role("button", name="Copy").click()
+    assert copied(tab) == RICH.split("```")[1].removeprefix("python\n").rstrip("\n")
+    tab.button("Copy answer").click()
+    assert copied(tab) == RICH
+
+
+def test_everything_comes_from_this_server(tab: Tab, served: Served) -> None:
+    tab.ask("show all")
+    tab.done()
+    assert [url for url in tab.urls if not url.startswith((served.url, "blob:"))] == []
+    assert any(url.endswith(".woff2") for url in tab.urls)
+
+
+def test_html_and_scripts_in_an_answer_stay_text(tab: Tab) -> None:
+    tab.ask("be evil")
+    tab.done()
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.answers().locator("img, script, [onerror], a[href^=javascript], a[href^=data]").count() == 0
+    expect(tab.answers().locator("p").first).to_contain_text("<img src=x onerror=")
+    expect(tab.answers().locator("a")).to_have_attribute("href", "https://example.org/c.png")
+
+
+def test_the_browser_refuses_unsanitized_html_and_inline_scripts(tab: Tab) -> None:
+    tab.expected = ("TrustedHTML", "Content Security Policy")
+    refused = tab.page.evaluate("() => { try { document.body.innerHTML = '<b>x</b>'; } catch (e) { return e.name; } }")
+    assert refused == "TypeError"
+    tab.page.evaluate("document.body.append(Object.assign(document.createElement('style'), {textContent: 'a{}'}))")
+    wait_until(lambda: any("inline style" in error for error in tab.errors))
+
+
+def test_thoughts_are_folded(tab: Tab, served: Served) -> None:
+    tab.ask("think")
+    assert tab.done() == "It is 42."
+    thoughts = tab.answers().locator(".thoughts")
+    expect(thoughts.locator("summary")).to_contain_text("Thought")
+    expect(thoughts.locator(".markdown")).to_have_count(0)
+    thoughts.locator("summary").click()
+    expect(thoughts.locator("em")).to_have_text("A number.")
+    tab.ask("and now?")
+    tab.done(2)
+    assert served.native.asked[-1]["messages"][1]["reasoning_content"] == "First, what is asked? *A number.*"
+
+
+def test_tool_calls_are_shown_and_their_results_go_back(tab: Tab, served: Served) -> None:
+    tab.button("Settings").click()
+    tab.page.locator(".group summary", has_text="Form").click()
+    tab.page.fill("#set-tools", json.dumps(TOOLS))
+    tab.button("Done").click()
+    tab.ask("call a tool")
+    assert tab.done() == "Let me look."
+    call = tab.answers().locator(".tool-call")
+    expect(call.locator("summary")).to_have_text("Calls f")
+    assert json.loads(call.locator("pre").inner_text()) == {"city": "Oslo", "unit": "C"}
+    tab.page.get_by_label("Result of f").fill("7 degrees")
+    tab.button("Send result").click()
+    tab.done(2)
+    _, assistant, result = served.native.asked[-1]["messages"]
+    assert assistant["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"city": "Oslo", "unit": "C"}'}
+    assert result["role"] == "tool" and result["content"] == "7 degrees"
+    assert result["tool_call_id"] == assistant["tool_calls"][0]["id"]
+
+
+def test_figures_while_it_is_written(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(20)
+    figures = tab.answers().locator(".figures")
+    expect(figures).to_contain_text(re.compile(r"\d+\.\d tok/s"))
+    expect(figures).to_contain_text(re.compile(r"AL \d\.\d\d"))
+    assert "running" in str(tab.answers().get_attribute("class"))
+
+
+def test_prompt_progress(open_tab: OpenTab) -> None:
+    with serve(n_batch=16) as served:
+        tab = open_tab(served.url)
+        served.pace.hold()
+        tab.ask("x" * 64)
+        expect(tab.answers()).to_contain_text("waiting for a slot")
+        served.pace.release(2)
+        expect(tab.answers()).to_contain_text("reading the prompt: 32 of 71 tokens")
+        assert tab.page.locator("progress").get_attribute("value") == "32"
+        served.pace.free()
+        assert tab.done() == "You said: " + "x" * 64
+
+
+def test_complete_blocks_are_drawn_once(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("show all")
+    served.pace.release(100)
+    expect(tab.answers().locator("table")).to_be_visible()
+    tab.page.evaluate("document.querySelector('.answer h2').mark = document.querySelector('.answer p').mark = 1")
+    served.pace.free()
+    tab.done()
+    marks = tab.page.evaluate("['h2', 'p'].map((name) => document.querySelector('.answer ' + name).mark)")
+    assert marks == [1, 1]
+
+
+# ---- stop, again, branches ----
+
+
+def test_stop_keeps_what_was_written(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.button("Stop").click()
+    assert tab.done().startswith("1 2 3")
+    expect(tab.answers()).to_contain_text("Stopped.")
+    served.pace.free()
+    wait_until(lambda: len(served.native.cancelled) > 0)
+    tab.ask("go on")
+    tab.done(2)
+    assert served.native.asked[-1]["messages"][1]["content"].startswith("1 2 3")
+
+
+def test_answer_again_and_edit_make_branches(tab: Tab, served: Served) -> None:
+    tab.ask("one")
+    tab.done()
+    tab.button("Answer again").click()
+    expect(tab.answers().locator(".branches")).to_contain_text("2 / 2")
+    tab.button("Previous branch").click()
+    expect(tab.answers().locator(".branches")).to_contain_text("1 / 2")
+    tab.page.locator(".question").hover()
+    tab.button("Edit question").click()
+    tab.page.get_by_label("Edited question").fill("two")
+    tab.button("Ask again").click()
+    tab.sees("You said: two")
+    expect(tab.page.locator(".question .branches")).to_contain_text("2 / 2")
+    tab.page.locator(".question").get_by_label("Previous branch").click()
+    tab.sees("You said: one")
+    tab.page.reload()
+    tab.sees("You said: one")
+    expect(tab.page.locator(".question .branches")).to_contain_text("1 / 2")
+
+
+# ---- conversations ----
+
+
+def test_conversations_are_kept_searched_renamed_and_removed(tab: Tab) -> None:
+    for text in ("about apples", "about pears"):
+        tab.page.locator(".new-chat").click()
+        tab.ask(text)
+        tab.sees(f"You said: {text}")
+    tab.page.reload()
+    rows = tab.page.locator(".conversations .title")
+    expect(rows).to_have_text(["about pears", "about apples"])
+    tab.sees("You said: about pears")
+    tab.page.fill("#search", "SAID apples")
+    expect(rows).to_have_text(["about apples"])
+    rows.click()
+    tab.sees("You said: about apples")
+    tab.page.fill("#search", "")
+    tab.page.locator(".conversations li").nth(1).hover()
+    tab.button("Rename about apples").click()
+    tab.page.get_by_label("Title").fill("fruit")
+    tab.page.keyboard.press("Enter")
+    expect(rows).to_have_text(["about pears", "fruit"])
+    tab.page.locator(".conversations li").first.hover()
+    tab.button("Remove about pears").click()
+    expect(rows).to_have_text(["fruit"])
+    tab.button("Undo").click()
+    expect(rows).to_have_text(["about pears", "fruit"])
+    tab.page.reload()
+    expect(rows).to_have_text(["about pears", "fruit"])
+
+
+def test_export_and_import(tab: Tab, open_tab: OpenTab, served: Served, tmp_path: Path) -> None:
+    tab.ask("keep this")
+    tab.done()
+    with tab.page.expect_download() as download:
+        tab.button("Export").click()
+    file = tmp_path / "conversations.json"
+    download.value.save_as(file)
+    other = open_tab(served.url)
+    other.page.set_input_files("input[accept='.json']", file)
+    other.page.locator(".conversations .title").click()
+    assert other.done() == "You said: keep this"
+    other.page.reload()
+    assert other.done() == "You said: keep this"
+    with other.page.expect_download() as download:
+        other.button("Save this chat as Markdown").click()
+    markdown = Path(download.value.path()).read_text(encoding="utf-8")
+    assert markdown == "# keep this\n\n## You\n\nkeep this\n\n## Assistant\n\nYou said: keep this\n"
+    file.write_text('{"format": "another"}')
+    other.page.set_input_files("input[accept='.json']", file)
+    expect(other.page.locator(".notice")).to_contain_text("has no conversations of dflash-local")
+
+
+def test_text_files_are_attached(tab: Tab, served: Served, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("```\ncode\n```\n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\x00\xff")
+    for name in ("notes.md", "picture.png"):
+        tab.page.set_input_files("input[multiple]", tmp_path / name)
+    expect(tab.page.locator(".notice")).to_contain_text("picture.png is no text")
+    expect(tab.page.locator(".chips li")).to_have_text(["notes.md"])
+    tab.ask("sum it up")
+    tab.done()
+    (message,) = served.native.asked[-1]["messages"]
+    assert message["content"] == "File notes.md:\n````\n```\ncode\n```\n````\n\nsum it up"
+    tab.page.locator(".file summary").click()
+    expect(tab.page.locator(".file pre")).to_have_text("```\ncode\n```\n")
+    expect(tab.page.locator(".chips li")).to_have_count(0)
+
+
+# ---- settings, keys, looks ----
+
+
+def test_settings_begin_with_the_servers_defaults(tab: Tab, served: Served) -> None:
+    defaults = served.live.http.get("/props").json()["default_generation_settings"]["params"]
+    tab.button("Settings").click()
+    assert tab.page.locator("#set-temperature").get_attribute("placeholder") == str(defaults["temperature"])
+    assert tab.page.locator("#set-top_k").get_attribute("placeholder") == str(defaults["top_k"])
+    tab.page.locator("#set-top_p").fill("7")
+    tab.page.keyboard.press("Tab")
+    expect(tab.page.locator("#set-top_p-note")).to_have_text("at most 1")
+    tab.page.locator("#set-top_p").fill("")
+    tab.page.locator("#set-temperature").fill("0.3")
+    tab.page.locator("#set-system").fill("Be brief.")
+    tab.page.locator("#set-samplers").fill("top_k;temperature")
+    tab.button("Done").click()
+    tab.page.reload()
+    tab.ask("hello")
+    tab.done()
+    asked = served.native.asked[-1]
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert json.loads(served.native.submitted[-1]["sampling"])["temperature"] == 0.3
+    assert json.loads(served.native.submitted[-1]["sampling"])["samplers"] == ["top_k", "temperature"]
+    tab.button("Settings").click()
+    expect(tab.page.locator("#set-temperature")).to_have_value("0.3")
+    tab.button("Reset").click()
+    expect(tab.page.locator("#set-temperature")).to_have_value("")
+
+
+def test_a_refusal_is_told_and_can_be_tried_again(tab: Tab, served: Served) -> None:
+    tab.expected = ("400",)
+    tab.button("Settings").click()
+    tab.page.locator(".group summary", has_text="Drafting").click()
+    tab.page.locator("#set-accept").select_option("block")
+    tab.button("Done").click()
+    tab.ask("hello")
+    expect(tab.answers().locator(".error")).to_contain_text("block needs a DFlash 2")
+    tab.button("Settings").click()
+    tab.button("Reset").click()
+    tab.button("Done").click()
+    tab.button("Answer again").click()
+    tab.sees("You said: hello")
+
+
+def test_a_key_is_asked_for(open_tab: OpenTab) -> None:
+    with serve(Settings(alias="closed", api_keys=("secret",))) as served:
+        tab = open_tab(served.url)
+        tab.expected = ("401",)
+        for key in ("wrong", "secret"):
+            tab.page.get_by_role("textbox", name="API key").fill(key)
+            tab.button("Use this key").click()
+        expect(tab.page.locator("h1")).to_have_text("closed")
+        tab.ask("hello")
+        assert tab.done() == "You said: hello"
+        tab.page.reload()
+        expect(tab.page.locator("dialog")).to_have_count(0)
+        assert tab.done() == "You said: hello"
+
+
+def test_keyboard(tab: Tab, served: Served) -> None:
+    press = tab.page.keyboard.press
+    tab.page.locator("#message").click()
+    tab.page.keyboard.type("two")
+    press("Shift+Enter")
+    tab.page.keyboard.type("lines")
+    press("Enter")
+    tab.sees("You said: lines")
+    assert served.native.asked[-1]["messages"][0]["content"] == "two\nlines"
+    press("ArrowUp")
+    expect(tab.page.get_by_label("Edited question")).to_be_focused()
+    press("Escape")
+    press("Alt+n")
+    expect(tab.page.locator(".welcome h1")).to_have_text("Qwen3-8B-Q4_K_M")
+    expect(tab.page.locator("#message")).to_be_focused()
+    press("Control+k")
+    expect(tab.page.locator("#search")).to_be_focused()
+    press("Control+/")
+    expect(tab.page.locator("dialog")).to_contain_text("stop the answer")
+    press("Escape")
+    expect(tab.page.locator("dialog")).to_have_count(0)
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    press("Escape")
+    expect(tab.answers()).to_contain_text("Stopped.")
+
+
+def test_light_and_dark(open_tab: OpenTab, served: Served) -> None:
+    def is_dark(tab: Tab) -> bool:
+        colour = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3])) < 200
+
+    tab = open_tab(served.url, color_scheme="dark")
+    assert is_dark(tab)
+    tab.button("Settings").click()
+    tab.page.locator("#set-theme").select_option("light")
+    assert not is_dark(tab)
+    tab.page.reload()
+    expect(tab.page.locator(".thread")).to_be_visible()
+    assert not is_dark(tab)
+
+
+def test_a_phones_width(open_tab: OpenTab, served: Served) -> None:
+    tab = open_tab(served.url, viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True)
+    expect(tab.page.locator(".sidebar")).to_have_count(0)
+    tab.ask("show all")
+    tab.done()
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 360
+    assert tab.page.evaluate("document.querySelector('.thread').scrollWidth") == 360
+    tab.button("Conversations").click()
+    tab.page.locator(".conversations .title").click()
+    expect(tab.page.locator(".sidebar")).to_have_count(0)
+
+
+def test_below_a_prefix(open_tab: OpenTab) -> None:
+    with serve(Settings(alias="below", api_prefix="/llm")) as served:
+        tab = open_tab(served.url + "/llm")
+        assert tab.page.url == served.url + "/llm/"
+        tab.ask("hello")
+        assert tab.done() == "You said: hello"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
+    """axe finds nothing, in a chat, in the settings, and on a phone."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the tests' extra is not installed").Axe()
+
+    def faults(tab: Tab) -> list[str]:
+        found = axe.run(tab.page).response["violations"]
+        return [f"{fault['id']}: {node['html'][:120]}" for fault in found for node in fault["nodes"]]
+
+    tab = open_tab(served.url, color_scheme=scheme, reduced_motion="reduce")
+    assert faults(tab) == []
+    for count, text in enumerate(("think", "show all"), 1):
+        tab.ask(text)
+        tab.done(count)
+    tab.page.locator(".thoughts summary").click()
+    tab.button("Answer again").last.click()
+    expect(tab.answers().last.locator(".branches")).to_contain_text("2 / 2")
+    expect(tab.answers().last.locator(".figures")).to_be_visible()
+    assert faults(tab) == []
+    tab.button("Settings").click()
+    expect(tab.page.locator(".group")).not_to_have_count(0)
+    tab.page.evaluate("document.querySelectorAll('.group').forEach((group) => group.open = true)")
+    assert faults(tab) == []
+    tab.button("Done").click()
+    tab.page.set_viewport_size({"width": 360, "height": 740})
+    tab.button("Conversations").click()
+    assert faults(tab) == []
+
+
+# ---- streams that outlive the page ----
+
+
+def test_an_answer_goes_on_after_a_reload(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.page.reload()
+    tab.sees("1 2 3")
+    expect(tab.button("Stop")).to_be_visible()
+    served.pace.free()
+    assert tab.done() == COUNT
+
+
+def test_a_reload_after_the_end_finds_the_end(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.page.goto("about:blank")
+    served.pace.free()
+    wait_until(lambda: not any(slot["is_processing"] for slot in served.live.engine.slots()))
+    tab.page.goto(served.url)
+    assert tab.done() == COUNT
+
+
+def test_an_answer_that_is_no_longer_kept_says_so(tab: Tab, served: Served) -> None:
+    tab.expected = ("404",)
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.page.goto("about:blank")
+    recorder = next(one for one in served.live.app.user_middleware if one.cls is Recorder)
+    recorder.kwargs["recordings"]._kept.clear()
+    served.pace.free()
+    tab.page.goto(served.url)
+    expect(tab.answers().locator(".error")).to_contain_text("no longer keeps this answer")
+
+
+def test_a_lost_connection_is_taken_up_again(tab: Tab, served: Served) -> None:
+    tab.expected = ("ERR_INTERNET_DISCONNECTED", "ERR_NETWORK", "ERR_FAILED", "ERR_ABORTED", "ERR_INCOMPLETE")
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.page.context.set_offline(True)
+    served.pace.release(10)
+    tab.page.wait_for_timeout(300)
+    tab.page.context.set_offline(False)
+    served.pace.free()
+    assert tab.done() == COUNT
+
+
+# ---- what the first page did wrong ----
+
+
+def test_a_new_chat_does_not_get_the_rest_of_the_old_answer(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.button("New chat").first.click()
+    served.pace.free()
+    tab.ask("hello")
+    assert tab.done() == "You said: hello"
+    assert served.native.asked[-1]["messages"] == [{"role": "user", "content": "hello"}]
+    tab.page.locator(".conversations .title", has_text="count").click()
+    assert tab.done() == COUNT
+
+
+def test_enter_during_an_answer_does_nothing(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("count")
+    served.pace.release(10)
+    tab.sees("1 2 3")
+    tab.ask("wait")
+    served.pace.free()
+    assert tab.done() == COUNT
+    expect(tab.page.locator("#message")).to_have_value("wait")
+    tab.page.keyboard.press("Enter")
+    tab.sees("You said: wait")
+
+
+def test_stopping_while_the_model_thinks_keeps_the_turn(tab: Tab, served: Served) -> None:
+    served.pace.hold()
+    tab.ask("think")
+    served.pace.release(5)
+    expect(tab.answers().locator(".thoughts summary")).to_contain_text("Thinking")
+    tab.button("Stop").click()
+    expect(tab.answers()).to_contain_text("Stopped.")
+    served.pace.free()
+    tab.ask("well?")
+    tab.sees("You said: well?")
+    roles = [(message["role"], message["content"]) for message in served.native.asked[-1]["messages"]]
+    assert roles == [("user", "think"), ("assistant", ""), ("user", "well?")]
+
+
+def test_streams_need_no_async_iteration(open_tab: OpenTab, served: Served) -> None:
+    names = ("[Symbol.asyncIterator]", ".values")
+    tab = open_tab(served.url, init="".join(f"delete ReadableStream.prototype{name};" for name in names))
+    tab.ask("hello")
+    assert tab.done() == "You said: hello"

@@ -1,0 +1,64 @@
+"""How smooth a long answer is: the times between frames while 16 thousand tokens come, written to $FRAMES if set."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.page.conftest import OpenTab, serve
+from tests.page.scripts import RICH
+from tests.server.live import wait_until
+
+TOKENS, BYTES_PER_TOKEN, TOKENS_PER_PASS = 16_384, 4, 4
+LENGTH = TOKENS * BYTES_PER_TOKEN
+STEP_SECONDS = 0.008  # 500 tokens a second, were the machine idle
+
+CODE = "```python\n" + "".join(f"total_{line} = sum(values[{line}:]) + {line}  # so far\n" for line in range(1400))
+TEXTS = {
+    "mixed": RICH * (LENGTH // len(RICH.encode()) + 1),
+    "one block of code": CODE,
+    "one list": "".join(f"- point {line}: *some* `words` about it, and **more**\n" for line in range(1300)),
+}
+WATCH = """() => {
+  window.frames_ = [];
+  let last = performance.now();
+  const watch = (now) => { window.frames_.push(now - last); last = now; requestAnimationFrame(watch); };
+  requestAnimationFrame(watch);
+}"""
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_long_answer_stays_smooth(open_tab: OpenTab, name: str) -> None:
+    """The last quarter is not slower than the first by more than text layout asks for."""
+    text = TEXTS[name].encode()[:LENGTH]
+    with serve(step_seconds=STEP_SECONDS, n_ctx_slot=2 * LENGTH) as served:
+        size = BYTES_PER_TOKEN * TOKENS_PER_PASS
+        blocks = [[*text[at : at + size]] for at in range(0, len(text), size)]
+        served.native._answer = lambda _prompt: [*blocks, [257]]
+        tab = open_tab(served.url)
+        tab.page.evaluate(WATCH)
+        tab.ask("go")
+        wait_until(lambda: tab.page.locator(".answer.done").count() == 1, 300)
+        frames: list[float] = tab.page.evaluate("window.frames_")
+    quarter = len(frames) // 4
+    told = {"all": summary(frames), "first quarter": summary(frames[:quarter]), "last": summary(frames[-quarter:])}
+    print(name, json.dumps(told))
+    if path := os.environ.get("FRAMES"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps({"answer": name, **told}) + "\n")
+    assert told["last"]["p95"] < 100
+    assert told["last"]["mean"] < 3 * max(told["first quarter"]["mean"], 16.7)
+
+
+def summary(frames: list[float]) -> dict[str, Any]:
+    """Milliseconds between frames."""
+    cuts = statistics.quantiles(frames, n=100)
+    mean = statistics.fmean(frames)
+    figures = {"mean": mean, "median": cuts[49], "p95": cuts[94], "p99": cuts[98], "max": max(frames)}
+    return {"n": len(frames), **{name: round(value, 1) for name, value in figures.items()}}
