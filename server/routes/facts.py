@@ -12,7 +12,7 @@ from dflash_local.server.embeddings.metrics import embedding_metrics, metrics_wi
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.formats import facts
 from dflash_local.server.routes.endpoint import add_endpoint
-from dflash_local.server.service import Service, Settings
+from dflash_local.server.service import Service
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

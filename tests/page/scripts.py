@@ -51,7 +51,23 @@ THOUGHTS = "<think>First, what is asked? *A number.*</think>It is 42."
 COUNT = " ".join(map(str, range(1, 101)))
 CALL = b'Let me look.\0{"city": "Oslo", "unit": "C"}'
 
-TEXTS = {"show all": RICH, "be evil": EVIL, "think": THOUGHTS, "count": COUNT}
+# Texts whose beginning looks like something else than the whole.
+TRICKY = (
+    "- one\n- two\n- three\n\n- four, which makes all of them paragraphs\n- five\n\nAnd a text behind it.\n",
+    "3. three\n4. four\n   1. within\n   2. within\n\n      still within\n5. five\n\n* another list\n* of two\n",
+    "- an item with code\n  ```python\n  def f():\n\n      return 1\n  ```\n- and one without\n  lazily\ngoing on\n",
+    "Title\n=====\ntext with [a link][1] and `code`\n\nmore\n\n[1]: https://example.org/late\n",
+    "| a | b |\n|--|:-:|\n| 1 | $x^2$ |\n| 3 | `4` |\nno row\n\n\\[ \\int_0^1 x \\]\n\n> quoted\n> - a\n> - list\n",
+    "````md\n```js\nlet x = 1;\n```\n````\n~~~\nplain\n~~~\n\n    indented\n\n***\n1) a\n2) b\n1. c\n2. d\n",
+    "- a\n  - b\n    - c\n  - d\n\n    text of d\n- e\n\n  text of e\n   - f\n    - g\n",
+    "**unfinished and `open $x^2 and\n\n```cpp\nint main() {",
+)
+TEXTS = {f"tricky {number}": text for number, text in enumerate(TRICKY)} | {
+    "show all": RICH,
+    "be evil": EVIL,
+    "think": THOUGHTS,
+    "count": COUNT,
+}
 
 
 def script(prompt: bytes) -> list[list[int]]:

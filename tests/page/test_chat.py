@@ -11,8 +11,9 @@ import pytest
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.service import Settings
 from tests.page.conftest import OpenTab, Served, Tab, serve, sync_api
-from tests.page.scripts import COUNT, RICH
+from tests.page.scripts import COUNT, RICH, TRICKY
 from tests.server.live import wait_until
+from tests.server.test_router import model, routing
 
 expect = sync_api.expect
 
@@ -116,7 +117,7 @@ def test_prompt_progress(open_tab: OpenTab) -> None:
         tab = open_tab(served.url)
         served.pace.hold()
         tab.ask("x" * 64)
-        expect(tab.answers()).to_contain_text("waiting for a slot")
+        expect(tab.answers()).to_contain_text("waiting for the model")
         served.pace.release(2)
         expect(tab.answers()).to_contain_text("reading the prompt: 32 of 71 tokens")
         assert tab.page.locator("progress").get_attribute("value") == "32"
@@ -134,6 +135,27 @@ def test_complete_blocks_are_drawn_once(tab: Tab, served: Served) -> None:
     tab.done()
     marks = tab.page.evaluate("['h2', 'p'].map((name) => document.querySelector('.answer ' + name).mark)")
     assert marks == [1, 1]
+
+
+def test_a_text_that_grew_looks_as_if_it_had_come_at_once(open_tab: OpenTab) -> None:
+    """After a reload every answer is drawn from the whole text."""
+
+    def drawn() -> list[str]:
+        found: list[str] = tab.page.locator(".answer .markdown").evaluate_all(
+            "(all) => all.map((one) => one.innerHTML)"
+        )
+        return [re.sub(r"<!---->", "", re.sub(r">\s+<", "><", html)) for html in found]
+
+    with serve(step_seconds=0.01) as served:
+        tab = open_tab(served.url)
+        for number in range(len(TRICKY)):
+            tab.ask(f"tricky {number}")
+            tab.done(number + 1)
+        grown = drawn()
+        tab.page.reload()
+        tab.done(len(TRICKY))
+        assert drawn() == grown
+        assert "<ul><li><p>one</p>" in grown[0] and '<ol start="3"><li>' in grown[1]
 
 
 # ---- stop, again, branches ----
@@ -364,6 +386,24 @@ def test_below_a_prefix(open_tab: OpenTab) -> None:
         assert tab.page.url == served.url + "/llm/"
         tab.ask("hello")
         assert tab.done() == "You said: hello"
+
+
+def test_a_routers_model_is_chosen(open_tab: OpenTab, tmp_path: Path) -> None:
+    with routing(tmp_path / "run", model("a"), model("b")) as server:
+        tab = open_tab(server.url)
+        tab.expected = ("404",)  # these models are scripts, which answer no stream
+        expect(tab.page.locator(".welcome")).to_contain_text("One of 2 models")
+        tab.page.get_by_label("Model").select_option("b")
+        tab.page.reload()
+        expect(tab.page.locator("h1")).to_have_text("b")
+        tab.button("Settings").click()
+        expect(tab.page.locator(".group")).not_to_have_count(0)
+        assert server.http.get("/models/b").json()["status"]["value"] == "unloaded"
+        tab.button("Done").click()
+        with tab.page.expect_request("**/v1/chat/completions") as request:
+            tab.ask("hello")
+        assert request.value.post_data_json["model"] == "b"
+        expect(tab.answers().locator(".error")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,5 +1,6 @@
 // The request that continues a conversation.
 
+import { chosen } from "../server/models";
 import { chosenFields, systemMessage } from "../settings/settings";
 import type { TextFile, Turn } from "./turn";
 
@@ -17,6 +18,7 @@ export function chatRequest(path: Turn[]): Record<string, unknown> {
   const messages = path.flatMap(messageOf).reduce(joinQuestions, []);
   return {
     ...chosenFields(),
+    ...(chosen.value && { model: chosen.value }),
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     stream: true,
     return_progress: true,

@@ -1,24 +1,27 @@
 // MarkdownView: Markdown that grows. Blocks that are complete are drawn once; only the last, open one is drawn again, so
-// the work does not grow with the square of the text.
+// the work does not grow with the square of the text. Of a list that is open, the same holds for its items.
 
 import type Token from "markdown-it/lib/token.mjs";
 import { CodeBlock, fillCodeBlocks } from "./code_block";
 import { drawFormulas } from "./formulas";
+import { isList, isLoose, itemsOf, makeLoose, OpenList } from "./open_list";
 import { parser } from "./parser";
 import { sanitized } from "./sanitizer";
 
-/** The share of time that drawing may take while the text grows is one over this and one. */
+/** Drawing may take one part of the time while the text grows, and everything else so many. */
 const REST = 4;
 
 export class MarkdownView {
   #text = "";
   #isDone = false;
-  /** Where the open block begins. */
+  /** Where the open block, or the open list's open item, begins. */
   #start = 0;
   /** What stands behind it is the open block. */
   #border = document.createComment("");
   /** The open block, if it is a fence without its end. */
   #code: CodeBlock | null = null;
+  /** The open block, if it is a list with complete items. */
+  #list: OpenList | null = null;
   /** Link targets that the text defines. */
   #environment: { references?: object } = {};
   #drawAt = 0;
@@ -53,34 +56,75 @@ export class MarkdownView {
   #clear(): void {
     this.#start = 0;
     this.#code = null;
+    this.#list = null;
     this.#environment = {};
     this.root.replaceChildren(this.#border);
   }
 
   #draw(): void {
     const rest = this.#text.slice(this.#start);
-    const tokens = parser.parse(rest, this.#environment);
+    const blocks = blocksOf(parser.parse(rest, this.#environment));
     if (this.#isDone && this.#environment.references && this.#start > 0) {
       this.#clear(); // a link's target may stand behind the link
       return this.#draw();
     }
-    const last = lastBlock(tokens);
-    if (last > 0) this.#close(tokens.slice(0, last), rest, tokens[last]!);
-    this.#drawOpen(tokens.slice(last));
+    if (this.#list && !this.#isSame(this.#list, blocks[0] ?? [])) return this.#drawAgainFrom(this.#list.start);
+    const open = blocks.at(-1) ?? [];
+    if (blocks.length > 1) this.#closeBlocks(blocks.slice(0, -1), rest, open[0]!);
+    this.#drawOpen(open);
   }
 
-  /** Draw complete blocks for good. */
-  #close(tokens: Token[], rest: string, next: Token): void {
+  /** Is what was parsed from its open item on still the list that was drawn? An empty line changes all items. */
+  #isSame(list: OpenList, tokens: Token[]): boolean {
+    return list.goesOnWith(tokens[0]) && (list.isLoose || !isLoose(tokens));
+  }
+
+  #drawAgainFrom(start: number): void {
     this.#removeOpen();
-    this.#border.before(this.#drawn(tokens));
+    this.#start = start;
+    this.#draw();
+  }
+
+  /** Draw complete blocks for good; the text goes on with `next`. */
+  #closeBlocks(blocks: Token[][], rest: string, next: Token): void {
+    const list = this.#list;
+    if (list) {
+      const items = blocks.shift()!;
+      list.close(this.#drawnItems(list, items));
+      this.#border.before(list.element);
+    }
+    this.#removeOpen();
+    this.#border.before(this.#drawn(blocks.flat()));
     this.#start += offsetOfLine(rest, next.map![0]);
   }
 
   #drawOpen(tokens: Token[]): void {
-    const only = tokens.length === 1 ? tokens[0]! : null;
-    if (only?.type === "fence") return this.#drawCode(only);
+    if (tokens[0]?.type === "fence") return this.#drawCode(tokens[0]);
+    if (isList(tokens[0]) && (this.#list || itemsOf(tokens).length > 1)) return this.#drawList(tokens);
     this.#removeOpen();
     this.root.append(this.#drawn(tokens));
+  }
+
+  #drawList(tokens: Token[]): void {
+    if (!this.#list) {
+      this.#removeOpen();
+      this.#list = new OpenList(tokens[0]!, isLoose(tokens), this.#start);
+      this.root.append(this.#list.element);
+    }
+    const list = this.#list;
+    const items = itemsOf(tokens);
+    const last = items.pop()!;
+    if (items.length) {
+      list.close(this.#drawnItems(list, tokens, items));
+      this.#start += offsetOfLine(this.#text.slice(this.#start), last[0]!.map![0]);
+    }
+    list.open(this.#drawnItems(list, tokens, [last]));
+  }
+
+  /** Items of a list, which was parsed from one of them on: alone it may look tight where the whole is not. */
+  #drawnItems(list: OpenList, tokens: Token[], items = itemsOf(tokens)): DocumentFragment {
+    if (list.isLoose) makeLoose(tokens);
+    return this.#drawn(items.flat());
   }
 
   #drawCode({ info, content }: Token): void {
@@ -96,6 +140,7 @@ export class MarkdownView {
 
   #removeOpen(): void {
     this.#code = null;
+    this.#list = null;
     while (this.#border.nextSibling) this.#border.nextSibling.remove();
   }
 
@@ -111,13 +156,14 @@ export class MarkdownView {
   }
 }
 
-/** Where the last block's tokens begin. */
-function lastBlock(tokens: Token[]): number {
-  let last = 0;
-  for (const [index, token] of tokens.entries()) {
-    if (token.level === 0 && token.nesting >= 0 && token.map) last = index;
+/** The tokens of each block. */
+function blocksOf(tokens: Token[]): Token[][] {
+  const blocks: Token[][] = [];
+  for (const token of tokens) {
+    if (!blocks.length || (token.level === 0 && token.nesting >= 0 && token.map)) blocks.push([]);
+    blocks.at(-1)!.push(token);
   }
-  return last;
+  return blocks;
 }
 
 function offsetOfLine(text: string, line: number): number {

@@ -1,9 +1,11 @@
 // What the server tells of itself: whether it is ready, the model, the defaults, the fields of a request.
 
 import { Cell } from "../cell";
+import { chosen, isLoaded, learnModels } from "./models";
 import { getJson, Refusal } from "./requests";
 
 export interface Props {
+  role?: string;
   model_alias?: string;
   total_slots?: number;
   default_generation_settings?: { params: Record<string, unknown>; n_ctx: number };
@@ -44,7 +46,9 @@ export async function learnFacts(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
   try {
-    facts.value = { state: "ready", props: await getJson<Props>("props") };
+    const props = await getJson<Props>("props");
+    if (props.role === "router") await learnModels();
+    facts.value = { state: "ready", props };
   } catch (error) {
     facts.value = { state: "failed", message: error instanceof Refusal ? error.message : String(error) };
   }
@@ -52,6 +56,16 @@ export async function learnFacts(): Promise<void> {
 
 export function props(): Props | null {
   return facts.value.state === "ready" ? facts.value.props : null;
+}
+
+/** What a request gets that says nothing; of a router's model only while it is loaded. */
+export async function defaultParams(): Promise<Record<string, unknown>> {
+  let known = props();
+  if (chosen.value) {
+    const isKnown = await isLoaded(chosen.value);
+    known = isKnown ? await getJson<Props>(`props?model=${encodeURIComponent(chosen.value)}`) : null;
+  }
+  return known?.default_generation_settings?.params ?? {};
 }
 
 let schemas: Promise<Record<string, FieldSchema>> | null = null;

@@ -5,6 +5,7 @@ import { Cell, useCell } from "../cell";
 import { library, runningIn } from "../chat/chat";
 import { download, toMarkdown } from "../chat/transfer";
 import { facts } from "../server/facts";
+import { choose, chosen, models } from "../server/models";
 import { type Deeds, onKeyDown } from "../shortcuts";
 import { Composer } from "./composer";
 import { HelpDialog } from "./help_dialog";
@@ -59,6 +60,7 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   const known = useCell(facts);
   const conversation = useCell(library.shown);
   useCell(conversation?.changes ?? still);
+  const names = useCell(models);
   const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? "loading" : "";
   const save = () => {
     const title = conversation!.record.title || "chat";
@@ -69,11 +71,21 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
       <IconButton icon="menu" label="Conversations" onClick={onMenu} />
       <IconButton icon="plus" label="New chat" onClick={() => (library.shown.value = null)} />
       <div class="head-title">{conversation?.record.title && <h1>{conversation.record.title}</h1>}</div>
-      <span class="model">{model}</span>
+      {names.length ? <ModelChoice names={names} /> : <span class="model">{model}</span>}
       {conversation && <IconButton icon="save" label="Save this chat as Markdown" onClick={save} />}
       <IconButton icon="help" label="Keyboard" class="wide-only" onClick={() => onOpen("help")} />
       <IconButton icon="settings" label="Settings" onClick={() => onOpen("settings")} />
     </header>
+  );
+}
+
+/** Which model of a router is asked next. */
+function ModelChoice({ names }: { names: string[] }) {
+  const name = useCell(chosen);
+  return (
+    <select class="model" aria-label="Model" value={name} onChange={(event) => choose(event.currentTarget.value)}>
+      {names.map((one) => <option key={one}>{one}</option>)}
+    </select>
   );
 }
 

@@ -28,7 +28,7 @@ export function Figures({ turn }: { turn: Turn }) {
 /** How much of the prompt has been read, until the first token. */
 export function PromptProgress({ answer }: { answer: Answer }) {
   const { progress } = answer;
-  if (!progress) return <p class="waiting"><span class="dots" />waiting for a slot</p>;
+  if (!progress) return <p class="waiting"><span class="dots" />waiting for the model</p>;
   const { processed, total, cache } = progress;
   return (
     <div class="waiting">

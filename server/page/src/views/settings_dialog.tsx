@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { type FieldSchema, props, requestFields } from "../server/facts";
+import { defaultParams, type FieldSchema, requestFields } from "../server/facts";
 import { key, setKey } from "../server/keys";
 import { type Field, fieldOf, isLong, parse, toText } from "../settings/field";
 import {
@@ -13,13 +13,21 @@ import { Dialog } from "./dialog";
 /** llama.cpp's LLAMA_DEFAULT_SEED. */
 const RANDOM_SEED = 0xffffffff;
 
-type Schemas = Record<string, FieldSchema>;
+interface Form {
+  schemas: Record<string, FieldSchema>;
+  defaults: Record<string, unknown>;
+}
 
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
-  const [schemas, setSchemas] = useState<Schemas | null>(null);
+  const [form, setForm] = useState<Form | null>(null);
   const [error, setError] = useState("");
   const [round, setRound] = useState(0);
-  useEffect(() => void requestFields().then(setSchemas, (why) => setError(String(why.message ?? why))), []);
+  useEffect(() => {
+    Promise.all([requestFields(), defaultParams()]).then(
+      ([schemas, defaults]) => setForm({ schemas, defaults }),
+      (why) => setError(String(why.message ?? why)),
+    );
+  }, []);
   const count = Object.keys(useCell(values)).length;
   const reset = () => {
     resetFields();
@@ -30,8 +38,8 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
       <form class="settings-body" onSubmit={(event) => event.preventDefault()}>
         <PageSettings />
         {error && <p class="error" role="alert">{error}</p>}
-        {!schemas && !error && <p class="note">Asking the server what it can be told …</p>}
-        {schemas && GROUPS.map((group) => <GroupForm key={`${group.title} ${round}`} group={group} schemas={schemas} />)}
+        {!form && !error && <p class="note">Asking the server what it can be told …</p>}
+        {form && GROUPS.map((group) => <GroupForm key={`${group.title} ${round}`} group={group} form={form} />)}
       </form>
       <footer>
         <span>{count ? `${count} set; all others are the server's` : "All as the server has it"}</span>
@@ -79,22 +87,21 @@ function PageSettings() {
   );
 }
 
-function GroupForm({ group, schemas }: { group: Group; schemas: Schemas }) {
+function GroupForm({ group, form: { schemas, defaults } }: { group: Group; form: Form }) {
   const names = group.names.filter((name) => name in schemas);
   const isSet = names.some((name) => name in values.value);
   return (
     <details class="group" open={isSet || ["Answer", "Sampling"].includes(group.title)}>
       <summary>{group.title}</summary>
       {group.note && <p class="note">{group.note}</p>}
-      {names.map((name) => <FieldForm key={name} field={fieldOf(name, schemas[name]!)} />)}
+      {names.map((name) => <FieldForm key={name} field={fieldOf(name, schemas[name]!)} fallback={toFallback(name, defaults[name])} />)}
     </details>
   );
 }
 
-function FieldForm({ field }: { field: Field }) {
+function FieldForm({ field, fallback }: { field: Field; fallback: string }) {
   const [error, setError] = useState("");
   const id = `set-${field.name}`;
-  const fallback = defaultOf(field.name);
   const change = (text: string) => {
     try {
       setField(field.name, parse(field, text));
@@ -113,8 +120,7 @@ function FieldForm({ field }: { field: Field }) {
 }
 
 /** What the server does without this field. */
-function defaultOf(name: string): string {
-  const value = props()?.default_generation_settings?.params[name];
+function toFallback(name: string, value: unknown): string {
   return name === "seed" && value === RANDOM_SEED ? "random" : toText(value);
 }
 

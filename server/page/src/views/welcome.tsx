@@ -2,12 +2,14 @@
 
 import { useCell } from "../cell";
 import { facts } from "../server/facts";
+import { chosen, models } from "../server/models";
 
 export function Welcome() {
   const known = useCell(facts);
   if (known.state === "failed") return <p class="error" role="alert">{known.message}</p>;
   if (known.state === "waiting") return <Loading progress={known.progress} />;
-  const { default_generation_settings: defaults, model_alias: model, dflash } = known.props;
+  const { default_generation_settings: defaults, model_alias: model, dflash, role } = known.props;
+  if (role === "router") return <Several />;
   if (!defaults) return <p class="welcome">This server has no model to chat with.</p>;
   return (
     <div class="welcome">
@@ -16,6 +18,18 @@ export function Welcome() {
         {defaults.n_ctx.toLocaleString("en")} tokens of context,{" "}
         {dflash?.drafter ? "drafted by a DFlash drafter" : "without a drafter"}. Everything stays on this machine.
       </p>
+    </div>
+  );
+}
+
+function Several() {
+  const count = useCell(models).length;
+  const name = useCell(chosen);
+  if (!count) return <p class="welcome">This server has no model yet.</p>;
+  return (
+    <div class="welcome">
+      <h1>{name}</h1>
+      <p>{count > 1 ? `One of ${count} models` : "The only model"}; it is loaded when it is first asked.</p>
     </div>
   );
 }

@@ -1,0 +1,69 @@
+// OpenList: a list at the end of a text that grows. Its complete items are drawn once, as complete blocks are.
+
+import type Token from "markdown-it/lib/token.mjs";
+
+export class OpenList {
+  readonly element: HTMLElement;
+  /** What stands behind it is the open item. */
+  #border = document.createComment("");
+
+  /** `start`: where it begins in the text. */
+  constructor(
+    private readonly list: Token,
+    readonly isLoose: boolean,
+    readonly start: number,
+  ) {
+    this.element = document.createElement(list.tag);
+    const first = list.attrGet("start");
+    if (first !== null) this.element.setAttribute("start", first);
+    this.element.append(this.#border);
+  }
+
+  /** Does it go on with this list, which was parsed from one of its items on? */
+  goesOnWith(list: Token | undefined): boolean {
+    return list?.type === this.list.type && list.markup === this.list.markup;
+  }
+
+  /** Draw items for good, in place of the open one. */
+  close(items: Node): void {
+    this.clear();
+    this.#border.before(items);
+  }
+
+  /** Draw the open item, which is empty or drawn before. */
+  open(item: Node): void {
+    this.clear();
+    this.element.append(item);
+  }
+
+  private clear(): void {
+    while (this.#border.nextSibling) this.#border.nextSibling.remove();
+  }
+}
+
+export function isList(token: Token | undefined): token is Token {
+  return token?.type === "bullet_list_open" || token?.type === "ordered_list_open";
+}
+
+/** The tokens of each item of a list. */
+export function itemsOf(list: Token[]): Token[][] {
+  const items: Token[][] = [];
+  for (const token of list.slice(1, -1)) {
+    if (token.level === 1 && token.type === "list_item_open") items.push([]);
+    items.at(-1)!.push(token);
+  }
+  return items;
+}
+
+/** Is there an empty line between items? Then their texts are paragraphs. */
+export function isLoose(list: Token[]): boolean {
+  return paragraphsOf(list).some((token) => !token.hidden);
+}
+
+export function makeLoose(list: Token[]): void {
+  for (const token of paragraphsOf(list)) token.hidden = false;
+}
+
+function paragraphsOf(list: Token[]): Token[] {
+  return list.filter((token) => token.level === 2 && /^paragraph_/.test(token.type));
+}

@@ -1,0 +1,35 @@
+// The models of a router (docs/serving.md, "Several models"), and the one that is asked next. A server of one model has
+// no list.
+
+import { Cell } from "../cell";
+import { recall, remember } from "../memory";
+import { getJson } from "./requests";
+
+interface Listed {
+  id: string;
+  status?: { value: string };
+}
+
+const NAME = "model";
+
+export const models = new Cell<string[]>([]);
+export const chosen = new Cell("");
+
+export async function learnModels(): Promise<void> {
+  const { data } = await getJson<{ data: Listed[] }>("v1/models");
+  const names = data.map((model) => model.id);
+  const last = recall(NAME) ?? "";
+  chosen.value = names.includes(last) ? last : (names[0] ?? "");
+  models.value = names;
+}
+
+export function choose(name: string): void {
+  chosen.value = name;
+  remember(NAME, name);
+}
+
+/** To look at a model must not load it. */
+export async function isLoaded(name: string): Promise<boolean> {
+  const { status } = await getJson<Listed>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
+  return status?.value === "loaded";
+}
