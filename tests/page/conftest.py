@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from playwright import sync_api
 
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
 from tests.page.scripts import ChatNative, Pace
 from tests.server.live import Live, live
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="the tests' extra is not installed: no playwright")
 
 WAIT_MS = 30_000
 sync_api.expect.set_options(timeout=WAIT_MS)

@@ -13,11 +13,11 @@ RICH = r"""## A short tour
 **Speculative decoding** lets a small model guess what a large one would say, and the large one checks all guesses
 in *one* pass. Nothing changes but the time: see [the paper](https://example.org/paper) and `docs/proof.md`.
 
-| drafting | tok/s | AL |
-|:--|--:|:-:|
-| off | 21.4 | 1.00 |
-| chain | 58.9 | 3.12 |
-| tree | 83.5 | 4.47 |
+| place | likeliest token | probability |
+|:-:|:--|--:|
+| 1 | the | 0.91 |
+| 2 | accepted | 0.78 |
+| 3 | path | 0.64 |
 
 With an acceptance length $\tau$ and costs $c_v$ and $c_d$ the gain is
 

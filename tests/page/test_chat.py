@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.service import Settings
-from tests.page.conftest import OpenTab, Served, Tab, serve, sync_api
+from tests.page.conftest import OpenTab, Served, Tab, serve
 from tests.page.scripts import COUNT, RICH, TRICKY
 from tests.server.live import wait_until
 from tests.server.test_router import model, routing
-
-expect = sync_api.expect
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
@@ -409,7 +410,7 @@ def test_a_routers_model_is_chosen(open_tab: OpenTab, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     """axe finds nothing, in a chat, in the settings, and on a phone."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="the tests' extra is not installed").Axe()
+    axe = Axe()
 
     def faults(tab: Tab) -> list[str]:
         found = axe.run(tab.page).response["violations"]
@@ -469,8 +470,8 @@ def test_an_answer_that_is_no_longer_kept_says_so(tab: Tab, served: Served) -> N
     served.pace.release(10)
     tab.sees("1 2 3")
     tab.page.goto("about:blank")
-    recorder = next(one for one in served.live.app.user_middleware if one.cls is Recorder)
-    recorder.kwargs["recordings"]._kept.clear()
+    middleware: list[Any] = [*served.live.app.user_middleware]
+    next(one for one in middleware if one.cls is Recorder).kwargs["recordings"]._kept.clear()
     served.pace.free()
     tab.page.goto(served.url)
     expect(tab.answers().locator(".error")).to_contain_text("no longer keeps this answer")
