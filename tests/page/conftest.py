@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,19 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def installed(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the page's sources with what npm brings."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    copy = tmp_path_factory.mktemp("npm") / "page"
+    ignore = shutil.ignore_patterns("dist", "node_modules")
+    shutil.copytree(repo / "server" / "page", copy, ignore=ignore)
+    done = subprocess.run(["npm", "ci"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return copy
 
 
 @dataclass

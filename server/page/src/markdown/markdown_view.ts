@@ -1,5 +1,6 @@
 // MarkdownView: Markdown that grows. Blocks that are complete are drawn once; only the last, open one is drawn again, so
-// the work does not grow with the square of the text. Of a list that is open, the same holds for its items.
+// the work does not grow with the square of the text. Of a list that is open, the same holds for its items. What begins
+// on the last line is not settled: a star there may be a list's, or begin bold text that goes on with what stands before.
 
 import type Token from "markdown-it/lib/token.mjs";
 import { CodeBlock, fillCodeBlocks } from "./code_block";
@@ -7,6 +8,9 @@ import { drawFormulas } from "./formulas";
 import { isList, isLoose, itemsOf, makeLoose, OpenList } from "./open_list";
 import { parser } from "./parser";
 import { sanitized } from "./sanitizer";
+
+/** Where a token begins in the text. */
+type PlaceOf = (token: Token) => number;
 
 /** Drawing may take one part of the time while the text grows, and everything else so many. */
 const REST = 4;
@@ -22,8 +26,11 @@ export class MarkdownView {
   #code: CodeBlock | null = null;
   /** The open block, if it is a list with complete items. */
   #list: OpenList | null = null;
-  /** Link targets that the text defines. */
+  /** What was drawn behind the open block, and is not settled. */
+  #unsettled: ChildNode[] = [];
+  /** Link targets that the text defines, as far as it was parsed last: what is incomplete must not stay. */
   #environment: { references?: object } = {};
+  #definesLinks = false;
   #drawAt = 0;
   #timer = 0;
 
@@ -57,21 +64,35 @@ export class MarkdownView {
     this.#start = 0;
     this.#code = null;
     this.#list = null;
-    this.#environment = {};
+    this.#definesLinks = false;
     this.root.replaceChildren(this.#border);
   }
 
   #draw(): void {
-    const rest = this.#text.slice(this.#start);
+    const begin = this.#start;
+    const rest = this.#text.slice(begin);
+    const placeOf: PlaceOf = (token) => begin + offsetOfLine(rest, token);
+    this.#environment = {};
     const blocks = blocksOf(parser.parse(rest, this.#environment));
-    if (this.#isDone && this.#environment.references && this.#start > 0) {
+    this.#definesLinks ||= "references" in this.#environment;
+    if (this.#isDone && this.#definesLinks && begin > 0) {
       this.#clear(); // a link's target may stand behind the link
       return this.#draw();
     }
     if (this.#list && !this.#isSame(this.#list, blocks[0] ?? [])) return this.#drawAgainFrom(this.#list.start);
+    for (const node of this.#unsettled) node.remove();
+    const unsettled = blocks.length > 1 && !this.#isSettled(placeOf(blocks.at(-1)![0]!)) ? blocks.pop()! : [];
     const open = blocks.at(-1) ?? [];
-    if (blocks.length > 1) this.#closeBlocks(blocks.slice(0, -1), rest, open[0]!);
-    this.#drawOpen(open);
+    if (blocks.length > 1) this.#closeBlocks(blocks.slice(0, -1), placeOf(open[0]!));
+    this.#drawOpen(open, placeOf);
+    const drawn = this.#drawn(unsettled);
+    this.#unsettled = [...drawn.childNodes];
+    this.root.append(drawn);
+  }
+
+  /** Is the line that begins here complete? */
+  #isSettled(place: number): boolean {
+    return this.#isDone || this.#text.indexOf("\n", place) >= 0;
   }
 
   /** Is what was parsed from its open item on still the list that was drawn? An empty line changes all items. */
@@ -85,8 +106,8 @@ export class MarkdownView {
     this.#draw();
   }
 
-  /** Draw complete blocks for good; the text goes on with `next`. */
-  #closeBlocks(blocks: Token[][], rest: string, next: Token): void {
+  /** Draw complete blocks for good; the text goes on at `end`. */
+  #closeBlocks(blocks: Token[][], end: number): void {
     const list = this.#list;
     if (list) {
       const items = blocks.shift()!;
@@ -95,17 +116,24 @@ export class MarkdownView {
     }
     this.#removeOpen();
     this.#border.before(this.#drawn(blocks.flat()));
-    this.#start += offsetOfLine(rest, next.map![0]);
+    this.#start = end;
   }
 
-  #drawOpen(tokens: Token[]): void {
+  #drawOpen(tokens: Token[], placeOf: PlaceOf): void {
     if (tokens[0]?.type === "fence") return this.#drawCode(tokens[0]);
-    if (isList(tokens[0]) && (this.#list || itemsOf(tokens).length > 1)) return this.#drawList(tokens);
+    if (this.#list || this.#canBeginList(tokens, placeOf)) return this.#drawList(tokens, placeOf);
     this.#removeOpen();
     this.root.append(this.#drawn(tokens));
   }
 
-  #drawList(tokens: Token[]): void {
+  /** Are there complete items, and is it known whether there are empty lines between them? */
+  #canBeginList(tokens: Token[], placeOf: PlaceOf): boolean {
+    if (!isList(tokens[0])) return false;
+    const items = itemsOf(tokens);
+    return items.length > 1 && this.#isSettled(placeOf(items.at(-1)![0]!));
+  }
+
+  #drawList(tokens: Token[], placeOf: PlaceOf): void {
     if (!this.#list) {
       this.#removeOpen();
       this.#list = new OpenList(tokens[0]!, isLoose(tokens), this.#start);
@@ -113,12 +141,12 @@ export class MarkdownView {
     }
     const list = this.#list;
     const items = itemsOf(tokens);
-    const last = items.pop()!;
+    const open = items.splice(this.#isSettled(placeOf(items.at(-1)![0]!)) ? -1 : -2);
     if (items.length) {
       list.close(this.#drawnItems(list, tokens, items));
-      this.#start += offsetOfLine(this.#text.slice(this.#start), last[0]!.map![0]);
+      this.#start = placeOf(open[0]![0]!);
     }
-    list.open(this.#drawnItems(list, tokens, [last]));
+    list.open(this.#drawnItems(list, tokens, open));
   }
 
   /** Items of a list, which was parsed from one of them on: alone it may look tight where the whole is not. */
@@ -166,8 +194,8 @@ function blocksOf(tokens: Token[]): Token[][] {
   return blocks;
 }
 
-function offsetOfLine(text: string, line: number): number {
+function offsetOfLine(text: string, token: Token): number {
   let offset = 0;
-  for (; line > 0; line--) offset = text.indexOf("\n", offset) + 1;
+  for (let line = token.map?.[0] ?? 0; line > 0; line--) offset = text.indexOf("\n", offset) + 1;
   return offset;
 }

@@ -4,7 +4,7 @@ import type Token from "markdown-it/lib/token.mjs";
 
 export class OpenList {
   readonly element: HTMLElement;
-  /** What stands behind it is the open item. */
+  /** What stands behind it is the open item, and one that is not settled. */
   #border = document.createComment("");
 
   /** `start`: where it begins in the text. */
@@ -24,16 +24,16 @@ export class OpenList {
     return list?.type === this.list.type && list.markup === this.list.markup;
   }
 
-  /** Draw items for good, in place of the open one. */
+  /** Draw items for good, in place of what is open. */
   close(items: Node): void {
     this.clear();
     this.#border.before(items);
   }
 
-  /** Draw the open item, which is empty or drawn before. */
-  open(item: Node): void {
+  /** Draw what is open anew. */
+  open(items: Node): void {
     this.clear();
-    this.element.append(item);
+    this.element.append(items);
   }
 
   private clear(): void {

@@ -14,7 +14,8 @@ export const GROUPS: Group[] = [
   { title: "Answer", names: ["max_tokens", "seed", "stop", "ignore_eos"] },
   {
     title: "Thinking",
-    names: ["enable_thinking", "reasoning_effort", "reasoning_budget_tokens", "chat_template_kwargs"],
+    names: ["enable_thinking", "reasoning_effort", "reasoning_budget_tokens", "reasoning_budget_message",
+      "chat_template_kwargs"],
   },
   {
     title: "Drafting",
