@@ -103,6 +103,8 @@ class Tab:
         self.page.set_default_timeout(WAIT_MS)
 
     def ask(self, text: str) -> None:
+        # Before it knows the server the page sends nothing.
+        sync_api.expect(self.page.locator(".composer .send")).to_be_enabled()
         self.page.fill("#message", text)
         self.page.keyboard.press("Enter")
 
