@@ -23,7 +23,7 @@ sync_api.expect.set_options(timeout=WAIT_MS)
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is there, this thread has an event loop, and asyncio.run() fails
 def browser() -> Iterator[Any]:
     """The system's Chromium, without a window."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
