@@ -194,7 +194,8 @@ def process_of(server: Server) -> psutil.Process:
 def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
     """argv of a release's server. It measures this machine at its start instead of reading an old file."""
     sizes = ["-c", str(1024 * slots), "-np", str(slots), "-t", str(threads), "--no-cost-cache"]
-    return [python, "-m", "dflash_local.cli", "serve", "-m", str(pair.target), "-md", str(pair.drafter), *sizes]
+    program = str(Path(python).with_name("dflash-local"))  # not `python -m`, which would find the package around us
+    return [program, "serve", "-m", str(pair.target), "-md", str(pair.drafter), *sizes]
 
 
 def row(name: str, tallies: Sequence[Tally]) -> Json:
@@ -240,6 +241,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--clients", type=int, default=32, metavar="N", help="clients at once")
     ap.add_argument("--slots", type=int, default=8, metavar="N", help="slots of every server")
     ap.add_argument("--minutes", type=float, default=10.0, metavar="M", help="length of a turn")
+    ap.add_argument(
+        "--cache-ram", type=int, metavar="MIB", help="ours: bound of the host's cache, which is memory that grows"
+    )
     ap.add_argument("--other", type=Path, metavar="PYTHON", help="interpreter of another release's environment")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
@@ -247,6 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
     pythons = {OURS: sys.executable, **({OTHER: str(args.other)} if args.other else {})}
     commands = {name: command(pair, python, args.slots, args.threads) for name, python in pythons.items()}
+    if args.cache_ram is not None:
+        commands[OURS] += ["--cache-ram", str(args.cache_ram)]
     tallies: dict[str, list[Tally]] = {name: [] for name in commands}
     mix = Mix(prompts, args.n_predict, known=bool(args.other))
     with tempfile.TemporaryDirectory(prefix="load-") as logs, Systems(commands, Path(logs)) as systems:
