@@ -1,9 +1,10 @@
-"""Work that is given up when its client goes away."""
+"""Work that is given up when its client goes away, and work beside it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from starlette.types import Receive
@@ -20,18 +21,31 @@ class ClientLeft(HTTPError):
         super().__init__(400, "the client left")
 
 
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client of `receive`, whose body has been read, disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do `work` while the block runs; at the block's end it is cancelled, and has ended."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client of `receive`, whose body has been read, disconnects.
+    """The result of `work`, which is cancelled when the client of `receive` is `disconnected`.
 
     Raises:
         ClientLeft: it did.
     """
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task, watcher = asyncio.create_task(work), asyncio.create_task(watch())
+    task, watcher = asyncio.create_task(work), asyncio.create_task(disconnected(receive))
     try:
         await asyncio.wait((task, watcher), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

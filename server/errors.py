@@ -41,6 +41,11 @@ class HTTPError(DFlashError):
         self.status, self.type, self.code, self.retry_after = status, type, code, retry_after
 
 
+def not_supported(message: str) -> HTTPError:
+    """501: what this server, its model or its flags cannot do."""
+    return HTTPError(501, message, type="not_supported_error")
+
+
 class JSON(Response):
     """A JSON body, written as UTF-8 without escapes."""
 

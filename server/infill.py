@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.engine import Engine
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.errors import not_supported
 
 # What stands before other files, as Qwen's models know it from whole repositories; a model without such tokens gets
 # the separator.
@@ -52,7 +52,7 @@ class FimTokens:
         missing = [f"{name} token is missing." for name in ("prefix", "suffix", "middle") if getattr(tokens, name) < 0]
         if missing:
             message = f"Infill is not supported by this model: {' '.join(missing)}"
-            raise HTTPError(501, message, type="not_supported_error")
+            raise not_supported(message)
         return tokens
 
 

@@ -15,7 +15,7 @@ from dflash_local.errors import EngineDeadError
 from dflash_local.options import DEFAULTS
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.process import EmbeddingProcess
-from dflash_local.server.errors import LOADING, HTTPError
+from dflash_local.server.errors import LOADING, HTTPError, not_supported
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
@@ -40,21 +40,15 @@ NICE = 5
 
 Loader = Callable[[Callable[[float], bool]], Engine]
 
-NO_TEXT = HTTPError(
-    501,
+NO_TEXT = not_supported(
     "This server only gives embeddings and scores: start it with -m MODEL.gguf for text, and --embedding-model or "
     "--rerank-model beside it",
-    type="not_supported_error",
 )
-NO_EMBEDDINGS = HTTPError(
-    501,
+NO_EMBEDDINGS = not_supported(
     "This server does not support embeddings. Start it with `--embeddings`, or beside text with --embedding-model FILE",
-    type="not_supported_error",
 )
-NO_SCORES = HTTPError(
-    501,
+NO_SCORES = not_supported(
     "This server does not support reranking. Start it with `--reranking`, or beside text with --rerank-model FILE",
-    type="not_supported_error",
 )
 
 NOT_AWAKE = HTTPError(

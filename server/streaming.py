@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.generation import Chunk, Completion, Generation
+from dflash_local.server.connected import beside, disconnected
+from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.formats.reply import Body, Reply
 
 log = logging.getLogger(__name__)
@@ -26,8 +28,7 @@ async def cancelled_on_disconnect(receive: Receive, generations: Sequence[Genera
             generation.cancel()
 
     async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await disconnected(receive)
         cancel()
 
     watcher = asyncio.create_task(watch())
@@ -117,7 +118,7 @@ class EventStream(Response):
         include_usage: bool,
         ping_interval: float = -1,
     ) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(headers=STREAM_HEADERS)
         del self.headers["content-length"]
         self._reply, self._generations, self._ping_interval = reply, generations, ping_interval
         self._events = events(reply, generations, n_prompts, include_usage=include_usage)
@@ -159,10 +160,5 @@ class EventStream(Response):
                 else:
                     await asyncio.sleep(self._ping_interval - silent)
 
-        pings = asyncio.create_task(ping())
-        try:
+        async with beside(ping()):
             yield
-        finally:
-            pings.cancel()
-            with suppress(asyncio.CancelledError):
-                await pings

@@ -1,10 +1,13 @@
-"""Server-sent events that have names."""
+"""Server-sent events: the headers of their streams, and events that have names."""
 
 from __future__ import annotations
 
 import json
 
 from dflash_local.server.formats.reply import Body
+
+# Neither caches nor proxies may hold an event back.
+STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def named_event(body: Body) -> str:

@@ -30,9 +30,7 @@ class Recordings:
             RequestError: the name is too long; HTTPError: 503, there are too many that still grow.
         """
         if len(name) > MAX_NAME:
-            raise RequestError(
-                f"X-Conversation-Id must be at most {MAX_NAME} characters long", param="X-Conversation-Id"
-            )
+            raise RequestError(f"{HEADER} must be at most {MAX_NAME} characters long", param=HEADER)
         self.remove(name)
         if len(self._kept) >= self._most:
             oldest = next((kept for kept in self._kept.values() if kept.completed_at), None)

@@ -11,7 +11,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.server.connected import ClientLeft, while_connected
+from dflash_local.server.connected import ClientLeft, beside, while_connected
+from dflash_local.server.formats.events import STREAM_HEADERS
 
 # Events that a listener may be behind with; of more, the oldest are lost.
 MOST = 1024
@@ -55,7 +56,7 @@ class EventFeed(Response):
     media_type = "text/event-stream"
 
     def __init__(self, events: Events, stopping: asyncio.Event) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(headers=STREAM_HEADERS)
         del self.headers["content-length"]
         self._events, self._stopping = events, stopping
 
@@ -66,16 +67,7 @@ class EventFeed(Response):
             async for line in self._events.listen():
                 await send({"type": "http.response.body", "body": line, "more_body": True})
 
-        feeding = asyncio.create_task(feed())
-
-        async def until_stop() -> None:
-            await self._stopping.wait()
-
-        try:
+        async with beside(feed()):
             with suppress(ClientLeft):
-                await while_connected(receive, until_stop())
-        finally:
-            feeding.cancel()
-            with suppress(asyncio.CancelledError):
-                await feeding
+                await while_connected(receive, self._stopping.wait())
         await send({"type": "http.response.body", "body": b""})

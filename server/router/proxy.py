@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import DFlashError
-from dflash_local.server.connected import ClientLeft, while_connected
+from dflash_local.server.connected import ClientLeft, beside, while_connected
 from dflash_local.server.errors import MESSAGES, describe, describe_message_error
+from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.middleware.prefix import route_path
 from dflash_local.server.router.instance import Instance
 from dflash_local.server.router.pool import Pool
@@ -119,21 +120,16 @@ class Forwarded(Response):
         if not self._asked.stream or self._asked.ping_interval <= 0:
             yield
             return
-        pings = asyncio.create_task(self._ping(send))
-        try:
+        async with beside(self._ping(send)):
             yield
-        finally:
-            pings.cancel()
-            with suppress(asyncio.CancelledError):
-                await pings
 
     async def _ping(self, send: Send) -> None:
         while True:
             await asyncio.sleep(self._asked.ping_interval)
             if not self._begun:
                 self._begun = True
-                headers = [(b"content-type", _EVENTS + b"; charset=utf-8"), (b"cache-control", b"no-cache")]
-                headers.append((b"x-accel-buffering", b"no"))
+                headers = [(name.lower().encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
+                headers.append((b"content-type", _EVENTS + b"; charset=utf-8"))
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
             instance = self._pool.find(self._name)
             progress = instance.progress if instance else 0

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps, Success
-from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.errors import JSON, HTTPError, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.reply import fingerprint
@@ -22,7 +22,7 @@ from dflash_local.server.router.instance import LOADING, Instance
 from dflash_local.server.router.metrics import router_metrics
 from dflash_local.server.router.proxy import Asked, Forwarded
 from dflash_local.server.router.router import NO_MODELS, Router
-from dflash_local.server.routes.endpoint import Endpoint, add_endpoint
+from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
 
 _ON = ("true", "1")
 _MOST_NAMED = 8
@@ -89,20 +89,20 @@ def add_routes(app: FastAPI, router: Router) -> None:
         if request.query_params.get("model"):
             return await forward(router, request)
         if not settings.metrics_endpoint:
-            raise HTTPError(501, "started with --no-metrics", type="not_supported_error")
+            raise not_supported("started with --no-metrics")
         return PlainTextResponse(await router_metrics(pool), media_type="text/plain; version=0.0.4")
 
     async def download(request: Request) -> Response:
         """Models are not downloaded by requests."""
         hint = "on the server: dflash-local pull USER/NAME:QUANT, then GET /models?reload=1"
-        raise HTTPError(501, f"models are not downloaded by requests; {hint}", type="not_supported_error")
+        raise not_supported(f"models are not downloaded by requests; {hint}")
 
     async def remove(request: Request) -> Response:
         """Models are not removed by requests."""
         why = "files of the cache belong to other programs, too: models are not removed by requests"
-        raise HTTPError(501, why, type="not_supported_error")
+        raise not_supported(why)
 
-    anything: Any = {"needs": lambda _router: None, "wakes": False}
+    anything: Any = {"needs": nothing, "wakes": False}
     for paths, handler, answer, methods in (
         (("/health", "/v1/health"), health, Health, ["GET"]),
         (("/models", "/v1/models"), models, RouterModels, ["GET"]),

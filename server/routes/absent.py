@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.errors import JSON, not_supported
 from dflash_local.server.routes.endpoint import add_endpoint
 
 _TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"
@@ -30,14 +30,14 @@ def add_routes(app: FastAPI, _service: object = None) -> None:
 
     async def absent(request: Request) -> Response:
         why = ABSENT[request.scope["route"].path]
-        raise HTTPError(501, f"{request.method} {request.url.path}: {why}", type="not_supported_error")
+        raise not_supported(f"{request.method} {request.url.path}: {why}")
 
     async def adapters(request: Request) -> Response:
         """None are loaded."""
         return JSON([])
 
     async def set_adapters(request: Request) -> Response:
-        raise HTTPError(501, _LORA, type="not_supported_error")
+        raise not_supported(_LORA)
 
     for path in ABSENT:
         add_endpoint(app, (path,), absent, answer=None, methods=METHODS, include_in_schema=False)

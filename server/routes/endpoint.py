@@ -78,6 +78,11 @@ def engine(service: Service) -> object:
     return service.engine
 
 
+def nothing(service: object) -> object:
+    """What endpoints need that answer whatever is loaded."""
+    return service
+
+
 def add_endpoint(
     app: FastAPI,
     paths: Sequence[str],

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from dflash_local.server.answers.facts import Health, Model, Models, Props, Slot
 from dflash_local.server.embeddings.metrics import embedding_metrics, metrics_without_engine
-from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.errors import JSON, HTTPError, not_supported
 from dflash_local.server.formats import facts
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
@@ -47,12 +47,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def set_props(request: Request) -> Response:
         """No property can be changed."""
-        raise _off("no property can be changed while the server runs: restart it with other flags")
+        raise not_supported("no property can be changed while the server runs: restart it with other flags")
 
     async def slots(request: Request, fail_on_no_slot: str = "") -> Response:
         """The slots and what they do."""
         if not settings.slots_endpoint:
-            raise _off("started with --no-slots")
+            raise not_supported("started with --no-slots")
         found = service.engine.slots()
         if fail_on_no_slot and all(slot["is_processing"] for slot in found):
             raise HTTPError(503, "no slot available", type="unavailable_error", code="no_slot", retry_after=1)
@@ -61,7 +61,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def metrics(request: Request) -> Response:
         """Counters for Prometheus."""
         if not settings.metrics_endpoint:
-            raise _off("started with --no-metrics")
+            raise not_supported("started with --no-metrics")
         if service.has_engine:
             text = service.metrics.render(await service.stats()) + embedding_metrics(service.processes)
         else:
@@ -79,7 +79,3 @@ def add_routes(app: FastAPI, service: Service) -> None:
     ):
         add_endpoint(app, paths, handler, answer=answer, methods=["GET"])
     add_endpoint(app, ("/props",), set_props, answer=None, include_in_schema=False)
-
-
-def _off(why: str) -> HTTPError:
-    return HTTPError(501, why, type="not_supported_error")

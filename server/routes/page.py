@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.service import Settings
 
 INDEX = "index.html"
@@ -106,6 +106,6 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
             handler,
             answer=None,
             methods=["GET"],
-            needs=lambda _service: None,
+            needs=nothing,
             include_in_schema=False,
         )

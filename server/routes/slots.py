@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSaved
-from dflash_local.server.errors import JSON, HTTPError
+from dflash_local.server.errors import JSON, not_supported
 from dflash_local.server.fields.body import read_json
 from dflash_local.server.fields.fields import IGNORED, ignored_header, log_ignored
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
@@ -42,11 +42,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def slot_action(request: Request) -> Response:
         """Save what a slot holds to a file, let it hold what a file has, or erase it. A busy slot is waited for."""
         if settings.slot_save_path is None:
-            raise HTTPError(
-                501,
-                "This server does not support slots action. Start it with `--slot-save-path`",
-                type="not_supported_error",
-            )
+            raise not_supported("This server does not support slots action. Start it with `--slot-save-path`")
         async with service.sleep.awake():
             return await _act(request, service.engine, settings, settings.slot_save_path)
 

@@ -12,9 +12,10 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.streams import KeptStream
 from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.fields.streams import StreamsLookup
+from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.recordings.recording import Recording
-from dflash_local.server.recordings.recordings import Recordings
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.recordings.recordings import HEADER, Recordings
+from dflash_local.server.routes.endpoint import add_endpoint, nothing
 
 GONE = HTTPError(404, "Stream not found or expired", type="not_found_error")
 NOT_BEGUN = HTTPError(503, "the stream has not begun", type="unavailable_error", code="not_begun", retry_after=1)
@@ -34,8 +35,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
             raise NOT_BEGUN
         if start < recording.dropped:
             raise RequestError(f"Stream offset lost: bytes before {recording.dropped} are gone", param="from")
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        return StreamingResponse(_rest(recording, start), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(_rest(recording, start), headers=STREAM_HEADERS, media_type="text/event-stream")
 
     async def cancel(request: Request) -> Response:
         """Cancel a stream and forget it."""
@@ -46,9 +46,8 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         """Which of these streams are kept. Nobody can list those of others."""
         return JSON([_told(recording) for recording in recordings.known(body.conversation_ids)])
 
-    name = _parameter("conv_id", "the X-Conversation-Id", {"type": "string"}, required=True)
+    name = _parameter("conv_id", f"the {HEADER}", {"type": "string"}, required=True)
     start = _parameter("from", "the first byte (default: 0)", {"type": "integer", "minimum": 0})
-    nothing: dict[str, Any] = {"needs": lambda _service: None}
     add_endpoint(
         app,
         ("/v1/stream",),
@@ -57,7 +56,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         methods=("GET",),
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
         openapi_extra={"parameters": [name, start]},
-        **nothing,
+        needs=nothing,
     )
     add_endpoint(
         app,
@@ -67,9 +66,9 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         methods=("DELETE",),
         status_code=204,
         openapi_extra={"parameters": [name]},
-        **nothing,
+        needs=nothing,
     )
-    add_endpoint(app, ("/v1/streams/lookup",), lookup, answer=list[KeptStream], wakes=False, **nothing)
+    add_endpoint(app, ("/v1/streams/lookup",), lookup, answer=list[KeptStream], wakes=False, needs=nothing)
 
 
 async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:
@@ -83,7 +82,7 @@ async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:
 def _name(request: Request) -> str:
     name = request.query_params.get("conv_id", "")
     if not name:
-        raise RequestError("conv_id is missing: the X-Conversation-Id that the stream was asked with", param="conv_id")
+        raise RequestError(f"conv_id is missing: the {HEADER} that the stream was asked with", param="conv_id")
     return name
 
 
