@@ -36,10 +36,15 @@ class Drafting(NamedTuple):
     draft: int = -1
     accept: int = -1
     n_max: int = 0
+    lookup: int = -1
 
 
 def request_drafting(
-    budget: Budget = "auto", draft: Draft | None = None, accept: Accept | None = None, draft_n_max: int = 0
+    budget: Budget = "auto",
+    draft: Draft | None = None,
+    accept: Accept | None = None,
+    draft_n_max: int = 0,
+    lookup: bool | None = None,
 ) -> Drafting:
     """A request's share of dflash_request; "auto", None and 0 mean the engine's settings.
 
@@ -51,6 +56,7 @@ def request_drafting(
         -1 if draft is None else draft_mode(draft),
         -1 if accept is None else accept_rule(accept),
         draft_tokens(draft_n_max),
+        -1 if lookup is None else int(_boolean(lookup, "lookup")),
     )
 
 
@@ -82,6 +88,12 @@ def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
             f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param
         )
     return draft_n_max
+
+
+def _boolean(value: object, param: str) -> bool:
+    if not isinstance(value, bool):
+        raise RequestError(f"{param} must be true or false, got {value!r:.80}", param=param)
+    return value
 
 
 def _named(value: object, names: Any, param: str, if_number: str | None = None) -> int:

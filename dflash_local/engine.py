@@ -314,6 +314,7 @@ class Engine:
         draft: Draft | None = None,
         accept: Accept | None = None,
         draft_n_max: int = 0,
+        lookup: bool | None = None,
         cache_prompt: bool = True,
         special: bool | frozenset[int] = False,
         trace: bool = False,
@@ -323,6 +324,7 @@ class Engine:
         post_sampling_probs: bool = False,
         probs_from: int = 0,
         prediction: Sequence[int] = (),
+        return_drafts: bool = False,
         time_limit_ms: int = -1,
         id_slot: int | None = None,
     ) -> Generation:
@@ -335,6 +337,7 @@ class Engine:
             budget: nodes per tree for this request; "auto": the engine's setting.
             draft, accept: as for the engine, for this request; None: the engine's setting.
             draft_n_max: most draft tokens on a path, never more than the engine's setting; 0: that.
+            lookup: quote the text itself, too; None: the engine's setting.
             cache_prompt: do not read again what a slot or the host holds of the prompt's beginning.
             special: show control tokens in the text: all of them, or the given ones.
             trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
@@ -348,6 +351,7 @@ class Engine:
                 has no probability.
             prediction: tokens that the answer is expected to have, in part or with changes: what follows in them is
                 drafted, by a target without a drafter too. The answer is the same with any prediction.
+            return_drafts: each chunk of text has its pass in `Chunk.step`, with the tree that was verified.
             time_limit_ms: so long after its first token the answer ends with the next line; 0 or less: no limit.
             id_slot: the slot that must run it, which is waited for; None: any.
 
@@ -366,7 +370,7 @@ class Engine:
         if id_slot is not None:
             self._check_slot(id_slot)
         stops = _stops(stop)
-        drafting = request_drafting(budget, draft, accept, draft_n_max)
+        drafting = request_drafting(budget, draft, accept, draft_n_max, lookup)
         probs = self._probs_request(n_probs, post_sampling_probs, probs_from)
         predicted = self._token_array(prediction, "prediction")
         if len(predicted) > self.n_ctx_slot:
@@ -379,7 +383,7 @@ class Engine:
         fields = sampling.to_json()
         # On this thread: a large grammar takes its time, and the engine's has other requests to run.
         prepared = self._native.prepare(
-            tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs, predicted
+            tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs, predicted, return_drafts
         )
         return self._scheduler.submit(
             GenerationRequest(
@@ -393,6 +397,7 @@ class Engine:
                 sampling=sampling,
                 max_tokens=max_tokens,
                 probs=n_probs > 0,
+                drafts=return_drafts,
                 time_limit_ms=time_limit_ms,
                 id_slot=id_slot,
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from dflash_local.errors import DFlashError
-from dflash_local.native import PreparedRequest, SlotStats
+from dflash_local.native import PreparedRequest, SlotStats, VerifiedTree
 from dflash_local.sampling import SamplingParams
 from dflash_local.token_probs import TokenProb
 
@@ -36,8 +36,8 @@ class Chunk:
 
     `accepted` counts the draft tokens accepted in this pass; None for the prompt's pass, where nothing could be
     drafted. A chunk with `progress` has no text; `timings` are those until now. `probs` belong to `tokens` one by one,
-    `end_prob` to the token that ended the answer, which is not among them. All of these are there only for requests
-    that ask for them.
+    `end_prob` to the token that ended the answer, which is not among them. `step` is the pass, with the tree that it
+    verified. All of these are there only for requests that ask for them.
     """
 
     text: str
@@ -47,6 +47,7 @@ class Chunk:
     timings: Timings | None = None
     probs: list[TokenProb] | None = None
     end_prob: TokenProb | None = None
+    step: Step | None = None
 
 
 class Step(NamedTuple):
@@ -54,7 +55,9 @@ class Step(NamedTuple):
 
     A pass without a draft has one node, the anchor. `n_denoised` is the block length of the drafter pass that the tree
     grew from (0: there was none), `reason` why the controller chose so (docs/budget.md). Milliseconds; the passes
-    served all slots.
+    served all slots. `plain_ms` is what the pass would have taken without drafts, by the costs known so far (0: nothing
+    is known). `tree` is what was verified, if the request asked for drafts. In a chunk, the prompt's last pass is a
+    step, too: one without nodes.
     """
 
     n_tokens: int
@@ -65,6 +68,8 @@ class Step(NamedTuple):
     reason: str
     draft_ms: float
     verify_ms: float
+    plain_ms: float = 0.0
+    tree: VerifiedTree | None = None
 
 
 @dataclass(slots=True)
@@ -241,6 +246,7 @@ class GenerationRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
     probs: bool = False
+    drafts: bool = False
     time_limit_ms: int = -1
     id_slot: int | None = None  # the slot that must run it; None: any
 

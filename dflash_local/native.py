@@ -58,7 +58,7 @@ from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -111,12 +111,14 @@ class Request(ctypes.Structure):
         ("draft", c_int32),
         ("accept", c_int32),
         ("draft_n_max", c_int32),
+        ("lookup", c_int32),
         ("cache_prompt", c_bool),
         ("n_probs", c_int32),
         ("post_sampling_probs", c_bool),
         ("probs_from", c_int32),
         ("prediction", POINTER(c_int32)),
         ("n_prediction", c_int32),
+        ("return_drafts", c_bool),
     ]
 
 
@@ -146,6 +148,35 @@ class NativeTokenProbs(ctypes.Structure):
         return found
 
 
+class NativeVerifiedTree(ctypes.Structure):
+    """dflash_verified_tree."""
+
+    _fields_ = [
+        ("n_nodes", c_int32),
+        ("tokens", POINTER(c_int32)),
+        ("parents", POINTER(c_int32)),
+        ("probs", POINTER(c_float)),
+        ("values", POINTER(c_float)),
+        ("origins", POINTER(c_int32)),
+        ("n_path", c_int32),
+        ("path", POINTER(c_int32)),
+    ]
+
+    def read(self) -> VerifiedTree | None:
+        """As Python values; None if nothing was verified, or nobody wants to know."""
+        n = self.n_nodes
+        if not n:
+            return None
+        return VerifiedTree(
+            self.tokens[:n],
+            self.parents[:n],
+            self.probs[:n],
+            self.values[:n],
+            self.origins[:n],
+            self.path[: self.n_path],
+        )
+
+
 class Update(ctypes.Structure):
     """dflash_update."""
 
@@ -161,10 +192,12 @@ class Update(ctypes.Structure):
         ("reason", c_char_p),
         ("draft_ms", c_double),
         ("verify_ms", c_double),
+        ("plain_ms", c_double),
         ("first", c_bool),
         ("error", c_char_p),
         ("n_past", c_int32),
         ("probs", NativeTokenProbs),
+        ("tree", NativeVerifiedTree),
     ]
 
 
@@ -220,6 +253,31 @@ class TuneParams(ctypes.Structure):
     ]
 
 
+class Origin(IntEnum):
+    """dflash_origin: who proposed a token. The drafter, if it is among its candidates, whoever else proposed it."""
+
+    TARGET = 0  # sampled
+    DRAFTER = 1
+    LOOKUP = 2
+    PREDICTION = 3
+
+
+class VerifiedTree(NamedTuple):
+    """A tree that the target verified, and what of it was accepted; an entry for each node, the anchor first.
+
+    `parents`: smaller indices than the node's own, -1 for the anchor. `probs`: the drafter's, given the parent; 0: it
+    did not propose the token. `values`: the chance that the walk gets there, as it was estimated. `origins`: Origin.
+    `path`: the accepted nodes, the anchor first.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    probs: list[float]
+    values: list[float]
+    origins: list[int]
+    path: list[int]
+
+
 class StepUpdate(NamedTuple):
     """One slot's share of a step, as Python values. `tokens` are new; `first` says they came from the prompt's last
     pass.
@@ -227,7 +285,8 @@ class StepUpdate(NamedTuple):
     The tree that was verified had 1 + `n_drafted` nodes and depth `n_depth`; it grew from a block of `n_denoised`
     tokens (0: no drafter pass). `reason` is the controller's, one of a few fixed strings. `n_past`: tokens that the
     slot holds by now. `probs`, if the request wants them: of `n_prompt_probs` tokens of the prompt, of `tokens`, and of
-    the token that ended the answer.
+    the token that ended the answer. `plain_ms`: what the pass would have taken without drafts, by the costs known so
+    far; 0: unknown. `tree`: what was verified, if the request wants to know.
     """
 
     slot: int
@@ -245,6 +304,8 @@ class StepUpdate(NamedTuple):
     n_past: int = 0
     probs: list[TokenProb] = []  # noqa: RUF012 - never changed
     n_prompt_probs: int = 0
+    plain_ms: float = 0.0
+    tree: VerifiedTree | None = None
 
 
 class TreeRows(NamedTuple):
@@ -636,6 +697,7 @@ class NativeEngine:
         cache_prompt: bool,
         probs: ProbsRequest = NOTHING,
         prediction: Sequence[int] = (),
+        return_drafts: bool = False,
     ) -> PreparedRequest:
         """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
 
@@ -644,6 +706,7 @@ class NativeEngine:
             n_predict: most new tokens, -1: until the slot's context is full.
             sampling: JSON object of sampling fields (SamplingParams.to_json).
             prediction: tokens that the answer is expected to have.
+            return_drafts: tell of each verified tree (StepUpdate.tree).
 
         Raises:
             RequestError: something in it is out of range or malformed.
@@ -654,12 +717,13 @@ class NativeEngine:
         request.tokens = ctypes.cast(ids.buffer_info()[0], POINTER(c_int32))
         request.n_tokens, request.n_predict = len(ids), n_predict
         request.sampling = _utf8(sampling, "sampling")
-        request.budget, request.draft, request.accept, request.draft_n_max = drafting
+        request.budget, request.draft, request.accept, request.draft_n_max, request.lookup = drafting
         request.cache_prompt = cache_prompt
         request.n_probs, request.post_sampling_probs, request.probs_from = probs
         predicted = prediction if isinstance(prediction, array) else array("i", prediction)
         request.prediction = ctypes.cast(predicted.buffer_info()[0], POINTER(c_int32))
         request.n_prediction = len(predicted)
+        request.return_drafts = return_drafts
         prepared = c_void_p()
         with self._alive() as handle:
             _check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
@@ -738,6 +802,8 @@ class NativeEngine:
                 update.n_past,
                 update.probs.read() if update.probs.n else [],
                 update.probs.n_prompt,
+                update.plain_ms,
+                update.tree.read(),
             )
             for update in updates[:count]
         ]

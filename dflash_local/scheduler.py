@@ -159,9 +159,8 @@ class _Running:
         if last or self.timed_out:
             text += self._text.finish()
         self.n_tokens += len(tokens)
-        if not update.first:
-            self._count(update, len(tokens))
         chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
+        self._trace(update, chunk)
         if self.generation.request.probs:
             probs = update.probs[update.n_prompt_probs :]
             chunk.probs = probs[: len(tokens)]
@@ -182,23 +181,21 @@ class _Running:
                 return tokens[:length]
         return tokens
 
-    def _count(self, update: StepUpdate, n_tokens: int) -> None:
-        self.depth_sum += update.n_depth
-        self.n_drafter_passes += update.n_denoised > 0
-        self.denoised_sum += update.n_denoised
-        self.reason = update.reason
-        if self.generation.request.trace:
-            step = Step(
-                n_tokens=n_tokens,
-                n_nodes=1 + update.n_drafted,
-                n_depth=update.n_depth,
-                n_denoised=update.n_denoised,
-                n_accepted=update.n_accepted,
-                reason=self.reason,
-                draft_ms=update.draft_ms,
-                verify_ms=update.verify_ms,
-            )
+    def _trace(self, update: StepUpdate, chunk: Chunk) -> None:
+        """Count the pass, and keep it where the request wants it."""
+        request = self.generation.request
+        if not update.first:
+            self.depth_sum += update.n_depth
+            self.n_drafter_passes += update.n_denoised > 0
+            self.denoised_sum += update.n_denoised
+            self.reason = update.reason
+        if not request.trace and not request.drafts:
+            return
+        step = _step_of(update, len(chunk.tokens))
+        if request.trace and not update.first:
             self.generation.steps.append(step)
+        if request.drafts:
+            chunk.step = step
 
     def timings(self, stats: SlotStats) -> Timings:
         """Of the answer so far; `stats` are the slot's."""
@@ -220,6 +217,21 @@ class _Running:
     @property
     def stopped_by(self) -> str | None:
         return self._text.stopped_by
+
+
+def _step_of(update: StepUpdate, n_tokens: int) -> Step:
+    return Step(
+        n_tokens=n_tokens,
+        n_nodes=0 if update.first else 1 + update.n_drafted,
+        n_depth=update.n_depth,
+        n_denoised=update.n_denoised,
+        n_accepted=update.n_accepted,
+        reason=update.reason,
+        draft_ms=update.draft_ms,
+        verify_ms=update.verify_ms,
+        plain_ms=update.plain_ms,
+        tree=update.tree,
+    )
 
 
 class _SlotJob(NamedTuple):

@@ -22,6 +22,7 @@ from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields,
 from dflash_local.server.fields.request import RequestFields, parse_chat, parse_fields
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.native import NativeReply
+from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.settings import generation_settings
@@ -44,7 +45,7 @@ async def respond(
         )
     async with cancelled_on_disconnect(request.receive, generations):
         completions = [await generation.completed() for generation in generations]
-    if fields.probs.n_top is None:
+    if fields.probs.n_top is None and not reply.passes:
         return JSON(reply.whole(completions, n_prompts))
     return await asyncio.to_thread(lambda: JSON(reply.whole(completions, n_prompts)))  # much to write
 
@@ -94,7 +95,9 @@ def native_reply(
     """An answer in llama-server's own format; takes its time with long prompts."""
     engine, model = service.engine, service.settings.alias
     details = describe(engine, model, fields, generations, n_prompts, tokens=bool(body.return_tokens))
-    return NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
+    reply = NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
+    reply.passes = choice_passes(engine, generations)
+    return reply
 
 
 def ignored_parts(body: GenerationFields, fields: RequestFields) -> list[str]:

@@ -87,8 +87,11 @@ async def events(
                 else:
                     begun.add(index)
                     bodies += reply.chunk(index, item)
+                if item.step is not None and not bodies:
+                    bodies = [reply.blank(index)]
                 if item.timings is not None and bodies:
                     reply.add_timings(bodies[-1], [item.timings])
+                    reply.add_pass(bodies[-1], index, item)
             else:
                 begun.add(index)
                 completions[index] = item

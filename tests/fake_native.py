@@ -23,10 +23,12 @@ from dflash_local.native import (
     DraftMode,
     NativeChat,
     NativeEngine,
+    Origin,
     PreparedRequest,
     SlotState,
     SlotStats,
     StepUpdate,
+    VerifiedTree,
     _utf8,
 )
 from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
@@ -59,6 +61,29 @@ class _Slot:
     stats: SlotStats = field(default_factory=SlotStats)
     probs: ProbsRequest = NOTHING
     prediction: list[int] = field(default_factory=list)
+    drafts: bool = False
+
+
+def tree_of(anchor: int, accepted: Sequence[int]) -> VerifiedTree:
+    """The accepted tokens, by drafter and lookup in turns, and beside each of them one of the drafter's that is
+    refused: the letter's other case."""
+    rows = [(anchor, -1, 1.0, 1.0, int(Origin.TARGET))]
+    path = [0]
+    for depth, token in enumerate(accepted):
+        quoted = depth % 2 == 1
+        rows.append((token, path[-1], 0.0 if quoted else 0.75, 0.5**depth, Origin.LOOKUP if quoted else Origin.DRAFTER))
+        rows.append((token ^ 0x20, path[-1], 0.125, 0.0625, Origin.DRAFTER))
+        path.append(len(rows) - 2)
+    tokens, parents, probs, values, origins = (list(column) for column in zip(*rows, strict=True))
+    return VerifiedTree(tokens, parents, probs, values, origins, path)
+
+
+def _with_tree(slot: _Slot, anchor: int, update: StepUpdate, accepted: list[int]) -> StepUpdate:
+    if not slot.drafts:
+        return update
+    tree = tree_of(anchor, accepted)
+    n_drafted, n = len(tree.tokens) - 1, len(accepted)
+    return update._replace(n_accepted=n, n_drafted=n_drafted, n_depth=n, plain_ms=0.75, tree=tree)
 
 
 def _with_probs(slot: _Slot, update: StepUpdate) -> StepUpdate:
@@ -82,10 +107,11 @@ class FakePrepared(PreparedRequest):
         cache_prompt: bool,
         probs: ProbsRequest,
         prediction: Sequence[int],
+        return_drafts: bool,
     ) -> None:
         self.tokens, self.n_predict, self.sampling = tokens, n_predict, sampling
         self.drafting, self.cache_prompt, self.probs = drafting, cache_prompt, probs
-        self.prediction = list(prediction)
+        self.prediction, self.return_drafts = list(prediction), return_drafts
         self.alive = True
 
     def free(self) -> None:
@@ -185,6 +211,7 @@ class FakeNative(NativeEngine):
         cache_prompt: bool,
         probs: ProbsRequest = NOTHING,
         prediction: Sequence[int] = (),
+        return_drafts: bool = False,
     ) -> FakePrepared:
         if "refuse me" in sampling:
             raise RequestError("grammar does not parse", param="grammar")
@@ -194,7 +221,9 @@ class FakeNative(NativeEngine):
             )
         if self.on_prepare:
             self.on_prepare()
-        prepared = FakePrepared(list(tokens), n_predict, sampling, drafting, cache_prompt, probs, prediction)
+        prepared = FakePrepared(
+            list(tokens), n_predict, sampling, drafting, cache_prompt, probs, prediction, return_drafts
+        )
         self.prepared.append(prepared)
         return prepared
 
@@ -226,7 +255,7 @@ class FakeNative(NativeEngine):
         state.n_read = n_cached
         state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
         state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
-        state.probs, state.prediction = request.probs, request.prediction
+        state.probs, state.prediction, state.drafts = request.probs, request.prediction, request.return_drafts
         state.stats.n_prediction = len(request.prediction)
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
 
@@ -260,7 +289,8 @@ class FakeNative(NativeEngine):
         slot.n_read = min(slot.n_read + self._n_batch, slot.stats.n_prompt) if self._n_batch else slot.stats.n_prompt
         if slot.n_read < slot.stats.n_prompt:
             return StepUpdate(index, SlotState.READING, [], n_past=slot.n_read)
-        tokens = slot.passes.pop(0)
+        tokens, anchor = slot.passes.pop(0), slot.tokens[-1]
+        accepted = tokens[:-1]
         first = slot.stats.n_generated == 0 and slot.stats.n_passes == 0 and len(slot.tokens) == slot.stats.n_prompt
         state = SlotState.WRITING
         if tokens and tokens[-1] == EOG:
@@ -284,8 +314,11 @@ class FakeNative(NativeEngine):
         slot.stats.n_drafted += n_drafted
         slot.stats.n_accepted += n_accepted
         if slot.plain:
-            return StepUpdate(index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0, n_past=n_past)
-        return StepUpdate(
+            update = StepUpdate(
+                index, state, tokens, n_accepted, reason="drafting is off", verify_ms=1.0, n_past=n_past
+            )
+            return _with_tree(slot, anchor, update, [])
+        update = StepUpdate(
             index,
             state,
             tokens,
@@ -298,6 +331,7 @@ class FakeNative(NativeEngine):
             verify_ms=1.0,
             n_past=n_past,
         )
+        return _with_tree(slot, anchor, update, accepted)
 
     def interrupt(self) -> None:
         if self._gate:

@@ -224,6 +224,7 @@ void dflash_request_default(dflash_request * r) {
     r->cache_prompt = true;
     r->draft        = -1;
     r->accept       = -1;
+    r->lookup       = -1;
 }
 
 char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }

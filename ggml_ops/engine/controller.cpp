@@ -91,15 +91,25 @@ double controller::plain_rate(int32_t n_slots) const {
     return n_slots / std::max(1e-9, costs_.verify.at(n_slots, n_slots * mean_context_) + costs_.other_ms);
 }
 
+static int32_t count_writing(const std::vector<slot> & slots) {
+    return (int32_t) std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
+}
+
+double controller::plain_ms(const std::vector<slot> & slots) const {
+    const int32_t n  = count_writing(slots);
+    const double  ms = costs_.verify.at(n, n * mean_context_);
+    return ms > 0 ? ms + costs_.other_ms : 0;
+}
+
 void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
-    const auto n_writing = std::count_if(slots.begin(), slots.end(), [](const slot & s) { return s.writing(); });
+    const int32_t n_writing = count_writing(slots);
     // Every other slot may come to its prompt's end in the next pass, which takes an output too; one whose prompt's
     // probabilities are wanted must get on beside large trees.
     n_tree_rows_ = limits_.n_outputs;
     for (const slot & s : slots) {
         n_tree_rows_ -= s.writing() ? 0 : s.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
     }
-    n_tree_rows_ = std::max(std::min(room, n_tree_rows_), (int32_t) n_writing);
+    n_tree_rows_ = std::max(std::min(room, n_tree_rows_), n_writing);
     draft_ms_ = expected_tokens_ = mean_context_ = 0;
     for (const slot & s : slots) {
         if (s.writing()) {

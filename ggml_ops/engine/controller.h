@@ -72,6 +72,8 @@ class controller {
     pass_costs &       costs() { return costs_; }
     const pass_costs & costs() const { return costs_; }
     double             plain_rate(int32_t n_slots) const;   // tokens per ms of plain decoding
+    // A step that only verifies the anchors of the slots that write, 0: nothing is known of passes yet.
+    double plain_ms(const std::vector<slot> & slots) const;
 
     // for statistics: how often each choice was made, and the last one
     struct choice_counts {

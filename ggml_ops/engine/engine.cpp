@@ -87,6 +87,9 @@ int32_t engine::report_updates(dflash_update * updates, double verify_ms) {
         if (s.n_probs > 0) {
             s.update.probs = s.probs.view(s.n_prompt_probs);
         }
+        if (s.return_drafts) {
+            s.update.tree = s.verified.view();
+        }
         updates[n++] = s.update;
     }
     return n;
@@ -300,6 +303,7 @@ void engine::count(slot & s) {
     }
     const dflash_slot_stats before = s.stats;
     s.count_walk(s.next);
+    s.update.plain_ms = controller_.plain_ms(slots_);
     totals_.n_lookup_drafted += s.stats.n_lookup_drafted - before.n_lookup_drafted;
     totals_.n_lookup_accepted += s.stats.n_lookup_accepted - before.n_lookup_accepted;
     controller_.observe_walk(s);
@@ -434,7 +438,7 @@ void engine::quote() {
         }
         s.quoted      = s.predicted.quote(length);
         s.quoted.odds = s.learned.predictions.at(s.quoted.matched);
-        if (params_.lookup) {
+        if (s.lookup) {
             quotation found = s.text.find(s.tokens, s.anchor, length);
             found.odds      = s.learned.quotes.at(found.matched);
             if (s.quoted.tokens.empty() || (!found.tokens.empty() && found.odds > s.quoted.odds)) {

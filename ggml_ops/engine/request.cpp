@@ -67,6 +67,7 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     check_range("draft", r.draft, -1, DFLASH_DRAFT_TREE);
     check_range("accept", r.accept, -1, DFLASH_ACCEPT_BLOCK);
     check_range("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
+    check_range("lookup", r.lookup, -1, 1);
     if (r.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter_.get());
     }
@@ -84,13 +85,14 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     if (r.n_probs > 0 && r.post_sampling_probs) {
         p->sampler->keep_drawn_from();
     }
-    p->n_predict    = r.n_predict;
-    p->n_probs      = r.n_probs;
-    p->post_probs   = r.n_probs > 0 && r.post_sampling_probs;
-    p->probs_from   = r.probs_from;
-    p->predicted    = prediction({ r.prediction, r.prediction + r.n_prediction });
-    p->cache_prompt = r.cache_prompt;
-    p->greedy       = sampling.temp <= 0.0f;
+    p->n_predict     = r.n_predict;
+    p->n_probs       = r.n_probs;
+    p->post_probs    = r.n_probs > 0 && r.post_sampling_probs;
+    p->probs_from    = r.probs_from;
+    p->predicted     = prediction({ r.prediction, r.prediction + r.n_prediction });
+    p->cache_prompt  = r.cache_prompt;
+    p->return_drafts = r.return_drafts;
+    p->greedy        = sampling.temp <= 0.0f;
 
     // A prediction needs no drafter, but memory that rolls back: a recurrent one does so only if there is a drafter.
     const bool    can_draft = no_draft_.empty() && (drafter_ || (r.n_prediction > 0 && !is_recurrent()));
@@ -101,6 +103,7 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     p->width       = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
     p->depth       = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_draft_max) : limits_.n_draft_max;
     p->quote_depth = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_quote_max) : limits_.n_quote_max;
+    p->lookup      = r.lookup < 0 ? params_.lookup : r.lookup > 0;
     return p;
 }
 
@@ -126,10 +129,12 @@ void engine::submit(int32_t i, prepared_request & p) {
     s.width              = p.width;
     s.depth              = p.depth;
     s.quote_depth        = p.quote_depth;
+    s.lookup             = p.lookup;
     s.block              = p.block;
     s.n_probs            = p.n_probs;
     s.post_probs         = p.post_probs;
     s.probs_from         = p.probs_from;
+    s.return_drafts      = p.return_drafts;
     s.reason             = "";
     s.n_denoised         = 0;
     s.draft_ms           = 0;

@@ -87,7 +87,8 @@ void slot::begin_pass() {
     emitted.clear();
     probs.clear();
     n_prompt_probs = 0;
-    update         = {};
+    verified.clear();
+    update = {};
 }
 
 void slot::begin_tree(int32_t token) {
@@ -105,14 +106,17 @@ void slot::clear_tree() {
     quoted = {};
 }
 
-void slot::count_walk(const tree & verified) {
-    const int32_t n_drafted = verified.size() - 1, n_accepted = (int32_t) walked.path.size() - 1;
+void slot::count_walk(const tree & t) {
+    const int32_t n_drafted = t.size() - 1, n_accepted = (int32_t) walked.path.size() - 1;
     update.n_accepted = n_accepted;
     update.n_drafted  = n_drafted;
-    update.n_depth    = verified.depth();
+    update.n_depth    = t.depth();
     update.n_denoised = n_denoised;
     update.draft_ms   = draft_ms;
     update.reason     = reason;
+    if (return_drafts) {
+        verified.set(t, quoted, walked.path);
+    }
     ++stats.n_passes;
     if (n_drafted == 0) {
         ++stats.n_plain;
@@ -120,9 +124,9 @@ void slot::count_walk(const tree & verified) {
     }
     stats.n_drafted += n_drafted;
     stats.n_accepted += n_accepted;
-    const std::vector<bool> reached = reached_nodes(verified, walked.path);
-    for (int32_t i = 1; i < verified.size(); ++i) {
-        if (verified.nodes[i].candidate < 0) {
+    const std::vector<bool> reached = reached_nodes(t, walked.path);
+    for (int32_t i = 1; i < t.size(); ++i) {
+        if (t.nodes[i].candidate < 0) {
             ++stats.n_lookup_drafted;
             stats.n_lookup_accepted += reached[i];
         }

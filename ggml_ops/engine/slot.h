@@ -4,6 +4,7 @@
 
 #include "accept/block_accept.h"
 #include "accept/token_probs.h"
+#include "accept/verified_tree.h"
 #include "accept/walk.h"
 #include "base/raw_bytes.h"
 #include "draft/budget.h"
@@ -82,17 +83,19 @@ struct slot {
     int32_t                          save_at = 0;   // make a checkpoint when so much of the prompt is read, 0: never
     leader_slot                      leader;        // who reads the beginning of this prompt for its own request
     std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
-    int32_t                          n_predict   = -1;
-    int32_t                          budget      = 0;       // effective: 0 auto, 1 plain, N fixed
-    int32_t                          width       = 1;       // children per node: 1 chains
-    int32_t                          depth       = 0;       // most tokens on a path that the drafter proposes
-    int32_t                          quote_depth = 0;       // most tokens of a quotation
-    bool                             block       = false;   // block verification instead of sample-and-match
-    bool                             greedy      = false;   // temperature 0
-    int32_t                          n_probs     = 0;       // likeliest tokens to tell of beside each token, 0: none
-    bool                             post_probs  = false;   // by the probabilities after sampling
-    int32_t                          probs_from  = 0;       // first prompt token to tell of, 0: none
-    bool                             caches      = true;    // later requests may have what this one leaves
+    int32_t                          n_predict     = -1;
+    int32_t                          budget        = 0;       // effective: 0 auto, 1 plain, N fixed
+    int32_t                          width         = 1;       // children per node: 1 chains
+    int32_t                          depth         = 0;       // most tokens on a path that the drafter proposes
+    int32_t                          quote_depth   = 0;       // most tokens of a quotation
+    bool                             lookup        = true;    // quotations of the text itself
+    bool                             block         = false;   // block verification instead of sample-and-match
+    bool                             greedy        = false;   // temperature 0
+    int32_t                          n_probs       = 0;       // likeliest tokens to tell of beside each token, 0: none
+    bool                             post_probs    = false;   // by the probabilities after sampling
+    int32_t                          probs_from    = 0;       // first prompt token to tell of, 0: none
+    bool                             return_drafts = false;   // tell of each verified tree
+    bool                             caches        = true;    // later requests may have what this one leaves
     // the next pass
     int32_t       anchor = -1;
     tree          next;             // node 0 is the anchor
@@ -118,7 +121,8 @@ struct slot {
     std::vector<int32_t> emitted;
     token_probs          probs;   // of a chunk of the prompt, then of the emitted tokens
     int32_t              n_prompt_probs = 0;
-    dflash_update        update         = {};
+    verified_tree        verified;   // if the request wants to know
+    dflash_update        update = {};
     std::string          error;
     bool                 ended = false;   // without a row in this pass
 
@@ -139,10 +143,10 @@ struct slot {
         return probs_from > 0 && i + 1 >= probs_from && i + 1 < (int32_t) prompt.size();
     }
 
-    void begin_pass();                        // nothing is planned or emitted yet
-    void begin_tree(int32_t token);           // the next tree is this anchor alone
-    void clear_tree();                        // there is no next tree
-    void count_walk(const tree & verified);   // statistics of a tree that was walked
+    void begin_pass();                 // nothing is planned or emitted yet
+    void begin_tree(int32_t token);    // the next tree is this anchor alone
+    void clear_tree();                 // there is no next tree
+    void count_walk(const tree & t);   // statistics of a tree that was walked
 };
 
 }   // namespace dflash

@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 8
+#define DFLASH_ABI_VERSION 9
 
 #ifdef __cplusplus
 extern "C" {
@@ -205,6 +205,7 @@ typedef struct dflash_request {
     int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting
     int32_t      accept;         // dflash_accept_rule, -1 = the engine's setting
     int32_t      draft_n_max;    // most draft tokens on a path, 0 = the engine's setting (never more than that)
+    int32_t      lookup;         // 1: prompt lookup, too, 0: without it, -1 = the engine's setting
     bool         cache_prompt;   // keep and reuse the longest common prefix with what the slot holds
     // For each new token, its probability and those of the n_probs likeliest ones: 0 (none) .. the vocabulary's size.
     int32_t n_probs;
@@ -216,6 +217,7 @@ typedef struct dflash_request {
     // it is drafted, by a target without a drafter too, unless its memory is recurrent. At most a slot's context.
     const int32_t * prediction;
     int32_t         n_prediction;
+    bool            return_drafts;   // tell of each verified tree, in dflash_update.tree
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
@@ -288,6 +290,26 @@ typedef struct dflash_token_probs {
     const float *   top_values;   // [sum of n_top]
 } dflash_token_probs;
 
+// Who proposed a token.
+typedef enum dflash_origin {
+    DFLASH_BY_TARGET     = 0,   // sampled
+    DFLASH_BY_DRAFTER    = 1,   // among its candidates, whoever else proposed it
+    DFLASH_BY_LOOKUP     = 2,
+    DFLASH_BY_PREDICTION = 3,
+} dflash_origin;
+
+// A tree that was verified, and what of it was accepted. Node 0 is the anchor.
+typedef struct dflash_verified_tree {
+    int32_t         n_nodes;   // 0: none
+    const int32_t * tokens;    // [n_nodes]
+    const int32_t * parents;   // [n_nodes]: a smaller index than the node's own, -1 for the anchor
+    const float *   probs;     // [n_nodes]: the drafter's, given the parent; 0: it did not propose the token
+    const float *   values;    // [n_nodes]: chance that the walk gets there, as it was estimated
+    const int32_t * origins;   // [n_nodes]: dflash_origin
+    int32_t         n_path;
+    const int32_t * path;   // [n_path]: the accepted nodes, the anchor first
+} dflash_verified_tree;
+
 typedef struct dflash_update {
     int32_t         slot;
     int32_t         state;        // dflash_slot_state; from DFLASH_STOP on the slot is idle again
@@ -300,11 +322,13 @@ typedef struct dflash_update {
     const char *    reason;       // why the controller chose so: one of a few fixed strings (docs/budget.md)
     double          draft_ms;     // the drafter pass before this target pass, 0: none
     double          verify_ms;    // this target pass
-    bool            first;        // true if the tokens came from the prompt's last pass (no draft was possible)
-    const char *    error;        // DFLASH_FAILED and DFLASH_REFUSED only
-    int32_t         n_past;       // tokens that the slot holds after this step, of the prompt and of the answer
-    // With n_probs only; valid as `tokens`.
-    dflash_token_probs probs;
+    double          plain_ms;   // what a pass of anchors alone would have taken, by the costs known so far; 0: unknown
+    bool            first;      // true if the tokens came from the prompt's last pass (no draft was possible)
+    const char *    error;      // DFLASH_FAILED and DFLASH_REFUSED only
+    int32_t         n_past;     // tokens that the slot holds after this step, of the prompt and of the answer
+    // With n_probs and return_drafts only; valid as `tokens`.
+    dflash_token_probs   probs;
+    dflash_verified_tree tree;
 } dflash_update;
 
 // One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from dflash_local.server.answers.answer import Answer
@@ -58,6 +60,39 @@ class TimingsAnswer(Answer):
     draft_n_accepted: int
 
 
+class NodeAnswer(Answer):
+    """A node of a verified tree."""
+
+    t: str = Field(description="its token's text")
+    p: int = Field(description="its parent's place in the tree; -1: it is the anchor")
+    prob: float | None = Field(description="the drafter's, given the parent; null if it did not propose the token")
+    value: float = Field(description="the chance that the walk gets here, as it was estimated")
+    by: Literal["target", "draft", "lookup", "prediction"]
+
+
+class PassAnswer(Answer):
+    """A target pass: what it verified, and what the answer got of it."""
+
+    number: int = Field(alias="pass", description="of this answer; 0: the prompt's last pass, which verifies nothing")
+    choice: int
+    nodes: int = Field(description="of the tree, the anchor counted; 1: plain decoding")
+    depth: int = Field(description="of the tree")
+    denoised: int = Field(description="length of the drafter's block; 0: there was none")
+    accepted: int = Field(description="draft tokens that the target samples, too")
+    reason: str = Field(description="why the controller chose so")
+    draft_ms: float = Field(description="the drafter's pass before it")
+    verify_ms: float
+    plain_ms: float = Field(
+        description="a pass for one token by the measured costs, all slots that write together; 0: unknown"
+    )
+    tokens: list[str] = Field(
+        description="what the answer got: the accepted ones, then the target's own. A character of several tokens is "
+        "whole in the last of them"
+    )
+    tree: list[NodeAnswer] = Field(description="parents before their children")
+    path: list[int] = Field(description="places of the accepted nodes, the anchor first")
+
+
 class DraftingAnswer(Answer):
     """What drafting did."""
 
@@ -70,3 +105,7 @@ class DraftingAnswer(Answer):
     lookup_n: int = Field(description="draft tokens that prompt lookup or a prediction alone proposed")
     lookup_n_accepted: int
     reason: str = Field(description="why the controller chose as it did in the last pass")
+    of_pass: PassAnswer | None = Field(None, alias="pass", description="with return_drafts: the pass of this event")
+    passes: list[PassAnswer] | None = Field(
+        None, description="with return_drafts, not streamed: all passes after the prompt's"
+    )

@@ -56,6 +56,10 @@ class GenerationFields(SamplingFields):
     speculative_n_max: int | None = Field(
         None, alias="speculative.n_max", ge=0, lt=MAX_NODES, description="most draft tokens on a path; 0: the server's"
     )
+    lookup: bool | None = Field(None, description="draft what the text itself said before, too (default: the server's)")
+    return_drafts: bool | None = Field(
+        None, description="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"
+    )
     return_progress: bool | None = Field(
         None, description="events of a stream that tell how much of the prompt has been read"
     )

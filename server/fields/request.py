@@ -50,6 +50,7 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     given = body.given()
     chat = isinstance(body, ConversationFields)
     known = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
+    drafts = bool(body.return_drafts)
     sampling = defaults.sampling
     if chat or {"grammar", "json_schema"} & given.keys():  # one of them at most
         sampling = replace(sampling, grammar=None, json_schema=None)
@@ -72,8 +73,11 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
             "draft_n_max": body.speculative_n_max or 0,
             "cache_prompt": defaults.cache_prompt if body.cache_prompt is None else body.cache_prompt,
             "id_slot": None if body.id_slot == -1 else body.id_slot,
+            "lookup": body.lookup,
+            "return_drafts": drafts,
+            "trace": drafts and not body.stream,
             "progress": bool(body.stream and body.return_progress),
-            "timings": bool(body.stream and body.timings_per_token),
+            "timings": bool(body.stream and (body.timings_per_token or drafts)),
             "time_limit_ms": -1 if body.t_max_predict_ms is None else body.t_max_predict_ms,
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,8 +29,10 @@ class SingleFields(GenerationFields):
     n: int | None = Field(None, ge=1, le=1, description="there is one answer")
     best_of: int | None = Field(None, ge=1, le=1, description="there is one answer")
     stream_options: OwnStreamOptions | None = Field(None, description="of a stream")  # type: ignore[assignment]
+    return_drafts: Literal[False] | None = Field(None, description="this format has no place for drafts")
 
     POLICY: ClassVar = Policy(
+        must={"return_drafts": "false, as this format has no place for drafts: use /v1/chat/completions"},
         refused={"logprobs": _NO_PLACE, "top_logprobs": _NO_PLACE, "n_probs": _NO_PLACE},
     )
 

@@ -34,6 +34,9 @@ class ChatReply(Reply):
     def begin(self, index: int) -> list[Body]:
         return [self._delta(index, {"role": "assistant", "content": None})]
 
+    def blank(self, index: int) -> Body:
+        return self._delta(index, {})
+
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         events = [self._delta(index, delta) for delta in self._answers[index].push(chunk.text)]
         if self._probs:

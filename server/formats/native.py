@@ -30,7 +30,10 @@ class NativeReply(Reply):
         self._n_tokens: Counter[int] = Counter()
 
     def progress(self, index: int, progress: Progress) -> list[Body]:
-        return [self._part(index, "", []) | {"prompt_progress": progress._asdict()}]
+        return [self.blank(index) | {"prompt_progress": progress._asdict()}]
+
+    def blank(self, index: int) -> Body:
+        return self._part(index, "", [])
 
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         if not self._probs:
@@ -54,6 +57,8 @@ class NativeReply(Reply):
         for index, probs in enumerate(self._probs):
             placed = probs.whole(completions[index], with_end=True)
             bodies[index]["completion_probabilities"] = probs.detailed(placed)
+        for index, passes in enumerate(self.passes):
+            bodies[index]["dflash"]["passes"] = passes.whole(completions[index])
         bodies = [self._chosen(body) for body in bodies]
         return bodies[0] if len(bodies) == 1 else bodies
 

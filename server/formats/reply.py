@@ -13,6 +13,7 @@ from typing import Any
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
 from dflash_local.server.errors import describe
+from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
 
 Body = dict[str, Any]
@@ -26,6 +27,7 @@ class Reply(ABC):
     CHUNK: str
     TAIL = "data: [DONE]\n\n"  # what ends a stream
     verbose: Callable[[int, Completion], Body] | None = None  # `__verbose` of a choice, if a request asks for it
+    passes: Sequence[ChoicePasses] = ()  # of each choice, with return_drafts
 
     def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
         self._probs = probs  # of each choice; none if nobody asked
@@ -65,6 +67,10 @@ class Reply(ABC):
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         """Events of one chunk; none while its text is held back."""
 
+    def blank(self, index: int) -> Body:
+        """An event without text, for a pass whose text is held back."""
+        raise NotImplementedError(f"{type(self).__name__} has no place for passes")
+
     @abstractmethod
     def end(self, index: int, completion: Completion) -> list[Body]:
         """Events that close a choice."""
@@ -91,12 +97,20 @@ class Reply(ABC):
         """Tell an event's reader how long things took until then."""
         event |= timings(parts)
 
+    def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:
+        """Tell an event's reader what the chunk's pass verified; after `add_timings`."""
+        if chunk.step is not None:
+            event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
+
     def _event(self, kind: str, choices: list[Body], **more: Any) -> Body:
         return {**self._head, "object": kind, "choices": choices, **more}
 
     def _answer(self, choices: list[Body], completions: list[Completion], n_prompts: int) -> Body:
         body = self._event(self.OBJECT, choices, usage=self.usage(completions, n_prompts))
         self.close([body], completions)
+        if self.passes:
+            of_choices = zip(self.passes, completions, strict=True)
+            body["dflash"]["passes"] = [told for passes, done in of_choices for told in passes.whole(done)]
         return body
 
 

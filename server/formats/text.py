@@ -35,6 +35,9 @@ class TextReply(Reply):
         logprobs = self._of_prompt(index) if self._probs else None
         return [self._event(self.CHUNK, [_text_choice(index, self._prompts[index].text, None, logprobs)])]
 
+    def blank(self, index: int) -> Body:
+        return self._event(self.CHUNK, [_text_choice(index, "", None)])
+
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         logprobs = self._logprobs(index, self._probs[index].push(chunk)) if self._probs else None
         return [self._event(self.CHUNK, [_text_choice(index, chunk.text, None, logprobs)])] if chunk.text else []

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from dflash_local.server.answers.chat import ChatCompletion, ChatCompletionChunk
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.formats.chat import ChatReply
+from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.generation import describe, respond, start_chat, wants_details
 from dflash_local.server.routes.endpoint import add_endpoint
@@ -28,6 +29,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         probs = choice_probs(engine, fields.probs, generations)
         counts = [partial(engine.tokens_through, generation=generation) for generation in generations]
         reply = ChatReply(settings.alias, answers, counts, probs)
+        reply.passes = choice_passes(engine, generations)
         service.chats.add(reply.id, generations)
         if wants_details(service, body):
             details = await asyncio.to_thread(describe, engine, settings.alias, fields, generations, 1)

@@ -15,6 +15,7 @@ from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionFields, CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import Prompt, parse_prompts
 from dflash_local.server.fields.request import RequestFields, parse_fields
+from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import Echoed, TextReply
@@ -75,6 +76,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 tokens = [generation.request.prompt for generation in generations]
                 echoed = [Echoed(ids, _text_of(engine, text, ids)) for text, ids in zip(asked, tokens, strict=True)]
             reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
+            reply.passes = choice_passes(engine, generations)
             if wants_details(service, body):
                 reply.verbose = describe(engine, settings.alias, fields, generations, len(prompts)).whole
             return reply

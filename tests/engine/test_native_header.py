@@ -27,6 +27,7 @@ TYPES: dict[str, Any] = {
     "float *": ctypes.POINTER(ctypes.c_float),
     "const float *": ctypes.POINTER(ctypes.c_float),
     "dflash_token_probs": native.NativeTokenProbs,
+    "dflash_verified_tree": native.NativeVerifiedTree,
     "int32_t []": ctypes.c_int32 * native.MAX_NODES,
 }
 
@@ -49,6 +50,7 @@ def fields_of(struct: str) -> list[tuple[str, Any]]:
         ("dflash_engine_params", native.EngineParams),
         ("dflash_request", native.Request),
         ("dflash_token_probs", native.NativeTokenProbs),
+        ("dflash_verified_tree", native.NativeVerifiedTree),
         ("dflash_update", native.Update),
         ("dflash_slot_stats", native.SlotStats),
         ("dflash_tree_rows", native.NativeTreeRows),
@@ -73,6 +75,7 @@ def test_every_function_is_bound_with_the_right_number_of_arguments() -> None:
         ("status", "", native.Status),
         ("slot_state", "", native.SlotState),
         ("draft_mode", "DRAFT_", native.DraftMode),
+        ("origin", "BY_", native.Origin),
         ("accept_rule", "ACCEPT_", native.AcceptRule),
     ],
 )

@@ -1,0 +1,38 @@
+#include "accept/verified_tree.h"
+
+namespace dflash {
+
+static int32_t origin_of(const node & n, const quotation & quoted) {
+    return n.depth == 0       ? DFLASH_BY_TARGET
+           : n.candidate >= 0 ? DFLASH_BY_DRAFTER
+           : quoted.predicted ? DFLASH_BY_PREDICTION
+                              : DFLASH_BY_LOOKUP;
+}
+
+void verified_tree::set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path) {
+    clear();
+    for (const node & n : t.nodes) {
+        tokens_.push_back(n.token);
+        parents_.push_back(n.parent);
+        probs_.push_back(n.prob);
+        values_.push_back(n.value);
+        origins_.push_back(origin_of(n, quoted));
+    }
+    path_ = path;
+}
+
+void verified_tree::clear() {
+    tokens_.clear();
+    parents_.clear();
+    probs_.clear();
+    values_.clear();
+    origins_.clear();
+    path_.clear();
+}
+
+dflash_verified_tree verified_tree::view() const {
+    return { (int32_t) tokens_.size(), tokens_.data(), parents_.data(), probs_.data(), values_.data(), origins_.data(),
+        (int32_t) path_.size(), path_.data() };
+}
+
+}   // namespace dflash

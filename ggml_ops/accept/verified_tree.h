@@ -1,0 +1,26 @@
+// A verified tree as a request with return_drafts gets it. No llama.cpp types.
+
+#pragma once
+
+#include "dflash.h"
+#include "draft/tree.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace dflash {
+
+class verified_tree {
+  public:
+    // quoted: the quotation that the tree grew from, too; path: the accepted nodes, the anchor first.
+    void set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path);
+    void clear();
+
+    dflash_verified_tree view() const;   // valid until the next change
+
+  private:
+    std::vector<int32_t> tokens_, parents_, origins_, path_;
+    std::vector<float>   probs_, values_;
+};
+
+}   // namespace dflash

@@ -1,0 +1,79 @@
+"""Passes: what each target pass of an answer verified and kept, for requests with `return_drafts`."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dflash_local.engine import Engine
+from dflash_local.generation import Completion, Generation, Step
+from dflash_local.native import Origin, VerifiedTree
+
+Body = dict[str, Any]
+
+_BY = {Origin.TARGET: "target", Origin.DRAFTER: "draft", Origin.LOOKUP: "lookup", Origin.PREDICTION: "prediction"}
+_DIGITS = 4  # of probabilities; of milliseconds, one less
+
+
+class ChoicePasses:
+    """The passes of one choice, in order: `push` as they come, or `whole` at the end.
+
+    Args:
+        names: the bytes of all tokens, control tokens too: what the model wrote.
+    """
+
+    def __init__(self, choice: int, names: Mapping[int, bytes]) -> None:
+        self._choice, self._names = choice, names
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._n_passes = 0
+
+    def push(self, step: Step, tokens: Sequence[int]) -> Body:
+        """The next pass, and the tokens that the answer got of it. A character that spans tokens is the last one's."""
+        number, self._n_passes = self._n_passes, self._n_passes + 1
+        return {
+            "pass": number,
+            "choice": self._choice,
+            "nodes": step.n_nodes,
+            "depth": step.n_depth,
+            "denoised": step.n_denoised,
+            "accepted": step.n_accepted,
+            "reason": step.reason,
+            "draft_ms": round(step.draft_ms, _DIGITS - 1),
+            "verify_ms": round(step.verify_ms, _DIGITS - 1),
+            "plain_ms": round(step.plain_ms, _DIGITS - 1),
+            "tokens": [self._decoder.decode(self._names[token]) for token in tokens],
+            "tree": self._nodes(step.tree) if step.tree else [],
+            "path": step.tree.path if step.tree else [],
+        }
+
+    def whole(self, completion: Completion) -> list[Body]:
+        """Those of a finished answer, but for the prompt's last pass."""
+        end = len(completion.tokens) - sum(step.n_tokens for step in completion.steps)
+        self._decoder.decode(b"".join(self._names[token] for token in completion.tokens[:end]))
+        self._n_passes = 1
+        bodies = []
+        for step in completion.steps:
+            start, end = end, end + step.n_tokens
+            bodies.append(self.push(step, completion.tokens[start:end]))
+        return bodies
+
+    def _nodes(self, tree: VerifiedTree) -> list[Body]:
+        columns = zip(tree.tokens, tree.parents, tree.probs, tree.values, tree.origins, strict=True)
+        return [
+            {
+                "t": self._names[token].decode("utf-8", "replace"),
+                "p": parent,
+                "prob": round(prob, _DIGITS) if prob > 0 else None,
+                "value": round(value, _DIGITS),
+                "by": _BY[Origin(origin)],
+            }
+            for token, parent, prob, value, origin in columns
+        ]
+
+
+def choice_passes(engine: Engine, generations: Sequence[Generation]) -> list[ChoicePasses]:
+    """One for each choice, or none at all if nobody asked."""
+    if not all(generation.request.drafts for generation in generations):
+        return []
+    return [ChoicePasses(choice, engine.pieces(special=True)) for choice in range(len(generations))]
