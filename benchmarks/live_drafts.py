@@ -1,0 +1,107 @@
+"""What live drafts cost: streams with `return_drafts` over the same streams without it.
+
+Usage: python benchmarks/live_drafts.py [--shapes 0.6b 0.1b] [--drafter dflash] [--type q4_0]
+
+One server, one client; each prompt is answered both ways, one after the other, who is first in turn. The texts must be
+the same. The ratio of a repeat is of all tokens after the first by all their time, by the client's clock, from the
+first text to the end; the median and the range are over the repeats.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import pairs, record
+from benchmarks.http_load import Answer, LoadError
+from benchmarks.record import say
+from benchmarks.systems import OURS, Setting, Systems, order
+from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import SHAPES, TYPES
+
+KINDS = (False, True)  # return_drafts
+LIMIT = 0.98
+
+
+def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> list[dict[bool, list[Answer]]]:
+    """The answers of each repeat, with drafts told and without."""
+    found: list[dict[bool, list[Answer]]] = []
+    for repeat in range(repeats):
+        answers: dict[bool, list[Answer]] = {kind: [] for kind in KINDS}
+        for i, body in enumerate(bodies):
+            for kind in order(KINDS, repeat + i):
+                more = {"return_drafts": True} if kind else {}
+                answers[kind] += systems.turn(OURS, [{**body, **more}]).answers
+        if [one.text for one in answers[True]] != [one.text for one in answers[False]]:
+            raise LoadError("the texts differ")
+        found.append(answers)
+        say(f"{repeat + 1}/{repeats}: {speed(answers[False]):.1f} tok/s, told {speed(answers[True]):.1f}")
+    return found
+
+
+def speed(answers: Sequence[Answer]) -> float:
+    """Tokens after the first per second of the client."""
+    return sum(one.n_tokens - 1 for one in answers) / sum(one.latency - one.ttft for one in answers)
+
+
+def row_of(shape: str, found: Sequence[dict[bool, list[Answer]]]) -> dict[str, Any]:
+    quiet, told = ([speed(answers[kind]) for answers in found] for kind in KINDS)
+    ratios = [b / a for a, b in zip(quiet, told, strict=True)]
+    done = found[-1][True]
+    return {
+        "shape": shape,
+        "quiet": statistics.median(quiet),
+        "told": statistics.median(told),
+        "ratio": statistics.median(ratios),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+        "al": sum(one.n_tokens - 1 for one in done) / sum(one.passes for one in done),
+    }
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    head = ["target", "without, tok/s", "with return_drafts, tok/s", "ratio", "AL", "limit", ""]
+    lines = [
+        [
+            row["shape"],
+            f"{row['quiet']:.1f}",
+            f"{row['told']:.1f}",
+            f"{row['ratio']:.3f} ({min(row['ratios']):.3f}-{max(row['ratios']):.3f})",
+            f"{row['al']:.1f}",
+            f"more than {LIMIT}",
+            "held" if row["ratio"] > LIMIT else "MISSED",
+        ]
+        for row in rows
+    ]
+    return f"{record.table(head, lines)}\n\n{footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "live_drafts", n_predict=200, repeats=5)
+    ap.add_argument("--shapes", nargs="+", choices=SHAPES, default=["0.6b", "0.1b"], help="of the inflated pairs")
+    ap.add_argument("--work", type=Path, help="where the inflated pairs are and stay (default: the cache)")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pairs")
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, stream=True)
+    rows = []
+    for shape in args.shapes:
+        pair = pairs.make(args.work, shape, args.type, args.drafter)
+        commands = {OURS: Setting(pair, Path(), threads=args.threads).ours()}
+        with tempfile.TemporaryDirectory() as logs, Systems(commands, Path(logs)) as systems:
+            systems.warm_up(bodies[:1])
+            rows.append(row_of(shape, measure(systems, bodies, args.repeats)))
+        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
+    print(markdown(rows, record.footer(env)))
+    return 0 if all(row["ratio"] > LIMIT for row in rows) else 1
+
+
+if __name__ == "__main__":
+    record.run(main)
