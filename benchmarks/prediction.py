@@ -1,7 +1,7 @@
 """What OpenAI's predicted outputs are worth: a file of 300 lines is written again with changes, with `prediction` and
 without.
 
-Usage: python benchmarks/prediction.py [--type q4_0] [--drafter dflash] [--temperature 0.6]
+Usage: python benchmarks/prediction.py [--type q4_0] [--drafter dflash] [--temperature 0.6] [--kinds written]
 
 In one process, on the pair inflated to the 0.6b shape. The pocket model is too small to edit what it is told to. So the
 answer comes first, and the file as it was before is made of it by undoing changes: names replaced, lines left out,
@@ -24,7 +24,7 @@ from __future__ import annotations
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ NAMES = ("limit", "factor", "weight", "height", "size", "result", "value", "scor
 
 # The settings that are compared: the engine with or without lookup, the request with or without the prediction.
 PLAIN, DRAFTED, LOOKED_UP, PREDICTED = "plain", "drafter", "drafter and lookup", "prediction"
+KINDS = ("written", "forced", "short")
 OF_ENGINE = {False: (PLAIN, DRAFTED), True: (LOOKED_UP, PREDICTED)}
 
 
@@ -210,6 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     record.add_pair_options(ap)
     ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
     ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    ap.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which answers")
     ap.add_argument("--temperature", type=float, default=0.6, metavar="T", help="of the text that is written")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
@@ -222,11 +224,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             pair.target, pair.drafter, n_ctx=12288, n_threads=args.threads, lookup=lookup, cost_cache=False
         ) as engine:
             if not tasks:
-                tasks = {
-                    "written": [written(engine, args.temperature, 0)],
-                    "forced": [forced(engine, 0)],
-                    "short": list(short(engine, prompts, args.n_predict)),
+                makers: dict[str, Callable[[], list[Task]]] = {
+                    "written": lambda engine=engine: [written(engine, args.temperature, 0)],
+                    "forced": lambda engine=engine: [forced(engine, 0)],
+                    "short": lambda engine=engine: list(short(engine, prompts, args.n_predict)),
                 }
+                tasks = {kind: makers[kind]() for kind in args.kinds}
             for kind, found in measure(engine, tasks, settings, args.repeats).items():
                 runs.setdefault(kind, {}).update(found)
     measured = {kind: figures(some, tasks[kind]) for kind, some in runs.items()}

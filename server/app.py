@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -18,7 +18,7 @@ from dflash_local.server.middleware.head import HeadAsGet
 from dflash_local.server.middleware.prefix import Prefix
 from dflash_local.server.middleware.request_log import RequestLog
 from dflash_local.server.middleware.static_folder import StaticFolder
-from dflash_local.server.openapi import add_openapi
+from dflash_local.server.openapi import add_openapi, describe
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.routes import (
@@ -58,7 +58,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         yield
         await service.close()
 
-    app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = new_app(lifespan)
     app.state.service = service
     recordings = Recordings()
     add_middleware(app, settings, recordings)
@@ -67,9 +67,16 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     page.add_routes(app, settings)
-    add_openapi(app)
+    add_openapi(app, describe)
     add_docs(app)
     return app
+
+
+def new_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    """Without routes: the document and the pages that show it are ours."""
+    return FastAPI(
+        title="dflash-local", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
+    )
 
 
 def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:

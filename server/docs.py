@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from html import escape
@@ -33,7 +34,7 @@ def add_docs(app: FastAPI) -> None:
 
     async def docs(request: Request) -> Response:
         if assets is None:
-            return HTMLResponse(page(app))
+            return HTMLResponse(await asyncio.to_thread(page, app))
         return get_swagger_ui_html(
             title=app.title,
             openapi_url="openapi.json",

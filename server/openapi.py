@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
 
+from dflash_local.server.errors import JSON
 from dflash_local.server.fields.fields import IGNORED
 from dflash_local.server.routes.endpoint import Endpoint
 
 REF = "#/components/schemas/{model}"
 
 
-def add_openapi(app: FastAPI) -> None:
-    """Let the app describe itself; made when first asked for."""
+def add_openapi(app: FastAPI, describe: Callable[[FastAPI], dict[str, Any]]) -> None:
+    """Serve the app's document at /openapi.json. It is made when first asked for, in a thread: it takes half a second,
+    and streams would wait."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = describe(app)
         return app.openapi_schema
 
+    async def openapi(request: Request) -> Response:
+        root = request.scope.get("root_path", "").rstrip("/")
+        servers = {"servers": [{"url": root}]} if root else {}
+        return await asyncio.to_thread(lambda: JSON({**document(), **servers}))
+
     app.openapi = document  # type: ignore[method-assign]
+    app.add_route("/openapi.json", openapi, include_in_schema=False)
 
 
 def describe(app: FastAPI) -> dict[str, Any]:

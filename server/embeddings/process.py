@@ -196,9 +196,11 @@ class EmbeddingProcess:
             await process.drain()
             header, data = await future
         except asyncio.CancelledError:
-            if self._pending.pop(number, None) is not None:
+            if number in self._pending:
                 process.send({"id": number, "do": "cancel"})
             raise
+        finally:
+            self._pending.pop(number, None)
         if "error" in header:
             raise _error(header["error"])
         return header, data

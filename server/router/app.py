@@ -9,10 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from dflash_local import __version__
-from dflash_local.server.app import add_error_handlers, add_middleware, create_app
+from dflash_local.server.app import add_error_handlers, add_middleware, create_app, new_app
 from dflash_local.server.docs import add_docs
-from dflash_local.server.openapi import describe
+from dflash_local.server.openapi import add_openapi, describe
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.router.router import Router
 from dflash_local.server.router.routes import add_forwarding, add_routes
@@ -29,7 +28,7 @@ def create_router_app(router: Router) -> FastAPI:
         yield
         await router.close()
 
-    app = FastAPI(title="dflash-local", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = new_app(lifespan)
     app.state.service = router
     recordings = Recordings()
     add_middleware(app, router.settings, recordings)
@@ -41,12 +40,7 @@ def create_router_app(router: Router) -> FastAPI:
     single = create_app(_no_engine, replace(router.settings, api_keys=()))  # never started
     add_forwarding(app, router, [route for route in single.routes if isinstance(route, Endpoint)])
 
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _joined(describe(single), describe(app))
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
+    add_openapi(app, lambda own: _joined(describe(single), describe(own)))
     add_docs(app)
     return app
 

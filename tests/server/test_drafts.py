@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from dflash_local.engine import Engine
-from dflash_local.server.service import Settings
 from tests.fake_native import EOG, FakeNative
-from tests.server.live import Live, live
+from tests.server.live import Live
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
 PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
@@ -26,12 +23,6 @@ def script(prompt: bytes) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def native() -> FakeNative:
     return FakeNative(script, n_slots=4, n_ctx_slot=256)
-
-
-@pytest.fixture(scope="module")
-def server(native: FakeNative) -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(native), Settings(alias="fake")) as running:
-        yield running
 
 
 def body_of(text: str = "hi", **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +12,13 @@ import openai
 import pytest
 
 from dflash_local.build.installation import installed_stamp
-from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, Drafting, DraftMode
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.fields.completion import NativeRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.settings import generation_settings
-from dflash_local.server.security.limits import Limits
-from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative
-from tests.server.live import Live, live
+from tests.server.live import Live
 
 TEXT = "hello world, said the fake"
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -42,12 +39,6 @@ def script(prompt: bytes) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def native() -> FakeNative:
     return FakeNative(script, n_slots=4, n_ctx_slot=256)
-
-
-@pytest.fixture(scope="module")
-def server(native: FakeNative) -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
-        yield running
 
 
 def sse(text: str, *, done: bool = True) -> list[dict[str, Any]]:

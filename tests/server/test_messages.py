@@ -15,38 +15,14 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.fields.request import Defaults
-from dflash_local.server.security.limits import Limits
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
-from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
+from tests.fake_native import FakeNative
+from tests.server.conftest import TEXT, script
 from tests.server.live import Live, live, wait_until
 
-TEXT = "hello world, said the fake"
 ASK: Any = [{"role": "user", "content": "hi"}]
 TOOL: Any = {"name": "f", "description": "does it", "input_schema": {"type": "object"}}
-
-
-def script(prompt: bytes) -> list[list[int]]:
-    if b"call twice" in prompt:
-        return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}"], [CONTROL, *b'{"b": 2}', EOG]]
-    if b"call" in prompt:
-        return [[*b"<think>hm</think>ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
-    if b"think" in prompt:
-        return [[*b"<think>let"], [*b" me see"], [*b"</think>It "], [*b"is so.", EOG]]
-    if b"wait" in prompt:
-        return [[*b"a"]] * 200
-    return bytes_in_blocks(TEXT.encode())
-
-
-@pytest.fixture(scope="module")
-def native() -> FakeNative:
-    return FakeNative(script, n_slots=4, n_ctx_slot=256)
-
-
-@pytest.fixture(scope="module")
-def server(native: FakeNative) -> Iterator[Live]:
-    with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

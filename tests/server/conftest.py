@@ -1,0 +1,39 @@
+"""A server over a scripted engine, one for each file of tests; a file may have a `native` or a `server` of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dflash_local.engine import Engine
+from dflash_local.server.security.limits import Limits
+from dflash_local.server.service import Settings
+from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
+from tests.server.live import Live, live
+
+TEXT = "hello world, said the fake"
+
+
+def script(prompt: bytes) -> list[list[int]]:
+    """Thoughts, calls of tools, or a long answer, if the prompt says so."""
+    if b"call twice" in prompt:
+        return [[*b"ok"], [CONTROL, *b'{"a"'], [*b": 1}"], [CONTROL, *b'{"b": 2}', EOG]]
+    if b"call" in prompt:
+        return [[*b"<think>hm</think>ok"], [CONTROL, *b'{"a"'], [*b": 1}", EOG]]
+    if b"think" in prompt:
+        return [[*b"<think>let"], [*b" me see"], [*b"</think>It "], [*b"is so.", EOG]]
+    if b"wait" in prompt:
+        return [[*b"a"]] * 200
+    return bytes_in_blocks(TEXT.encode())
+
+
+@pytest.fixture(scope="module")
+def native() -> FakeNative:
+    return FakeNative(script, n_slots=4, n_ctx_slot=256)
+
+
+@pytest.fixture(scope="module")
+def server(native: FakeNative) -> Iterator[Live]:
+    with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
+        yield running
