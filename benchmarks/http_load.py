@@ -19,6 +19,7 @@ from typing import Any
 
 HOST = "127.0.0.1"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class LoadError(RuntimeError):
@@ -88,10 +89,18 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User + system time of the server process so far."""
+        fields = self._told("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+    def memory(self) -> int:
+        """Resident bytes of the server process."""
+        return int(self._told("statm").split()[1]) * PAGE
+
+    def _told(self, name: str) -> str:
+        """A file of Linux about the process."""
         if self._process is None:
             raise LoadError(f"{self.name} is not running")
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()
 
     def _wait_healthy(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

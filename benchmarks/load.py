@@ -24,8 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 # As a script, this file's siblings are found as the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -146,7 +144,7 @@ class Clients:
         self.tally = Tally()
         self._lock = threading.Lock()
 
-    def run(self, process: psutil.Process) -> Tally:
+    def run(self, server: Server) -> Tally:
         """Let them ask until the time is over; answers that have begun are read to their end, and counted."""
         start = time.monotonic()
         self.end = start + self.seconds
@@ -154,7 +152,7 @@ class Clients:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            self.tally.memory.append(process.memory_info().rss)
+            self.tally.memory.append(server.memory())
             time.sleep(min(MEMORY_EVERY, max(self.end - time.monotonic(), 0.05)))
         self.tally.seconds = time.monotonic() - start
         return self.tally
@@ -184,11 +182,6 @@ class Clients:
         with self._lock:
             self.tally.tokens += tokens
             self.tally.answers[path] += 1
-
-
-def process_of(server: Server) -> psutil.Process:
-    """The server's process, which listens on its port."""
-    return next(p for p in psutil.process_iter(["cmdline"]) if str(server.port) in (p.info["cmdline"] or ()))
 
 
 def command(pair: Pair, python: str, slots: int, threads: int) -> list[str]:
@@ -260,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in order(systems.names, repeat):
                 server = systems.servers[name]
                 clients = Clients(server.port, mix, args.clients, 60 * args.minutes)
-                tally = clients.run(process_of(server))
+                tally = clients.run(server)
                 if tally.errors:
                     raise LoadError(f"{name}: {tally.errors[0]}")
                 tallies[name].append(tally)
