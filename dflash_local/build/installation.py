@@ -23,9 +23,9 @@ LIBRARY = re.compile(r"(^|/)(lib)?dflash\.(so|dylib|dll)$")
 def installed_stamp() -> dict[str, Any] | None:
     """What `build` put into this environment's llama_cpp: key, version, llama_cpp_commit and all fields of Recipe.
 
-    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp.
+    None if llama_cpp is missing, stock, or without libdflash. Reads one small file; never imports llama_cpp. Any thread
+    may ask.
     """
-    importlib.invalidate_caches()
     spec = importlib.util.find_spec("llama_cpp")
     for package in (spec.submodule_search_locations or []) if spec else []:
         try:
@@ -38,7 +38,8 @@ def installed_stamp() -> dict[str, Any] | None:
 
 
 def is_installed(recipe: Recipe) -> bool:
-    """Whether the installed build is the one that `recipe` describes."""
+    """Whether the installed build is the one that `recipe` describes, even if it was installed a moment ago."""
+    importlib.invalidate_caches()  # not for two threads at once
     stamp = installed_stamp()
     return stamp is not None and stamp.get("key") == recipe.key
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import importlib.util
 import json
 import os
@@ -133,6 +134,13 @@ def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[
     thread.join()
     assert "waiting for another build" in capsys.readouterr().out
     assert world.calls() == ["download", "wheel", "install"]
+
+
+def test_who_asks_for_the_stamp_disturbs_no_other_thread(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first requests of a server ask at once; two threads that clear importlib's caches fail with a KeyError."""
+    builder.build("cpu")
+    monkeypatch.setattr(importlib, "invalidate_caches", lambda: pytest.fail("importlib's caches were cleared"))
+    assert installation.installed_stamp() is not None
 
 
 def test_stock_llama_cpp_python_has_no_stamp(world: World) -> None:

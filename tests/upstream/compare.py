@@ -130,8 +130,10 @@ def texts(entry: Entry) -> list[str]:
 def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, item in value.items():
-            if name in _TEXTS:
-                yield f"{path}.{name}", item if isinstance(item, str) else json.dumps(item)
+            if name in _TEXTS and isinstance(item, str):
+                yield f"{path}.{name}", item
+            elif name in _TEXTS and isinstance(item, list) and not any(isinstance(part, dict) for part in item):
+                yield f"{path}.{name}", json.dumps(item)  # tokens, or numbers
             elif not name.startswith("__"):
                 yield from _strings(item, f"{path}.{name}")
     elif isinstance(value, list):
