@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import ContextLengthError, DFlashError, QueueFullError, RequestError
+from dflash_local.server.encoding import encode
 
 MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
 _MESSAGE_ERRORS = {
@@ -52,7 +52,7 @@ class JSON(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        return encode(content)
 
 
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from starlette.responses import Response
 
 from dflash_local.server.embeddings.process import Embeddings, Scores
+from dflash_local.server.encoding import encode
 from dflash_local.server.fields.embeddings import RerankRequest
 
 
@@ -50,7 +50,7 @@ def _usage(n_tokens: int) -> dict[str, int]:
 
 
 def _text(body: Any) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return encode(body)
 
 
 def _json(body: bytes) -> Response:

@@ -12,7 +12,13 @@ from dflash_local.native import Origin, VerifiedTree
 
 Body = dict[str, Any]
 
-_BY = {Origin.TARGET: "target", Origin.DRAFTER: "draft", Origin.LOOKUP: "lookup", Origin.PREDICTION: "prediction"}
+# By plain numbers: this is looked up for every node.
+_BY = {
+    Origin.TARGET.value: "target",
+    Origin.DRAFTER.value: "draft",
+    Origin.LOOKUP.value: "lookup",
+    Origin.PREDICTION.value: "prediction",
+}
 _DIGITS = 4  # of probabilities; of milliseconds, one less
 
 
@@ -66,7 +72,7 @@ class ChoicePasses:
                 "p": parent,
                 "prob": round(prob, _DIGITS) if prob > 0 else None,
                 "value": round(value, _DIGITS),
-                "by": _BY[Origin(origin)],
+                "by": _BY[origin],
             }
             for token, parent, prob, value, origin in columns
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -12,6 +11,7 @@ from typing import Any
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
+from dflash_local.server.encoding import encode
 from dflash_local.server.errors import describe
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
@@ -45,7 +45,7 @@ class Reply(ABC):
 
     def frame(self, body: Body) -> str:
         """One server-sent event."""
-        return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n"
+        return f"data: {encode(body).decode()}\n\n"
 
     def failure(self, error: Exception) -> list[Body]:
         """Events that tell of an error in the middle of a stream."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.server.connected import ClientLeft, beside, while_connected
+from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
 
 # Events that a listener may be behind with; of more, the oldest are lost.
@@ -29,7 +29,7 @@ class Events:
         """An event of a model ("*": of all), in llama-server's words."""
         if self._listeners:
             body = {"model": model, "event": event, **({} if data is None else {"data": data})}
-            line = b"data: " + json.dumps(body, ensure_ascii=False).encode() + b"\n\n"
+            line = b"data: " + encode(body) + b"\n\n"
             for queue in self._listeners:
                 if queue.full():
                     queue.get_nowait()
