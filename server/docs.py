@@ -73,7 +73,7 @@ def _sections(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['description'])}</p>"
             for title, part in (("Body", operation.get("requestBody")), ("Answer", operation["responses"]["200"])):
                 for kind, content in (part or {}).get("content", {}).items():
-                    names = _references(content["schema"])
+                    names = _references(content.get("schema") or content["itemSchema"])
                     links = ", ".join(f'<a href="#{name}">{name}</a>' for name in names) or "JSON"
                     yield f"<p>{title} ({escape(kind)}): {links}</p>"
                     shown += names

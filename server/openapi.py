@@ -56,9 +56,21 @@ def describe(app: FastAPI) -> dict[str, Any]:
             operation = document["paths"][route.path_format][method.lower()]
             answer = operation["responses"].setdefault("200", {"description": "Successful Response"})
             if route.event is not None:
-                stream = {"schema": references[(route.event, "validation")], "description": "with stream: true"}
-                answer["content"]["text/event-stream"] = stream
+                answer["content"]["text/event-stream"] = _stream(references[(route.event, "validation")])
             if route.reads is not None:
                 text = "Fields of the body that are unknown and changed nothing."
                 answer["headers"] = {IGNORED: {"description": text, "schema": {"type": "string"}}}
     return document
+
+
+def _stream(event: Any) -> dict[str, Any]:
+    """A stream of such events, as OpenAPI 3.2 has it."""
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
+    return {
+        "itemSchema": {
+            "description": "with stream: true",
+            "type": "object",
+            "properties": {"data": data, "event": {"type": "string"}},
+            "required": ["data"],
+        }
+    }

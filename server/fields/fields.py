@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_origin
 
@@ -171,7 +171,7 @@ class Fields(BaseModel):
         """The published schema has all names that are accepted; what is unknown is accepted too (and named)."""
         schema: dict[str, Any] = handler(core_schema)
         inner = handler.resolve_ref_schema(schema)
-        inner["properties"] = _published(cls, inner.get("properties", {}))
+        inner["properties"] = _published(cls, inner.get("properties", {}), inner.get("required", ()))
         inner["additionalProperties"] = True
         return schema
 
@@ -296,11 +296,12 @@ def _types(annotation: Any) -> list[type]:
     return [part for part in parts if isinstance(part, type) and get_origin(part) is None]
 
 
-def _published(model: type[Fields], properties: dict[str, Any]) -> dict[str, Any]:
+def _published(model: type[Fields], properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
     published = {}
     for name, rule in model.RULES.items():
         if rule.kind == "read":
-            published[name] = dict(properties[rule.target])
+            schema = dict(properties[rule.target])
+            published[name] = schema if rule.target in required else _nullable(schema)
             if name != rule.target:
                 published[name]["description"] = f"Another name of {rule.target}."
         elif rule.mapped is not None:
@@ -308,6 +309,20 @@ def _published(model: type[Fields], properties: dict[str, Any]) -> dict[str, Any
         elif rule.kind == "harmless":
             published[name] = {"description": f"Accepted; it changes nothing: {rule.text}."}
     return published
+
+
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same or null, which counts as absent."""
+    kind, options = schema.get("type"), schema.get("anyOf")
+    if isinstance(kind, str) and kind != "null":
+        return schema | {"type": [kind, "null"]}
+    if isinstance(kind, list) and "null" not in kind:
+        return schema | {"type": [*kind, "null"]}
+    if options is not None and not any(
+        option.get("type") == "null" or None in option.get("enum", ()) for option in options
+    ):
+        return schema | {"anyOf": [*options, {"type": "null"}]}
+    return schema
 
 
 # ---- words ----

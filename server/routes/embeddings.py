@@ -60,7 +60,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
     def reranker(service: Service) -> object:
         return service.reranker
 
-    add_endpoint(app, ("/v1/embeddings",), openai_handler, answer=EmbeddingList, needs=embedder, wakes=False)
+    add_endpoint(
+        app,
+        ("/v1/embeddings",),
+        openai_handler,
+        answer=EmbeddingList | list[NativeEmbedding],
+        needs=embedder,
+        wakes=False,
+    )
     add_endpoint(
         app, ("/embeddings", "/embedding"), native_handler, answer=list[NativeEmbedding], needs=embedder, wakes=False
     )
@@ -75,6 +82,8 @@ async def _native(request: Request, body: EmbeddingFields, service: Service) -> 
 
 async def _embed(request: Request, body: EmbeddingFields, service: Service, *, base64: bool) -> Embeddings:
     texts, param = body.texts()
+    if param == "input" and body.content not in (None, texts):
+        body.ignore(["content"], strict=service.settings.strict_fields)
     normalize = service.settings.embd_normalize if body.embd_normalize is None else body.embd_normalize
     work = service.embedder.embed(texts, normalize=normalize, base64=base64, param=param)
     return await while_connected(request.receive, work)

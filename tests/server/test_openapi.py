@@ -111,7 +111,10 @@ def check(document: dict[str, Any], schema: dict[str, Any], value: object) -> No
 
 
 def answer_schema(document: dict[str, Any], path: str, method: str, kind: str = "application/json") -> dict[str, Any]:
-    schema: dict[str, Any] = document["paths"][path][method]["responses"]["200"]["content"][kind]["schema"]
+    content = document["paths"][path][method]["responses"]["200"]["content"][kind]
+    schema: dict[str, Any] = (
+        content["itemSchema"]["properties"]["data"]["contentSchema"] if "itemSchema" in content else content["schema"]
+    )
     return schema
 
 
