@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dflash_local.sampling import SamplingParams
 
 PLAIN, DRAFTED = "plain", "drafted"
+_BEGINNING = 60  # characters of a prompt that a report quotes
 
 # Used when no prompt file is given: short answers, code, lists and prose accept very differently.
 DEFAULT_PROMPTS = (
@@ -53,6 +55,20 @@ class Run:
     lengths: tuple[int, ...]
     steps: tuple[Step, ...] = ()  # if they were traced
     passes: int = 0  # of the target, after the prompt's; 0: as many as `lengths`
+
+    @property
+    def n_passes(self) -> int:
+        return self.passes or len(self.lengths)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a record keeps of it; `tokens` counts those after the first, `seconds` the time since it."""
+        return {
+            "tokens": self.n_steps,
+            "seconds": self.generate,
+            "passes": self.n_passes,
+            "drafted": self.n_drafted,
+            "ttft_ms": 1e3 * self.ttft,
+        }
 
     @classmethod
     def of(cls, reply: Reply) -> Run:
@@ -84,7 +100,7 @@ class Summary:
         runs = [run for repeat in repeats for run in repeat]
         lengths = [length for run in runs for length in run.lengths]
         deepest = max(lengths, default=0)
-        passes = sum(run.passes or len(run.lengths) for run in runs)
+        passes = sum(run.n_passes for run in runs)
         return cls(
             tokens_per_second=statistics.median(_speed(repeat) for repeat in repeats),
             ttft_ms=1e3 * statistics.median(run.ttft for run in runs),
@@ -105,7 +121,9 @@ def _speed(runs: Sequence[Run]) -> float:
 class Report:
     """Everything that a benchmark found. `same` counts the prompts whose answers were the same both ways.
 
-    `stats` is what the engine did and chose in the measured answers of each way of decoding.
+    `stats` is what the engine did and chose in the measured answers of each way of decoding. `runs` are all answers of
+    each: prompts within repeats. `costs` are the milliseconds of a pass by its rows ("verify_ms") and of a drafter pass
+    by the length of its block ("draft_ms"), as they were known at the end.
     """
 
     environment: dict[str, Any]
@@ -114,6 +132,9 @@ class Report:
     same: int
     stats: dict[str, EngineStats] = field(default_factory=dict)
     baselines: Sequence[Baseline] = ()
+    runs: dict[str, list[list[Run]]] = field(default_factory=dict)
+    beginnings: Sequence[str] = ()  # of the prompts
+    costs: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -147,6 +168,11 @@ class Report:
             "engine": {
                 name: asdict(stats) | {"phase_shares": stats.phase_shares()} for name, stats in self.stats.items()
             },
+            "answers": {
+                name: [[run.to_dict() for run in repeat] for repeat in repeats] for name, repeats in self.runs.items()
+            },
+            "beginnings": list(self.beginnings),
+            "costs": self.costs,
         }
         return json.dumps(report, indent=1) + "\n"
 
@@ -272,6 +298,25 @@ def user_message(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
+def beginning(prompt: Mapping[str, Any]) -> str:
+    """The first words of a prompt, or of the conversation's last message."""
+    text = prompt["messages"][-1].get("content") if prompt.get("messages") else prompt.get("prompt")
+    if isinstance(text, list):
+        text = " ".join(str(part.get("text", "")) for part in text)
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= _BEGINNING else words[: _BEGINNING - 1].rstrip() + "…"
+
+
+class Watcher:
+    """Is told how far a measurement is; never while something is timed."""
+
+    def turn(self, name: str, repeat: int) -> None:
+        """A way of decoding begins its answers of a repeat, the first of which is 0."""
+
+    def answered(self, name: str, run: Run) -> None:
+        """An answer has been measured."""
+
+
 def measure(
     engine: Engine,
     prompts: Sequence[dict[str, Any]],
@@ -284,6 +329,7 @@ def measure(
     trace: TextIO | None = None,
     baselines: Sequence[Baseline] = (),
     upstream: Callable[[Baseline], UpstreamServer] | None = None,
+    watcher: Watcher | None = None,
 ) -> Report:
     """Answer all prompts plain and, if there is a drafter, drafted: `repeat` times, in alternation, after one answer
     each as a warm-up.
@@ -292,6 +338,8 @@ def measure(
     lines: `repeat` and `prompt` from 0, `step` from 0 within the answer, and the fields of Step. For each of
     `baselines`, `upstream` gives a server that runs during its turn.
     """
+    watcher = watcher or Watcher()
+    begun = datetime.now(timezone.utc)
     decodings: dict[str, int | Literal["auto"]] = {PLAIN: 1}
     if engine.info["drafter"]:
         decodings[DRAFTED] = budget
@@ -305,16 +353,18 @@ def measure(
     stats_before = EngineStats.of(engine.stats())
     for number in range(repeat):
         for name in list(repeats)[:: -1 if number % 2 else 1]:
-            runs = []
+            watcher.turn(name, number)
+            runs: list[Run] = []
             if name in others:
                 assert upstream is not None
-                repeats[name].append(_turn(upstream(others[name]), prompts, seeded, n_predict))
+                repeats[name].append(_turn(upstream(others[name]), prompts, seeded, n_predict, watcher))
                 continue
             for index, (prompt, params) in enumerate(zip(prompts, seeded, strict=True)):
                 traced = trace is not None and name == DRAFTED
                 runs.append(answer(engine, prompt, params, n_predict, decodings[name], trace=traced))
                 for i, step in enumerate(runs[-1].steps):
                     print(json.dumps({"repeat": number, "prompt": index, "step": i, **step._asdict()}), file=trace)
+                watcher.answered(name, runs[-1])
             repeats[name].append(runs)
             stats_after = EngineStats.of(engine.stats())
             difference = stats_after - stats_before
@@ -322,23 +372,34 @@ def measure(
             stats_before = stats_after
     first_texts = [[run.text for run in repeats[name][0]] for name in decodings]
     return Report(
-        environment=_environment(engine, sampling, repeat, threads),
+        environment=_environment(engine, sampling, repeat, threads, n_predict, begun),
         summaries={name: Summary.of(answers) for name, answers in repeats.items()},
         n_prompts=len(prompts),
         same=sum(len(set(texts)) == 1 for texts in zip(*first_texts, strict=True)),
         stats=stats,
         baselines=baselines,
+        runs=repeats,
+        beginnings=[beginning(prompt) for prompt in prompts],
+        costs=_costs(engine.stats()),
     )
 
 
 def _turn(
-    server: UpstreamServer, prompts: Sequence[dict[str, Any]], seeded: Sequence[SamplingParams], n_predict: int
+    server: UpstreamServer,
+    prompts: Sequence[dict[str, Any]],
+    seeded: Sequence[SamplingParams],
+    n_predict: int,
+    watcher: Watcher,
 ) -> list[Run]:
     """All prompts through upstream's server, after one answer as a warm-up."""
     requests = [(prompt, json.loads(params.to_json())) for prompt, params in zip(prompts, seeded, strict=True)]
     with server:
         server.answer(*requests[0], n_predict)
-        return [Run.of(server.answer(*request, n_predict)) for request in requests]
+        runs = []
+        for request in requests:
+            runs.append(Run.of(server.answer(*request, n_predict)))
+            watcher.answered(server.name, runs[-1])
+        return runs
 
 
 def answer(
@@ -371,7 +432,14 @@ def answer(
     )
 
 
-def _environment(engine: Engine, sampling: SamplingParams, repeat: int, threads: int | None) -> dict[str, Any]:
+def _costs(stats: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The cost curves that the library tells of."""
+    return {name: dict(stats[f"cost_{name}"]) for name in ("verify_ms", "draft_ms") if stats.get(f"cost_{name}")}
+
+
+def _environment(
+    engine: Engine, sampling: SamplingParams, repeat: int, threads: int | None, n_predict: int, begun: datetime
+) -> dict[str, Any]:
     from dflash_local import native
 
     machine, library, info = this_machine(), native.library_info(), engine.info
@@ -383,7 +451,9 @@ def _environment(engine: Engine, sampling: SamplingParams, repeat: int, threads:
         "target": info["target"]["description"],
         "drafter": info["drafter"]["kind"] if info["drafter"] else "none",
         "temperature": sampling.temperature,
+        "n_predict": n_predict,
         "repeats": repeat,
+        "date": begun.isoformat(timespec="seconds"),
         "dflash_local": __version__,
         "llama": library.get("llama"),
         "backends": ", ".join(library.get("backends", [])),

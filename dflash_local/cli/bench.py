@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.baseline import UpstreamServer, check, parse
-from dflash_local.bench import FORMATS, measure
+from dflash_local.bench import FORMATS, Report, measure
+from dflash_local.cli.bench_progress import watching
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine
 from dflash_local.cli.models import take_models
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
@@ -24,6 +27,7 @@ _SHARED = (
     "n_batch", "n_ubatch", "n_gpu_layers", "n_gpu_layers_draft", "main_gpu", "cache_type_k", "cache_type_v",
     "cache_type_k_draft", "cache_type_v_draft", "tensor_split", "split_mode", "swa_full", "chat_template",
 )  # fmt: skip
+_SECRETS = ("-hft", "--hf-token")  # flags whose values no report may tell
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,6 +46,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--format", choices=FORMATS, default="md", help="default: md")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there instead of to the screen")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE.html",
+        help="write a page with tables and plots there, too: one file that needs nothing else, to open or to mail",
+    )
+    parser.add_argument(
+        "--from",
+        dest="record",
+        type=Path,
+        metavar="FILE.json",
+        help="measure nothing: make the --report of what an earlier run wrote with --format json",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (there is none but on a terminal)")
     parser.add_argument(
         "--trace",
         type=Path,
@@ -106,6 +124,26 @@ def _upstream_flags(args: argparse.Namespace, engine: Engine) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
+    if args.record:
+        return _report_of(args)
+    _check_writable(args.report, "--report")
+    report = _measure(args)
+    report.environment.update(
+        target_file=Path(args.model).name,
+        drafter_file="" if report.environment["drafter"] == "none" else Path(args.drafter).name,
+        command=_command(args.arguments),
+    )
+    if args.report:
+        _write_report(report.to_json(), "the record", args.report)
+    text = FORMATS[args.format](report)
+    if args.output:
+        args.output.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _measure(args: argparse.Namespace) -> Report:
     take_models(args)
     drafter = Path(args.drafter) if args.drafter else None
     baselines = [one for text in args.baseline for one in parse(text, drafter, args.baseline_lengths)]
@@ -119,21 +157,62 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError(f"cannot write {args.trace}: {error.strerror}", param="--trace") from None
     with trace or nullcontext(), load_engine(args) as engine:
         flags = _upstream_flags(args, engine)
-        report = measure(
-            engine,
-            prompts,
-            sampling,
-            args.n_predict,
-            args.repeat,
-            args.budget,
-            threads=args.n_threads,
-            trace=trace,
-            baselines=baselines,
-            upstream=lambda baseline: UpstreamServer(program, baseline, flags),
-        )
-    text = FORMATS[args.format](report)
-    if args.output:
-        args.output.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
+        n_ways = 1 + bool(engine.info["drafter"]) + len(baselines)
+        with watching(n_ways * args.repeat * len(prompts), args.repeat, quiet=args.quiet) as watcher:
+            return measure(
+                engine,
+                prompts,
+                sampling,
+                args.n_predict,
+                args.repeat,
+                args.budget,
+                threads=args.n_threads,
+                trace=trace,
+                baselines=baselines,
+                upstream=lambda baseline: UpstreamServer(program, baseline, flags),
+                watcher=watcher,
+            )
+
+
+def _report_of(args: argparse.Namespace) -> int:
+    """The report of an earlier run."""
+    if not args.report:
+        raise RequestError("--from makes a report: say where with --report FILE.html", param="--report")
+    try:
+        data = args.record.read_bytes()
+    except OSError as error:
+        raise RequestError(f"cannot read {args.record}: {error.strerror}", param="--from") from None
+    _write_report(data, str(args.record), args.report)
     return 0
+
+
+def _write_report(data: str | bytes, source: str, path: Path) -> None:
+    from dflash_local.report.page import report_page
+    from dflash_local.report.record import Record
+
+    page = report_page(Record.parse(data, source))
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}", param="--report") from None
+    print(f"the report is in {path}", file=sys.stderr)
+
+
+def _check_writable(path: Path | None, flag: str) -> None:
+    """Before minutes of measuring. Raises RequestError."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise RequestError(
+            f"cannot write {path}: {'it is a folder' if path.is_dir() else 'no such folder'}", param=flag
+        )
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The command line as it was typed, without secrets."""
+    shown: list[str] = []
+    for word in arguments:
+        flag, equals, _ = word.partition("=")
+        if flag in _SECRETS and equals:
+            shown.append(flag + "=...")
+        else:
+            shown.append("..." if shown and shown[-1] in _SECRETS else shlex.quote(word))
+    return " ".join(["dflash-local bench", *shown])

@@ -1,0 +1,120 @@
+"""`dflash-local bench` as a command: its report, its bar, and what it does not tell. The engine is scripted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local import cli, native
+from dflash_local.bench import beginning
+from dflash_local.cli import bench
+from dflash_local.engine import Engine
+from dflash_local.report.page import report_page
+from dflash_local.report.record import Record
+from tests.cli.terminal import Terminal
+from tests.cli.test_bench import DraftingNative
+
+COSTS = {"cost_verify_ms": {"1": 5.0, "8": 9.5}, "cost_draft_ms": {"8": 1.25}}
+
+
+class CostingNative(DraftingNative):
+    """Tells its cost curves, too."""
+
+    def stats(self) -> dict[str, Any]:
+        return super().stats() | COSTS
+
+
+@pytest.fixture
+def argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command on two prompts, and an engine for it."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(native, "library_info", lambda: {"llama": "0.0", "backends": ["CPU"]})
+    monkeypatch.setattr(bench, "load_engine", lambda args: Engine.over(CostingNative()))
+    monkeypatch.setattr(bench, "_upstream_flags", lambda args, engine: [])
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text('one\n{"prompt": "two"}\n')
+    models = ["-m", str(tmp_path / "a folder" / "target <i>.gguf"), "-md", str(tmp_path / "drafter.gguf")]
+    return ["bench", *models, "-p", str(prompts), "--repeat", "2", "--hf-token", "hf_secret"]
+
+
+def test_report_is_of_the_record(argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, again = tmp_path / "speed.html", tmp_path / "again.html"
+    assert cli.main([*argv, "--format", "json", "--report", str(out)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"the report is in {out}\n"  # no bar but on a terminal
+    page, told = out.read_text(encoding="utf-8"), json.loads(shown.out)
+    assert page == report_page(Record.parse(shown.out, "test"))
+    assert told["environment"]["target_file"] == "target <i>.gguf" and "target &lt;i&gt;.gguf" in page
+    assert told["beginnings"] == ["one", "two"]
+    assert told["costs"] == {"verify_ms": COSTS["cost_verify_ms"], "draft_ms": COSTS["cost_draft_ms"]}
+    assert [len(repeat) for name in ("plain", "drafted") for repeat in told["answers"][name]] == [2] * 4
+    assert {answer["tokens"] for answer in told["answers"]["drafted"][0]} == {13}
+    assert [answer["passes"] for answer in told["answers"]["drafted"][1]] == [3, 3]
+    (tmp_path / "speed.json").write_text(shown.out)
+    assert cli.main(["bench", "--from", str(tmp_path / "speed.json"), "--report", str(again)]) == 0
+    assert again.read_text(encoding="utf-8") == page
+
+
+def test_the_command_is_told_without_secrets(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*argv, "--format", "json"]) == 0
+    command = json.loads(capsys.readouterr().out)["environment"]["command"]
+    assert command.startswith("dflash-local bench -m '") and command.endswith("--hf-token ... --format json")
+    assert bench._command(["--hf-token=hf_secret", "-hft", "hf_secret", "-n", "5"]) == (
+        "dflash-local bench --hf-token=... -hft ... -n 5"
+    )
+
+
+def test_every_flag_with_a_secret_is_known() -> None:
+    parser = argparse.ArgumentParser()
+    bench.add_parser(parser.add_subparsers())
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    flags = {name for action in commands.choices["bench"]._actions for name in action.option_strings}
+    assert {flag for flag in flags if re.search("token$|key|password|secret|^-hft$", flag)} == set(bench._SECRETS)
+
+
+def test_bar(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Terminal(140) as terminal:
+        for more in ([], ["--quiet"]):
+            with monkeypatch.context() as patch, terminal.file() as file:
+                patch.setattr(sys, "stderr", file)
+                assert cli.main([*argv, *more, "--format", "csv"]) == 0
+            terminal.look(0.05)
+            if not more:
+                assert terminal.text() == ""  # it goes when all is done
+                shown = terminal.bytes.decode()
+                for text in (
+                    "warming up",
+                    "repeat 1 of 2: plain",
+                    "repeat 2 of 2: drafted",
+                    "8/8",
+                    "left  plain ",
+                    " tok/s",
+                ):
+                    assert text in shown
+            terminal.bytes = b""
+        assert terminal.bytes == b""
+
+
+def test_where_no_report_can_be_is_said_at_once(
+    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "load_engine", lambda args: pytest.fail("it was loaded"))
+    for place in (tmp_path, tmp_path / "none" / "speed.html"):
+        assert cli.main([*argv, "--report", str(place)]) == 1
+        assert f"cannot write {place}" in capsys.readouterr().err
+
+
+def test_beginnings() -> None:
+    assert beginning({"prompt": "a  long\n" + "word " * 50}).startswith("a long word word")
+    assert len(beginning({"prompt": "x" * 500})) == 60
+    content = [{"type": "text", "text": "see"}, {"type": "text", "text": "this"}]
+    assert beginning({"messages": [{"role": "user", "content": content}]}) == "see this"
+    assert beginning({"messages": []}) == beginning({"messages": [{"role": "user", "content": None}]}) == ""
