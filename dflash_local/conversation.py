@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_local.errors import RequestError
-from dflash_local.generation import Completion, Generation, Timings
+from dflash_local.generation import Chunk, Completion, Generation, Timings
 from dflash_local.native import NativeEngine
 
 # What `Engine.apply_chat` reads of a request body; everything else there is sampling or transport.
@@ -66,11 +66,15 @@ class ChatCompletion:
 
 @dataclass(slots=True)
 class ChatDelta:
-    """One OpenAI-shaped change of the message. The last one is empty and brings `finish_reason` and `completion`."""
+    """One OpenAI-shaped change of the message. The last one is empty and brings `finish_reason` and `completion`.
+
+    With `return_drafts`, an empty one brings each pass as its `chunk`, before the changes that its text makes.
+    """
 
     delta: dict[str, Any]
     finish_reason: str | None = None
     completion: Completion | None = None
+    chunk: Chunk | None = None
 
     @property
     def content(self) -> str | None:
@@ -105,6 +109,8 @@ def stream_deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDe
     """The deltas of a running generation, which is cancelled when the iterator is closed early."""
     try:
         for chunk in generation:
+            if generation.request.drafts:
+                yield ChatDelta({}, chunk=chunk)
             for delta in answer.push(chunk.text):
                 yield ChatDelta(delta)
         last_deltas, chat = answer.finish(generation.result())

@@ -10,22 +10,30 @@ import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.answer_view import AnswerView
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
 from dflash_local.cli.models import NO_MODEL, take_models
+from dflash_local.cli.terminal import note
 from dflash_local.errors import DFlashError, RequestError
+
+if TYPE_CHECKING:
+    from dflash_local.engine import Engine
+    from dflash_local.server.formats.passes import ChoicePasses
 
 HELP = """\
 /set NAME VALUE   change a setting, such as temperature, top_p, seed or max_tokens; /set alone shows them
 /system TEXT      set the system prompt and start over
 /reset            start over
+/drafts           show drafts, or show them no longer (--show)
 /help             show this
 /exit             leave, as does Ctrl-D
 Ctrl-C stops an answer. A line that ends with \\ goes on in the next one."""
 
 Message = dict[str, Any]
-# Streams the answer to a conversation: OpenAI-shaped deltas, and at the end {"timings": {...}}.
+# Streams the answer to a conversation: OpenAI-shaped deltas, {"pass": {...}} before those of each pass if drafts were
+# asked for, and at the end {"timings": {...}}.
 Backend = Callable[[list[Message], dict[str, Any]], Generator[dict[str, Any], None, None]]
 
 
@@ -50,6 +58,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-n", "--predict", type=count(-1), default=-1, metavar="N", help="most tokens per answer (default: no limit)"
     )
+    parser.add_argument(
+        "--show",
+        choices=("text", "drafts"),
+        default="text",
+        help="drafts: tint what was drafted, by whom and how deep, show what the last pass refused, and tell more "
+        "after each answer (default: text)",
+    )
     add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.set_defaults(func=run)
@@ -59,21 +74,36 @@ def run(args: argparse.Namespace) -> int:
     """Chat until /exit or the end of input."""
     settings = json.loads(sampling_options(args).to_json()) | {"max_tokens": args.predict}
     if args.url:
-        return Chat(remote(args.url, args.api_key), settings, args.system).loop()
+        return Chat(remote(args.url, args.api_key), settings, args.system, args.show == "drafts").loop()
     if not args.model and not args.hf_repo:
         raise RequestError("no model to chat with", hint=f"{NO_MODEL}, or --url of a running server")
     take_models(args)
     note("loading ...")
     with load_engine(args) as engine:
+        return Chat(local(engine), settings, args.system, args.show == "drafts").loop()
 
-        def local(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-            for change in engine.chat(messages, stream=True, **settings):
-                yield change.delta
-                if change.completion:
-                    timings = change.completion.timings
-                    yield {"timings": timings.to_dict() | timings.drafting()}
 
-        return Chat(local, settings, args.system).loop()
+def local(engine: Engine) -> Backend:
+    """A backend over an engine of this process."""
+
+    def answer(messages: list[Message], settings: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+        passes = _passes(engine) if settings.get("return_drafts") else None
+        for change in engine.chat(messages, stream=True, **settings):
+            if passes and change.chunk and change.chunk.step:
+                yield {"pass": passes.push(change.chunk.step, change.chunk.tokens)}
+            yield change.delta
+            if change.completion:
+                timings = change.completion.timings
+                yield {"timings": timings.to_dict() | timings.drafting()}
+
+    return answer
+
+
+def _passes(engine: Engine) -> ChoicePasses:
+    """What tells of the passes of an answer as a server does."""
+    from dflash_local.server.formats.passes import ChoicePasses
+
+    return ChoicePasses(0, engine.pieces(special=True))
 
 
 def remote(url: str, api_key: str | None) -> Backend:
@@ -101,6 +131,8 @@ def remote(url: str, api_key: str | None) -> Backend:
 def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "error" in event:
         raise DFlashError(event["error"]["message"])
+    if told := event.get("dflash", {}).get("pass"):
+        yield {"pass": told}
     yield from (choice["delta"] for choice in event["choices"])
     if "timings" in event:
         yield {"timings": event["timings"] | event.get("dflash", {})}
@@ -120,6 +152,7 @@ class Chat:
     backend: Backend
     settings: dict[str, Any]
     system: str | None = None
+    shows_drafts: bool = False
     messages: list[Message] = field(default_factory=list)
 
     def loop(self) -> int:
@@ -127,6 +160,8 @@ class Chat:
         if sys.stdin.isatty():
             _enable_line_editing()
             note("/help shows the commands")
+            if self.shows_drafts:
+                self.show_drafts(True)
         status = 0
         for line in lines():
             command, _, rest = line.partition(" ")
@@ -149,6 +184,8 @@ class Chat:
             self.system = rest or None
             self.messages.clear()
             note(f"system prompt: {self.system}")
+        elif command == "/drafts":
+            self.show_drafts(not self.shows_drafts)
         elif command == "/set":
             self.set(*rest.split(None, 1))
         else:
@@ -185,37 +222,52 @@ class Chat:
         messages = [*self.messages, {"role": "user", "content": text}]
         reply: Message = {"role": "assistant", "content": ""}
         timings: dict[str, Any] = {}
-        status, thinking = 0, False
-        changes = self.backend([*system, *messages], self.settings)
+        status, ended, view = 0, "", self.view()
+        asked = self.settings | ({"return_drafts": True} if self.shows_drafts else {})
+        changes = self.backend([*system, *messages], asked)
         try:
             for change in changes:
                 timings = change.get("timings", timings)
+                if told := change.get("pass"):
+                    view.pass_told(told)
                 if thought := change.get("reasoning_content"):
-                    note(thought, end="")
-                    thinking = True
+                    view.thought(thought)
                 if content := change.get("content"):
-                    if thinking:
-                        note("")
-                        thinking = False
                     reply["content"] += content
-                    print(content, end="", flush=True)
+                    view.content(content)
         except KeyboardInterrupt:
-            note("\n[stopped]")
+            ended = "[stopped]"
         except DFlashError as error:
-            note(f"\nerror: {error}")
-            status = 1
+            status, ended = 1, f"error: {error}"
         finally:
             changes.close()  # cancels what still runs
-        print(flush=True)
+            view.end()
+        if ended:
+            note(ended)
         if timings:
-            length = timings.get("acceptance_length")
-            note(
-                f"[{timings['predicted_per_second']:.1f} tok/s, AL {'-' if length is None else format(length, '.2f')}, "
-                f"{timings['predicted_n']} tokens]"
-            )
+            view.figures(timings)
         if reply["content"]:  # also a stopped answer, as far as it goes
             self.messages = [*messages, reply]
         return status
+
+    def view(self) -> AnswerView:
+        """For the next answer."""
+        if not self.shows_drafts:
+            return AnswerView()
+        from dflash_local.cli.drafts.draft_view import DraftView  # rich takes its time to load
+
+        return DraftView()
+
+    def show_drafts(self, shown: bool) -> None:
+        """Show them from the next answer on, or no longer."""
+        self.shows_drafts = shown
+        if not shown:
+            note("drafts are not shown")
+            return
+        from dflash_local.cli.drafts.draft_view import legend
+
+        no_colours = "drafts are shown in the figures after each answer; to tint text, this terminal lacks colours"
+        print(legend() or no_colours, file=sys.stderr, flush=True)
 
 
 def lines() -> Iterator[str]:
@@ -240,13 +292,6 @@ def lines() -> Iterator[str]:
             continue
         yield "\n".join([*begun, line.rstrip()])
         begun.clear()
-
-
-def note(text: str, end: str = "\n") -> None:
-    """Print aside, dimmed on a terminal."""
-    dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
-    sys.stdout.flush()
-    print(f"{dim}{text}{plain}", end=end, file=sys.stderr, flush=True)
 
 
 def _enable_line_editing() -> None:

@@ -1,0 +1,49 @@
+"""AnswerView: shows one answer of a chat while it streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from dflash_local.cli.terminal import note, visible
+
+
+class AnswerView:
+    """As text: the answer on standard output, thoughts and figures on standard error."""
+
+    def __init__(self) -> None:
+        self._thinks = False
+
+    def pass_told(self, told: Mapping[str, Any]) -> None:
+        """A pass, before the text that it brings; only answers that were asked for their drafts have it."""
+
+    def thought(self, text: str) -> None:
+        """More of the model's thoughts."""
+        self._thinks = True
+        self._show_thought(text)
+
+    def content(self, text: str) -> None:
+        """More of the answer."""
+        if self._thinks:
+            self._thinks = False
+            self._show_thought("\n")
+        self._show(text)
+
+    def end(self) -> None:
+        """The answer is over, or was stopped."""
+        print(flush=True)
+
+    def figures(self, timings: Mapping[str, Any]) -> None:
+        """A line of what the answer took, once that is known."""
+        length = timings.get("acceptance_length")
+        note(
+            f"[{timings['predicted_per_second']:.1f} tok/s, AL {'-' if length is None else format(length, '.2f')}, "
+            f"{timings['predicted_n']} tokens]"
+        )
+
+    def _show_thought(self, text: str) -> None:
+        note(visible(text) if sys.stderr.isatty() else text, end="")
+
+    def _show(self, text: str) -> None:
+        print(visible(text) if sys.stdout.isatty() else text, end="", flush=True)

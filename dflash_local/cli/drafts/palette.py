@@ -1,0 +1,58 @@
+"""Palette: colours of drafted text, on a terminal that has some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.style import Style
+
+    from dflash_local.cli.drafts.tints import Tinted
+
+# Of one lightness, so that they can be read on black (6:1) as on white (3.5:1), and apart for colour-blind eyes. The
+# drafter's grow stronger with the depth of a token in its tree.
+DRAFT = ("#6b8f83", "#609282", "#539581", "#449880", "#2f9a7f", "#019d7e")
+OTHERS = {"lookup": "#bd7221", "prediction": "#a564d1"}
+# Where there are only 8 or 16 colours: the first for the first half of the depths.
+FEW_DRAFT, FEW_OTHERS = ("cyan", "bold cyan"), {"lookup": "yellow", "prediction": "magenta"}
+REFUSED, ASIDE = "dim strike", "dim"
+
+
+class Palette:
+    """How a terminal is told to paint."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.color import ColorSystem
+        from rich.console import Console
+
+        console = Console(file=stream)
+        name = None if console.no_color or console.legacy_windows else console.color_system
+        self._system = ColorSystem[{"256": "EIGHT_BIT"}.get(name, name.upper())] if name else None
+        self._few = name in ("standard", "windows")
+        self._styles: dict[str, Style] = {}
+
+    @property
+    def has_colours(self) -> bool:
+        """False for pipes and dumb terminals, and if the user wants none (NO_COLOR)."""
+        return self._system is not None
+
+    def paint(self, text: str, style: str) -> str:
+        """The text in a style of rich, line by line; as it is where there are no colours."""
+        if self._system is None or not style:
+            return text
+        if style not in self._styles:
+            from rich.style import Style
+
+            self._styles[style] = Style.parse(style)
+        return self._styles[style].render(text, color_system=self._system)
+
+    def tint(self, part: Tinted) -> str:
+        """A part of an answer in the colour of who proposed it."""
+        return self.paint(part.text, self.style_of(part.by, part.depth))
+
+    def style_of(self, by: str, depth: int) -> str:
+        """A style of rich; none for the target's own."""
+        if by == "draft":
+            shade = min(max(depth, 1), len(DRAFT)) - 1
+            return FEW_DRAFT[2 * shade // len(DRAFT)] if self._few else DRAFT[shade]
+        return (FEW_OTHERS if self._few else OTHERS).get(by, "")

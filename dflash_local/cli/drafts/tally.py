@@ -1,0 +1,57 @@
+"""Tally: what the passes of one answer come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Tally:
+    """Sums over the passes after the prompt's."""
+
+    def __init__(self) -> None:
+        self.n_passes = 0
+        self.draft_ms = self.verify_ms = 0.0
+        self._nodes = 0
+        self._accepted: list[int] = []  # passes that accepted at least 1, 2, ... draft tokens
+        self._plain_ms = 0.0  # of the tokens of passes whose plain cost is known
+        self._n_costed = 0
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """One more pass; the prompt's is not counted."""
+        if not told["nodes"]:
+            return
+        n_tokens, accepted = len(told["tokens"]), int(told["accepted"])
+        self.n_passes += 1
+        self._nodes += told["nodes"]
+        self.draft_ms += told["draft_ms"]
+        self.verify_ms += told["verify_ms"]
+        self._accepted += [0] * (accepted - len(self._accepted))
+        for depth in range(accepted):
+            self._accepted[depth] += 1
+        if told["plain_ms"] > 0:
+            self._n_costed += n_tokens
+            self._plain_ms += n_tokens * told["plain_ms"]
+
+    @property
+    def nodes_mean(self) -> float:
+        """Nodes per pass, the anchor counted."""
+        return self._nodes / self.n_passes if self.n_passes else 0.0
+
+    @property
+    def acceptance(self) -> list[float]:
+        """The shares of passes that accepted at least 1, 2, ... draft tokens."""
+        return [count / self.n_passes for count in self._accepted]
+
+    @property
+    def plain_per_second(self) -> float | None:
+        """Tokens per second if each had taken a pass of its own, by the measured costs; None if those are unknown."""
+        return 1e3 * self._n_costed / self._plain_ms if self._plain_ms else None
+
+    def shares(self, total_ms: float) -> dict[str, float]:
+        """Of so many milliseconds, which share the target's passes took, the drafter's, and all else."""
+        total_ms = max(total_ms, self.verify_ms + self.draft_ms)
+        if not total_ms:
+            return {}
+        verify, draft = self.verify_ms / total_ms, self.draft_ms / total_ms
+        return {"verify": verify, "draft": draft, "other": 1 - verify - draft}
