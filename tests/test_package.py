@@ -53,7 +53,7 @@ def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
         for file in (repo / room).rglob("*"):
             if file.is_relative_to(sources) and not file.is_relative_to(sources / "dist"):
                 continue
-            if file.suffix in (".py", ".gguf", ".json", ".typed"):
+            if file.suffix in (".py", ".gguf", ".json", ".typed", ".html", ".css"):
                 assert (wheel / package / file.relative_to(repo / room)).is_file(), (
                     f"pyproject.toml forgets {file.relative_to(repo)}"
                 )
