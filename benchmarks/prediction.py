@@ -224,12 +224,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             pair.target, pair.drafter, n_ctx=12288, n_threads=args.threads, lookup=lookup, cost_cache=False
         ) as engine:
             if not tasks:
-                makers: dict[str, Callable[[], list[Task]]] = {
-                    "written": lambda engine=engine: [written(engine, args.temperature, 0)],
-                    "forced": lambda engine=engine: [forced(engine, 0)],
-                    "short": lambda engine=engine: list(short(engine, prompts, args.n_predict)),
+                makers: dict[str, Callable[[Engine], list[Task]]] = {
+                    "written": lambda engine: [written(engine, args.temperature, 0)],
+                    "forced": lambda engine: [forced(engine, 0)],
+                    "short": lambda engine: list(short(engine, prompts, args.n_predict)),
                 }
-                tasks = {kind: makers[kind]() for kind in args.kinds}
+                tasks = {kind: makers[kind](engine) for kind in args.kinds}
             for kind, found in measure(engine, tasks, settings, args.repeats).items():
                 runs.setdefault(kind, {}).update(found)
     measured = {kind: figures(some, tasks[kind]) for kind, some in runs.items()}

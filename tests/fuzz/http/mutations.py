@@ -135,7 +135,10 @@ def add(body: Json, rng: random.Random, known: Known) -> str:
 def exchange(body: Json, rng: random.Random, known: Known) -> str:
     """Two places change their values."""
     (a, i), (b, j) = rng.choice(places(body)), rng.choice(places(body))
-    first, second = copy.deepcopy(a[i]), copy.deepcopy(b[j])
+    try:
+        first, second = copy.deepcopy(a[i]), copy.deepcopy(b[j])
+    except RecursionError:
+        return "too deep to be exchanged"
     a[i] = second
     if any(place == b or place is b for place, _ in places(body)) or b is body:
         b[j] = first
