@@ -9,8 +9,7 @@ from pydantic import Field, WithJsonSchema
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Policy, Refused
 
-_TEXT = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]}
-_Texts = Annotated[Any, WithJsonSchema(_TEXT)]
+_Texts = str | list[Any] | dict[str, Any]
 _TEXTS = "a text, token ids, texts and ids in turn, content parts, or a list of such"
 _ALONE = "nobody is told apart"
 _CUT = Refused("texts are never cut: give them in pieces", unless=(False, 0, -1, "NONE", "none"))
@@ -19,8 +18,8 @@ _CUT = Refused("texts are never cut: give them in pieces", unless=(False, 0, -1,
 class EmbeddingFields(Fields):
     """What both formats read. The texts are checked by the process that tokenizes them."""
 
-    input: _Texts = Field(None, description=_TEXTS)
-    content: _Texts = Field(None, description="the same; the answer then has llama-server's shape")
+    input: _Texts | None = Field(None, description=_TEXTS)
+    content: _Texts | None = Field(None, description="the same; the answer then has llama-server's shape")
     model: str | None = Field(None, description="any name: there is one model for embeddings")
     embd_normalize: int | None = Field(
         None,
@@ -30,6 +29,7 @@ class EmbeddingFields(Fields):
     )
 
     POLICY: ClassVar = Policy(
+        must={"input": _TEXTS, "content": _TEXTS},
         harmless={"user": _ALONE, "keep_alive": "the model stays loaded", "priority": "requests take turns"},
         refused={
             "truncate": _CUT,
