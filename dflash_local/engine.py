@@ -31,6 +31,7 @@ from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignor
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler, SlotUse
+from dflash_local.throughput import Throughput
 from dflash_local.token_probs import ProbsRequest, TokenProb
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Engine:
         with Engine("target.gguf", "drafter.gguf") as engine:
             print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
 
-    The arguments are those of EngineOptions (options.py), where each is explained.
+    The arguments are those of EngineOptions (options.py), where each is explained; `options` has them, None if the
+    native engine was made elsewhere.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
@@ -94,9 +96,12 @@ class Engine:
         RequestError: an argument is out of range.
     """
 
+    options: EngineOptions | None
+
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
         self._check_pair(options)
+        self.options = options
         tuned: tuning.Table = {}
 
         def create() -> NativeEngine:
@@ -138,6 +143,7 @@ class Engine:
     def over(cls, native: NativeEngine, *, max_queue: int = 64) -> Engine:
         """An engine over a native engine that exists already, which it then owns."""
         engine = cls.__new__(cls)
+        engine.options = None
         engine._attach(lambda: native, int(native.info()["n_slots"]), max_queue=max_queue)
         return engine
 
@@ -206,6 +212,15 @@ class Engine:
     def n_waiting(self) -> int:
         """Requests that wait for a slot."""
         return self._scheduler.n_waiting
+
+    @property
+    def throughput(self) -> Throughput:
+        """What each of the last seconds brought."""
+        return self._scheduler.throughput
+
+    def slot_uses(self) -> list[SlotUse | None]:
+        """What each slot does, or did last; None: nothing yet."""
+        return self._scheduler.slots()
 
     def slots(self) -> list[dict[str, Any]]:
         """State of each slot, with llama-server's names; what its request is, or was last, unless it never had one."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,6 +29,7 @@ from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, S
 from dflash_local.sampling import SamplingParams
 from dflash_local.stats import Histogram
 from dflash_local.text import Pieces, TextStream
+from dflash_local.throughput import StepCounts, Throughput
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -82,7 +83,8 @@ class Counters:
 @dataclass(frozen=True, slots=True)
 class SlotUse:
     """What a slot does, or did last: the request's number and what it wanted, and how far it is. `n_remain`: tokens
-    that it may still generate; -1: no limit, or it has ended."""
+    that it may still generate; -1: no limit, or it has ended. `n_tokens` came in `n_passes`, the prompt's pass counted,
+    `seconds` from the first to the last."""
 
     task: int
     sampling: SamplingParams
@@ -93,6 +95,10 @@ class SlotUse:
     n_generated: int
     n_remain: int
     runs: bool
+    n_prompt: int
+    n_tokens: int
+    n_passes: int
+    seconds: float
 
 
 class _Running:
@@ -109,7 +115,7 @@ class _Running:
         self.depth_sum = self.n_drafter_passes = self.denoised_sum = 0
         self.reason = ""
         self.timed_out = False
-        self._first = 0.0  # when the first tokens came
+        self._first = self._latest = 0.0  # when the first and the last tokens came
 
     @property
     def n_read(self) -> int:
@@ -141,6 +147,10 @@ class _Running:
             self.n_tokens if runs else 0,
             n_remain,
             runs,
+            request.n_prompt,
+            self.n_tokens,
+            self.n_passes,
+            self._latest - self._first,
         )
 
     def take(self, update: StepUpdate, *, last: bool) -> Chunk:
@@ -170,7 +180,7 @@ class _Running:
 
     def _is_late(self) -> bool:
         limit_ms, now = self.generation.request.time_limit_ms, time.monotonic()
-        self._first = self._first or now
+        self._first, self._latest = self._first or now, now
         return 0 < limit_ms < 1e3 * (now - self._first)
 
     def _through_line(self, tokens: list[int]) -> list[int]:
@@ -255,6 +265,7 @@ class Scheduler:
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:
         self.counters = Counters()
+        self.throughput = Throughput()
         self.ended: Future[EngineDeadError] = Future()
         self._n_slots, self._max_queue = n_slots, max_queue
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -466,12 +477,30 @@ class Scheduler:
             wake([generation.add(running.progress())])
 
     def _step(self) -> None:
+        start = time.monotonic()
         updates = self._native.step()
         if not updates and not self._closing:
             raise ComputeError(f"libdflash ran no slot although {len(self._running)} are busy")
         self.counters.steps += 1
         self.counters.busy_slot_steps += len(updates)
+        self.throughput.add(start, self._counts(updates), self.n_running, self.n_waiting)
         wake([self._deliver(update) for update in updates])
+
+    def _counts(self, updates: Sequence[StepUpdate]) -> StepCounts:
+        """What a step brought, before it is handed out."""
+        n_read = n_passes = 0
+        for update in updates:
+            if update.first or update.state == SlotState.READING:
+                n_read += max(update.n_past - self._running[update.slot].n_held, 0)
+            else:
+                n_passes += 1
+        return StepCounts(
+            sum(len(update.tokens) for update in updates),
+            n_read,
+            n_passes,
+            sum(update.n_drafted for update in updates),
+            sum(update.n_accepted for update in updates),
+        )
 
     def _deliver(self, update: StepUpdate) -> Waiter | None:
         running = self._running[update.slot]

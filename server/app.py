@@ -29,6 +29,7 @@ from dflash_local.server.routes import (
     embeddings,
     facts,
     infill,
+    machine,
     messages,
     page,
     responses,
@@ -63,7 +64,8 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     recordings = Recordings()
     add_middleware(app, settings, recordings)
     add_error_handlers(app)
-    for group in (absent, chat, completions, control, embeddings, facts, infill, messages, responses, slots, text):
+    groups = (absent, chat, completions, control, embeddings, facts, infill, machine, messages, responses, slots, text)
+    for group in groups:
         group.add_routes(app, service)
     streams.add_routes(app, recordings)
     page.add_routes(app, settings)

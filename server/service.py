@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError
@@ -105,7 +105,7 @@ class Service:
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
-        self._stats = EngineStats()
+        self._stats: Mapping[str, Any] = {}
         self._stopping = False
         self._loading: list[asyncio.Task[None]] = []
         self._ready = False
@@ -168,16 +168,27 @@ class Service:
         return Infill(self.engine, self.settings.n_batch, suffix_first=self.settings.spm_infill)
 
     async def stats(self) -> EngineStats:
-        """What the engine did and chose, as of now; as of the last look if the running step takes long or the engine is
-        dead."""
+        """What the engine did and chose."""
+        return EngineStats.of(await self.native_stats())
+
+    async def native_stats(self) -> Mapping[str, Any]:
+        """All that the library tells (dflash_engine_stats), as of now; as of the last look, if any, if the running step
+        takes long or the engine sleeps or is dead."""
         if self._engine is self._asleep is not None:
             return self._stats
         try:
             future = asyncio.wrap_future(self.engine.stats_soon())
-            self._stats = EngineStats.of(await asyncio.wait_for(future, STATS_PATIENCE))
+            self._stats = await asyncio.wait_for(future, STATS_PATIENCE)
         except (asyncio.TimeoutError, EngineDeadError):
             pass
         return self._stats
+
+    @property
+    def state(self) -> Literal["ready", "sleeping", "dead"]:
+        """Of an engine that was loaded."""
+        if self.failure is not None:
+            return "dead"
+        return "sleeping" if self.sleep.is_sleeping else "ready"
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status and body of /health."""

@@ -35,6 +35,15 @@ from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
+# Made up: reading takes 8 ms, computing 1 ms a row.
+COSTS = {
+    "cost_verify_ms": {str(rows): float(max(8, rows)) for rows in (1, 2, 4, 8, 16, 32, 64)},
+    "cost_draft_ms": {"4": 1.0, "8": 1.2},
+    "cost_other_ms": 0.3,
+    "cost_rebuild_ms": 0.5,
+    "cost_cell_ms": 0.001,
+    "cost_source": "measured",
+}
 
 
 def bytes_in_blocks(answer: bytes, block: int = 4) -> list[list[int]]:
@@ -199,7 +208,18 @@ class FakeNative(NativeEngine):
                 },
             },
             "lookup": {"drafted": drafted, "accepted": 0},
-            "cost_source": "measured",
+            **COSTS,
+            "cells": {"size": self._n_ctx_slot, "used": sum(slot.running for slot in self._slots)},
+            "host_cache": {"conversations": 2, "bytes": 7, "limit": None},
+            "choice": {
+                "length": 8,
+                "rate": 0.2,
+                "plain_rate": 0.125,
+                "drafted_rate": 0.25,
+                "resting": False,
+                "reason": "drafting pays" if drafted else "",
+            },
+            "drafter_failure": "",
         }
 
     def prepare(

@@ -39,7 +39,6 @@ def this_machine() -> Machine:
     memory = _meminfo()
     cpu, cores = _cpuinfo()
     logical = os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else -1.0
     return Machine(
         cpu=cpu or platform.processor() or platform.machine(),
         cores=cores or logical,
@@ -48,8 +47,33 @@ def this_machine() -> Machine:
         memory_available=free_memory(),
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
-        load=load,
+        load=load_average(),
     )
+
+
+def load_average() -> float:
+    """Of the last minute; -1 if unknown."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else -1.0
+
+
+@dataclass(frozen=True)
+class ProcessMemory:
+    """Bytes of this process' memory, 0 if unknown.
+
+    Attributes:
+        resident: what lies in memory now; `peak` is the most that it ever was.
+        files: the part of it that is mapped from files, which the system takes back when it needs room.
+    """
+
+    resident: int
+    files: int
+    peak: int
+
+
+def process_memory() -> ProcessMemory:
+    """Of this process, as Linux tells it; zeros elsewhere."""
+    sizes = _sizes("/proc/self/status")
+    return ProcessMemory(sizes.get("VmRSS", 0), sizes.get("RssFile", 0), sizes.get("VmHWM", 0))
 
 
 def cpu_flags() -> frozenset[str]:
@@ -136,14 +160,16 @@ def _number(path: str) -> int:
 
 def _meminfo() -> dict[str, int]:
     """Memory in bytes by /proc/meminfo's names; other systems report the total at most."""
-    sizes = {}
-    for line in _lines("/proc/meminfo"):
-        key, _, value = line.partition(":")
-        if value.strip().endswith("kB"):
-            sizes[key] = int(value.split()[0]) * 1024
+    sizes = _sizes("/proc/meminfo")
     if not sizes and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes["MemTotal"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return sizes
+
+
+def _sizes(path: str) -> dict[str, int]:
+    """Lines such as `VmRSS:  1234 kB`, in bytes."""
+    pairs = (line.partition(":") for line in _lines(path))
+    return {key: int(value.split()[0]) * 1024 for key, _, value in pairs if value.strip().endswith("kB")}
 
 
 def _lines(path: str) -> list[str]:

@@ -205,6 +205,15 @@ def choices(device: str, types: Sequence[str] = TYPES) -> list[str]:
     return [weights for weights in types if native.matrix_rows(device, weights)]
 
 
+def in_force() -> Table:
+    """The counts that hold now, tuned or not, of all devices and types with two kernels."""
+    counts = {
+        device["name"]: {weights: rows for weights in TYPES if (rows := native.matrix_rows(device["name"], weights))}
+        for device in _devices()
+    }
+    return {device: types for device, types in counts.items() if types}
+
+
 def look_at_tuning(info: dict[str, Any]) -> Iterator[Finding]:
     """Was it measured here from how many rows on the matrix kernels are faster? No finding where no device has two
     kernels and nothing is kept."""

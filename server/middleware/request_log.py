@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 # What monitors and pages ask for all the time: told only by a log that tells everything.
 POLLED = frozenset(
-    {"/", "/favicon.ico", "/health", "/v1/health", "/metrics", "/models", "/v1/models", "/props", "/slots"}
+    {"/", "/favicon.ico", "/health", "/v1/health", "/machine", "/metrics", "/models", "/v1/models", "/props", "/slots"}
 )
 LONGEST = 200
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -12,10 +13,12 @@ from starlette.routing import Route
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
+from dflash_local.server.answers.machine import RouterMachine
 from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps, Success
 from dflash_local.server.errors import JSON, HTTPError, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
+from dflash_local.server.formats.machine import computer
 from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.router.events import EventFeed
 from dflash_local.server.router.instance import LOADING, Instance
@@ -92,6 +95,13 @@ def add_routes(app: FastAPI, router: Router) -> None:
             raise not_supported("started with --no-metrics")
         return PlainTextResponse(await router_metrics(pool), media_type="text/plain; version=0.0.4")
 
+    async def machine(request: Request) -> Response:
+        """The router's machine and its models; with `model`, the machine as that model's process has it."""
+        if request.query_params.get("model"):
+            return await forward(router, request)
+        listed = [{"id": one.model.name, "status": one.status} for one in pool if not one.model.hidden]
+        return JSON({"role": "router", "computer": await asyncio.to_thread(computer), "models": listed})
+
     async def download(request: Request) -> Response:
         """Models are not downloaded by requests."""
         hint = "on the server: dflash-local pull USER/NAME:QUANT, then GET /models?reload=1"
@@ -109,6 +119,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         (("/models/load",), load, Success, ["POST"]),
         (("/models/unload",), unload, Success, ["POST"]),
         (("/props",), props, RouterProps, ["GET"]),
+        (("/machine",), machine, RouterMachine, ["GET"]),
         (("/metrics",), metrics, None, ["GET"]),
         (("/models",), download, Success, ["POST"]),
         (("/models",), remove, Success, ["DELETE"]),

@@ -8,6 +8,7 @@ import { library, resumeAll } from "./chat/chat";
 import { recall, remember } from "./memory";
 import { learnFacts } from "./server/facts";
 import { applyTheme } from "./settings/settings";
+import { show } from "./shown_view";
 import { App } from "./views/app";
 
 const SHOWN = "shown";
@@ -16,7 +17,10 @@ async function start(): Promise<void> {
   applyTheme();
   await library.load();
   library.shown.value = library.get(recall(SHOWN) ?? "") ?? null;
-  library.shown.subscribe(() => remember(SHOWN, library.shown.value?.record.id ?? null));
+  library.shown.subscribe(() => {
+    remember(SHOWN, library.shown.value?.record.id ?? null);
+    show("chat"); // who chooses a conversation wants to see it
+  });
   render(<App />, document.body);
   await learnFacts();
   resumeAll();

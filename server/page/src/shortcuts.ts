@@ -5,6 +5,7 @@ export interface Deeds {
   search: () => void;
   settings: () => void;
   help: () => void;
+  machine: () => void;
   stop: () => boolean;
   editLast: () => void;
 }
@@ -21,6 +22,7 @@ export const SHORTCUTS: Shortcut[] = [
   { keys: "Escape", what: "stop the answer" },
   { keys: "↑", what: "edit the last question, from an empty message" },
   { keys: "Alt N", what: "a new chat" },
+  { keys: "Alt M", what: "this machine" },
   { keys: "Ctrl K", what: "search the conversations" },
   { keys: "Ctrl ,", what: "settings" },
   { keys: "Ctrl /", what: "this list" },
@@ -31,6 +33,7 @@ export function onKeyDown(event: KeyboardEvent, deeds: Deeds): void {
   if (event.isComposing || document.querySelector("dialog[open]")) return;
   const control = event.ctrlKey || event.metaKey;
   if (event.altKey && event.code === "KeyN") deeds.newChat();
+  else if (event.altKey && event.code === "KeyM") deeds.machine();
   else if (control && event.key === "k") deeds.search();
   else if (control && event.key === ",") deeds.settings();
   else if (control && event.key === "/") deeds.help();

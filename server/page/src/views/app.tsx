@@ -7,10 +7,12 @@ import { download, toMarkdown } from "../chat/transfer";
 import { facts } from "../server/facts";
 import { choose, chosen, models } from "../server/models";
 import { type Deeds, onKeyDown } from "../shortcuts";
+import { show, shownView } from "../shown_view";
 import { Composer } from "./composer";
 import { HelpDialog } from "./help_dialog";
 import { IconButton } from "./icon";
 import { KeyDialog } from "./key_dialog";
+import { MachineView } from "./machine/machine_view";
 import { NoticeView } from "./notice";
 import { SettingsDialog } from "./settings_dialog";
 import { Sidebar } from "./sidebar";
@@ -26,6 +28,7 @@ export function App() {
   const [opened, setOpened] = useState<Opened>(null);
   const [isSidebarOpen, setSidebarOpen] = useSidebar();
   const trouble = useCell(library.trouble);
+  const view = useCell(shownView);
   const closeOnPhones = () => !wide.matches && setSidebarOpen(false);
   useShortcuts({
     newChat: () => (library.shown.value = null),
@@ -35,6 +38,7 @@ export function App() {
     },
     settings: () => setOpened("settings"),
     help: () => setOpened("help"),
+    machine: () => show("machine"),
     stop: stopShown,
     editLast: () => [...document.querySelectorAll<HTMLElement>('[aria-label="Edit question"]')].at(-1)?.click(),
   });
@@ -45,8 +49,11 @@ export function App() {
       <div class="page">
         <Head onMenu={() => setSidebarOpen(!isSidebarOpen)} onOpen={setOpened} />
         {trouble && <p class="trouble" role="alert">{trouble}</p>}
-        <Thread />
-        <Composer />
+        {view === "machine" && <MachineView />}
+        <div class="chat" hidden={view !== "chat"}>
+          <Thread />
+          <Composer />
+        </div>
       </div>
       <NoticeView />
       {opened === "settings" && <SettingsDialog onClose={() => setOpened(null)} />}
@@ -61,6 +68,8 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   const conversation = useCell(library.shown);
   useCell(conversation?.changes ?? still);
   const names = useCell(models);
+  const isChat = useCell(shownView) === "chat";
+  const heading = isChat ? conversation?.record.title : "This machine";
   const model = known.state === "ready" ? known.props.model_alias : known.state === "waiting" ? "loading" : "";
   const save = () => {
     const title = conversation!.record.title || "chat";
@@ -70,9 +79,9 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
     <header class="head">
       <IconButton icon="menu" label="Conversations" onClick={onMenu} />
       <IconButton icon="plus" label="New chat" onClick={() => (library.shown.value = null)} />
-      <div class="head-title">{conversation?.record.title && <h1>{conversation.record.title}</h1>}</div>
+      <div class="head-title">{heading && <h1>{heading}</h1>}</div>
       {names.length ? <ModelChoice names={names} /> : <span class="model">{model}</span>}
-      {conversation && <IconButton icon="save" label="Save this chat as Markdown" onClick={save} />}
+      {isChat && conversation && <IconButton icon="save" label="Save this chat as Markdown" onClick={save} />}
       <IconButton icon="help" label="Keyboard" class="wide-only" onClick={() => onOpen("help")} />
       <IconButton icon="settings" label="Settings" onClick={() => onOpen("settings")} />
     </header>

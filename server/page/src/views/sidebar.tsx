@@ -5,6 +5,7 @@ import { useCell } from "../cell";
 import { library, remove, running } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import { download, fromJson, toJson } from "../chat/transfer";
+import { show, shownView } from "../shown_view";
 import { Icon, IconButton } from "./icon";
 import { notify } from "./notice";
 
@@ -38,14 +39,29 @@ export function Sidebar({ onChosen }: { onChosen: () => void }) {
         ))}
       </ul>
       {query.trim() && !found.length && <p class="nothing">Nothing found.</p>}
+      <MachineLink onChosen={onChosen} />
       <Transfer />
     </nav>
   );
 }
 
+function MachineLink({ onChosen }: { onChosen: () => void }) {
+  const isShown = useCell(shownView) === "machine";
+  const open = () => {
+    show("machine");
+    onChosen();
+  };
+  return (
+    <button type="button" class={`machine-link ${isShown ? "shown" : ""}`} aria-current={isShown} onClick={open}>
+      <Icon name="machine" />This machine
+    </button>
+  );
+}
+
 function Row({ conversation, onChosen }: { conversation: Conversation; onChosen: () => void }) {
   const [isRenamed, setRenamed] = useState(false);
-  const isShown = useCell(library.shown) === conversation;
+  const isChat = useCell(shownView) === "chat";
+  const isShown = useCell(library.shown) === conversation && isChat;
   const answers = useCell(running);
   const isRunning = [...conversation.turns.keys()].some((id) => answers.has(id));
   const title = conversation.record.title || "New chat";

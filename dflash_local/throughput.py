@@ -1,0 +1,89 @@
+"""Throughput: what each of the last seconds brought. Nothing ticks: a second in which no step ran has no entry."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+# How many seconds are remembered.
+SECONDS = 600
+
+
+class StepCounts(NamedTuple):
+    """What one step brought, over all slots.
+
+    Attributes:
+        tokens, prompt_tokens: tokens that were written, and tokens of prompts that were read.
+        passes: times that a slot's tree was verified, the prompts' passes not counted.
+        draft_tokens, accepted: draft tokens that were verified, and those of them that were accepted.
+    """
+
+    tokens: int = 0
+    prompt_tokens: int = 0
+    passes: int = 0
+    draft_tokens: int = 0
+    accepted: int = 0
+
+    def plus(self, other: StepCounts) -> StepCounts:
+        """Both together."""
+        return StepCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+@dataclass(slots=True)
+class Second:
+    """The second that began `t` seconds after the start, counted as StepCounts. A step that lasts longer than what is
+    left of a second counts in each second by the share of its time. `busy`: seconds that steps took; `running`,
+    `waiting`: most requests at once."""
+
+    t: int
+    tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    passes: float = 0.0
+    draft_tokens: float = 0.0
+    accepted: float = 0.0
+    busy: float = 0.0
+    running: int = 0
+    waiting: int = 0
+
+
+class Throughput:
+    """The last seconds, and the sum of all. One thread adds, any may look."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = StepCounts()
+        self._clock, self._start = clock, clock()
+        self._seconds: deque[Second] = deque(maxlen=SECONDS)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._start
+
+    def add(self, start: float, counts: StepCounts, running: int, waiting: int) -> None:
+        """A step that began at `start` (of the clock), after all others, and has just ended."""
+        begin, end = start - self._start, self.now
+        self.total = self.total.plus(counts)
+        for t in range(max(int(begin), int(end) - SECONDS + 1), int(end) + 1):
+            inside = max(min(end, t + 1) - max(begin, t), 0.0)
+            share = inside / (end - begin) if end > begin else 1.0
+            second = self._at(t)
+            second.tokens += share * counts.tokens
+            second.prompt_tokens += share * counts.prompt_tokens
+            second.passes += share * counts.passes
+            second.draft_tokens += share * counts.draft_tokens
+            second.accepted += share * counts.accepted
+            second.busy += inside
+            second.running, second.waiting = max(second.running, running), max(second.waiting, waiting)
+
+    def since(self, t: int = 0) -> list[Second]:
+        """The remembered seconds from the one that began at `t` on; the last one may go on."""
+        first = max(t, int(self.now) - SECONDS + 1)
+        return [replace(second) for second in self._seconds.copy() if second.t >= first]
+
+    def _at(self, t: int) -> Second:
+        if not self._seconds or self._seconds[-1].t < t:
+            self._seconds.append(Second(t))
+        return self._seconds[-1]

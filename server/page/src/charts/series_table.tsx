@@ -1,0 +1,27 @@
+// The numbers of a plot as a table, for who cannot see it or wants to copy them.
+
+interface Props {
+  title: string;
+  head: string[];
+  rows: (string | number)[][];
+}
+
+export function SeriesTable({ title, head, rows }: Props) {
+  return (
+    <details class="series">
+      <summary>{title}</summary>
+      <div class="table" tabIndex={0} role="region" aria-label={title}>
+        <table>
+          <thead>
+            <tr>{head.map((name) => <th key={name} scope="col">{name}</th>)}</tr>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <tr key={row[0]}>{row.map((value, index) => <td key={head[index]}>{value}</td>)}</tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </details>
+  );
+}

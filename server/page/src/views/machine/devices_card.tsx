@@ -1,0 +1,65 @@
+// Devices: what computes, and from how many rows on which of its kernels serves.
+
+import type { Machine } from "../../machine/machine";
+import { bytes } from "../../machine/words";
+import { Card, Values } from "./card";
+
+export function DevicesCard({ machine }: { machine: Machine }) {
+  const { computer, devices } = machine;
+  return (
+    <Card id="devices" title="Devices">
+      <Values
+        values={[
+          ["processor", `${computer.cpu}, ${computer.cores} cores, ${computer.logical_cores} threads`],
+          ["computes with", threads(machine)],
+          ["load", computer.load >= 0 ? `${computer.load.toFixed(1)} in the last minute` : "unknown"],
+          ["system", `${computer.system}, Python ${computer.python}`],
+          ...devices.map(({ name, type, description, memory_total: all, memory_free: free }): [string, string] => [
+            name,
+            `${description} (${type})${all ? `, ${bytes(free)} of ${bytes(all)} free` : ""}`,
+          ]),
+        ]}
+      />
+      <Kernels machine={machine} />
+    </Card>
+  );
+}
+
+function threads({ placement }: Machine): string {
+  const { n_threads: count, n_gpu_layers: target, n_gpu_layers_draft: draft } = placement;
+  const cores = count ? `${count} threads` : "a thread on each core";
+  if (target === null) return cores;
+  return `${cores}; on the GPU ${layers(target)} of the target, ${layers(draft ?? 0)} of the drafter`;
+}
+
+function layers(count: number): string {
+  return count < 0 ? "all layers" : `${count} layers`;
+}
+
+function Kernels({ machine: { kernels } }: { machine: Machine }) {
+  if (!kernels.length) {
+    return <p class="note">No device here has two kernels to choose between: there is no threshold to tune.</p>;
+  }
+  return (
+    <div class="table" tabIndex={0} role="region" aria-label="Thresholds">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">weights</th>
+            <th scope="col">matrix kernel from</th>
+            <th scope="col">threshold</th>
+          </tr>
+        </thead>
+        <tbody>
+          {kernels.map(({ device, type, rows, tuned }) => (
+            <tr key={`${device} ${type}`}>
+              <td>{device} {type}</td>
+              <td class="right">{rows} rows</td>
+              <td>{tuned ? "tuned here" : "the device’s own"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,50 @@
+"""The machine: what runs here, what it takes, and how fast it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from dflash_local.errors import RequestError
+from dflash_local.server.answers.machine import Machine
+from dflash_local.server.errors import JSON
+from dflash_local.server.formats.machine import machine
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+
+PATH = "/machine"
+_SINCE = "since"
+# FastAPI would check it itself, and refuse it in another shape than ours.
+_DOCUMENTED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": _SINCE,
+            "in": "query",
+            "required": False,
+            "description": "throughput from the second on that began so many seconds after the model was loaded",
+            "schema": {"type": "integer", "minimum": 0, "default": 0},
+        }
+    ]
+}
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """One endpoint."""
+
+    async def tell_machine(request: Request) -> Response:
+        """The pair, its devices and memory, what passes cost here, what the controller chose, slots, throughput."""
+        since, engine = _since(request), service.engine
+        stats = await service.native_stats()
+        return JSON(await asyncio.to_thread(machine, engine, service.settings, stats, service.state, since))
+
+    add_endpoint(app, (PATH,), tell_machine, answer=Machine, methods=["GET"], openapi_extra=_DOCUMENTED)
+
+
+def _since(request: Request) -> int:
+    text = request.query_params.get(_SINCE, "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise RequestError(f"since must be a number of seconds, got {text!r:.40}", param=_SINCE)
+    return int(text)
