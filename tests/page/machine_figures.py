@@ -23,7 +23,7 @@ PROMPTS = Path(__file__).resolve().parents[2] / "benchmarks" / "prompts.jsonl"
 SECONDS = 150.0
 # Of each minute, in seconds: requests run until the first, only one at a time from the second on, none after the third.
 PACE = (25, 40, 52)
-HEIGHTS = {"light": 1900, "dark": 1900, "phone": 4000}
+HEIGHTS = {"light": 1480, "dark": 1480, "phone": 1700}
 
 
 class Traffic:

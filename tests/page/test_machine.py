@@ -105,8 +105,7 @@ def test_the_curve_and_its_roofline(tab: Tab) -> None:
 def test_the_place_of_the_pointer_is_read(tab: Tab) -> None:
     plot = card(tab, "costs").locator(".plot").first
     expect(plot.locator("circle").first).to_be_visible()
-    box = plot.locator(".plot-1 circle").nth(4).bounding_box()
-    tab.page.mouse.move(box["x"] + 2, box["y"] + 60)
+    plot.locator(".plot-1 circle").nth(4).hover()
     expect(plot.locator(".readout")).to_contain_text("16 rows: 16.0 ms")
     expect(plot.locator(".readout")).to_contain_text("1.00 ms a row")
     tab.page.mouse.move(0, 0)

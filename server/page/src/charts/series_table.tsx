@@ -1,16 +1,17 @@
 // The numbers of a plot as a table, for who cannot see it or wants to copy them.
 
 interface Props {
-  title: string;
+  /** What it has the numbers of. */
+  of: string;
   head: string[];
   rows: (string | number)[][];
 }
 
-export function SeriesTable({ title, head, rows }: Props) {
+export function SeriesTable({ of, head, rows }: Props) {
   return (
     <details class="series">
-      <summary>{title}</summary>
-      <div class="table" tabIndex={0} role="region" aria-label={title}>
+      <summary>As a table</summary>
+      <div class="table" tabIndex={0} role="region" aria-label={`Numbers of ${of}`}>
         <table>
           <thead>
             <tr>{head.map((name) => <th key={name} scope="col">{name}</th>)}</tr>

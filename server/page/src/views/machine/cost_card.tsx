@@ -191,7 +191,7 @@ function CostTable({ verify, draft, nodes, roofline }: Pick<CurvesProps, "verify
   const cell = (value: number | undefined) => (value === undefined ? "" : digits(value));
   return (
     <SeriesTable
-      title="As a table"
+      of="what a pass costs"
       head={["rows", "target, ms", "fitted, ms", "drafter, ms", "trees"]}
       rows={rows.map((count) => [
         count,

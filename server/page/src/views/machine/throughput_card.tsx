@@ -104,6 +104,7 @@ function Series({ title, colour, height, seconds, history, value, least = 0 }: S
     if (second.running) lines.push(`${second.running} running, ${second.waiting} waiting`);
     return { at: second.t + 0.5, lines };
   };
+  const Marks = least ? Steps : Area;
   return (
     <figure>
       <figcaption>{title}</figcaption>
@@ -114,15 +115,15 @@ function Series({ title, colour, height, seconds, history, value, least = 0 }: S
         y={{ domain: [least, most * 1.05], title: "", ticks: 3 }}
         readout={readout}
       >
-        {(scales) => <g class={colour}>{least ? <Steps {...{ seconds, value, scales }} /> : <Area {...{ seconds, value, scales }} />}</g>}
+        {(scales) => <g class={colour}><Marks {...{ seconds, value, scales }} /></g>}
       </Plot>
     </figure>
   );
 }
 
-type Marks = Pick<SeriesProps, "seconds" | "value"> & { scales: Scales };
+type MarksProps = Pick<SeriesProps, "seconds" | "value"> & { scales: Scales };
 
-function Area({ seconds, value, scales: { x, y } }: Marks) {
+function Area({ seconds, value, scales: { x, y } }: MarksProps) {
   const points = closed(seconds);
   const shape = area<Second>(({ t }) => x(t), y(0), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
   const edge = line<Second>(({ t }) => x(t), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
@@ -135,12 +136,13 @@ function Area({ seconds, value, scales: { x, y } }: Marks) {
 }
 
 /** Broken where there is no value. */
-function Steps({ seconds, value, scales: { x, y } }: Marks) {
-  const edge = line<Second>(({ t }) => x(t + 0.5), (second) => y(value(second)!)).defined((second) => value(second) !== null);
+function Steps({ seconds, value, scales: { x, y } }: MarksProps) {
+  const isKnown = (second: Second) => value(second) !== null;
+  const edge = line<Second>(({ t }) => x(t + 0.5), (second) => y(value(second)!)).defined(isKnown);
   return (
     <>
       <path class="line" d={edge(seconds) ?? ""} />
-      {seconds.filter((second) => value(second) !== null).map((second) => (
+      {seconds.filter(isKnown).map((second) => (
         <circle key={second.t} class="dot" cx={x(second.t + 0.5)} cy={y(value(second)!)} r="1.4" />
       ))}
     </>
@@ -167,7 +169,8 @@ function Tens({ seconds }: { seconds: Second[] }) {
   const rows: (string | number)[][] = [];
   for (let end = seconds.length; end > 0; end -= TABLE_SECONDS) {
     const part = seconds.slice(Math.max(end - TABLE_SECONDS, 0), end);
-    const sum = (name: "tokens" | "prompt_tokens" | "passes" | "accepted") => part.reduce((all, one) => all + one[name], 0);
+    const sum = (name: "tokens" | "prompt_tokens" | "passes" | "accepted") =>
+      part.reduce((all, one) => all + one[name], 0);
     const length = acceptanceLength({ passes: sum("passes"), accepted: sum("accepted") });
     if (!part.some((second) => second.busy)) continue;
     rows.push([
@@ -180,5 +183,5 @@ function Tens({ seconds }: { seconds: Second[] }) {
   }
   if (!rows.length) return null;
   const head = [`${TABLE_SECONDS} seconds from`, "written a second", "read a second", "AL", "running"];
-  return <SeriesTable title="As a table" head={head} rows={rows} />;
+  return <SeriesTable of="the throughput" head={head} rows={rows} />;
 }
