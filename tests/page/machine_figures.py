@@ -23,6 +23,9 @@ PROMPTS = Path(__file__).resolve().parents[2] / "benchmarks" / "prompts.jsonl"
 SECONDS = 150.0
 # Of each minute, in seconds: requests run until the first, only one at a time from the second on, none after the third.
 PACE = (25, 40, 52)
+# The curve is measured for two seconds at most: it has its last point if nothing else kept the machine busy.
+WIDEST = "64"
+ATTEMPTS = 20
 HEIGHTS = {"light": 1480, "dark": 1480, "phone": 1700}
 
 
@@ -60,7 +63,12 @@ def main() -> None:
     pair = inflated_pair("0.6b", "q4_0")
 
     def load(_: Any) -> Engine:
-        return Engine(pair.target, pair.drafter, n_ctx=4096, n_slots=4, share_ctx=True, cost_cache=False)
+        for _attempt in range(ATTEMPTS):
+            engine = Engine(pair.target, pair.drafter, n_ctx=4096, n_slots=4, share_ctx=True, cost_cache=False)
+            if WIDEST in engine.stats()["cost_verify_ms"]:
+                return engine
+            engine.close()
+        raise SystemExit("other work keeps this machine too busy for a whole curve")
 
     with live(load, Settings(alias="pocket-0.6b-Q4_0")) as server, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

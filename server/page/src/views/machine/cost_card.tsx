@@ -17,6 +17,9 @@ interface Props {
 
 type Point = [number, number];
 
+/** How many times as long as the fitted time of the widest pass may take what the plot has room for. */
+const BEYOND = 2;
+
 const SOURCES: Record<string, string> = {
   measured: "measured at this start, corrected by every pass",
   cache: "measured at an earlier start, corrected by every pass",
@@ -73,10 +76,13 @@ interface CurvesProps {
 
 function Curves({ verify, draft, roofline, widest, most }: CurvesProps) {
   const longest = Math.max(...[...verify, ...draft].map(([, ms]) => ms));
+  // One pass that something disturbed must not flatten all others.
+  const top = roofline ? Math.min(longest, BEYOND * fitted(roofline, most)) : longest;
   const readout = (at: number) => {
     const near = nearest(verify, at);
     if (!near) return null;
-    const lines = [`${near[0]} row${near[0] > 1 ? "s" : ""}: ${digits(near[1])} ms`, `${digits(near[1] / near[0])} ms a row`];
+    const [rows, ms] = near;
+    const lines = [`${rows} row${rows > 1 ? "s" : ""}: ${digits(ms)} ms`, `${digits(ms / rows)} ms a row`];
     const drafted = draft.find(([tokens]) => tokens === near[0]);
     if (drafted) lines.push(`drafter: ${digits(drafted[1])} ms`);
     if (roofline) lines.push(`fitted: ${digits(fitted(roofline, near[0]))} ms`);
@@ -87,7 +93,7 @@ function Curves({ verify, draft, roofline, widest, most }: CurvesProps) {
       label={`Milliseconds of a pass of the target by its rows, 1 to ${widest}; the numbers are in the table below`}
       height={280}
       x={{ domain: [0, most + 1], title: "rows of the pass", format: String }}
-      y={{ domain: [0, longest * 1.05], title: "milliseconds" }}
+      y={{ domain: [0, top * 1.05], title: "milliseconds" }}
       readout={readout}
     >
       {(scales) => (
@@ -102,11 +108,18 @@ function Curves({ verify, draft, roofline, widest, most }: CurvesProps) {
 }
 
 function CurveMarks({ points, colour, scales: { x, y } }: { points: Point[]; colour: string; scales: Scales }) {
-  const path = line<Point>(([rows]) => x(rows), ([, ms]) => y(ms))(points);
+  const top = y.domain[1];
+  const path = line<Point>(([rows]) => x(rows), ([, ms]) => y(Math.min(ms, top)))(points);
   return (
     <g class={colour}>
       <path class="line thin" d={path ?? ""} />
-      {points.map(([rows, ms]) => <circle key={rows} class="dot" cx={x(rows)} cy={y(ms)} r="3" />)}
+      {points.map(([rows, ms]) =>
+        ms > top ? (
+          <path key={rows} class="area" d={`M${x(rows) - 5} ${y(top) + 4}h10l-5 -8z`} />
+        ) : (
+          <circle key={rows} class="dot" cx={x(rows)} cy={y(ms)} r="3" />
+        ),
+      )}
     </g>
   );
 }
@@ -183,7 +196,9 @@ function Column({ count, share, scales: { x, y } }: { count: number; share: numb
   );
 }
 
-function CostTable({ verify, draft, nodes, roofline }: Pick<CurvesProps, "verify" | "draft" | "roofline"> & { nodes: Point[] }) {
+type TableProps = Pick<CurvesProps, "verify" | "draft" | "roofline"> & { nodes: Point[] };
+
+function CostTable({ verify, draft, nodes, roofline }: TableProps) {
   const drafts = new Map(draft);
   const counts = new Map(nodes);
   const rows = [...new Set([...verify, ...draft, ...nodes].map(([count]) => count))].sort((a, b) => a - b);

@@ -47,7 +47,9 @@ function Cards({ machine, history }: { machine: Machine; history: History }) {
   return (
     <>
       {machine.state === "sleeping" && (
-        <p class="state">The model sleeps: its memory is given back until the next request. These are its last figures.</p>
+        <p class="state">
+          The model sleeps: its memory is given back until the next request. These are its last figures.
+        </p>
       )}
       {machine.state === "dead" && <p class="error">The engine is dead: the server’s log says why.</p>}
       <div class="cards">
@@ -79,7 +81,8 @@ function Unloaded({ model, status, computer }: { model: string; status: string; 
         <p>{status === "loading" ? "It is being loaded." : "It is not loaded: the first question to it loads it."}</p>
       )}
       <p>
-        {computer.cpu}, {computer.cores} cores, {bytes(computer.memory_available)} of {bytes(computer.memory_total)} free
+        {computer.cpu}, {computer.cores} cores,{" "}
+        {bytes(computer.memory_available)} of {bytes(computer.memory_total)} free
       </p>
     </div>
   );

@@ -41,7 +41,8 @@ export function MemoryCard({ machine }: { machine: Machine }) {
       </table>
       {memory.slot_state !== undefined && (
         <p class="note">
-          A sequence’s recurrent state takes {bytes(memory.slot_state)}, and {bytes(memory.slot_tape ?? 0)} to roll it back.
+          A sequence’s recurrent state takes {bytes(memory.slot_state)}, and {bytes(memory.slot_tape ?? 0)} to roll it
+          back.
         </p>
       )}
       <Fills machine={machine} />

@@ -65,8 +65,8 @@ function Taps({ layers, tapped }: { layers: number; tapped: number[] }) {
   return (
     <figure class="taps">
       <figcaption>
-        Layers of the target; the drafter reads what goes into <span class="plot-2 name">{tapped.length} of them</span> (
-        {listed})
+        Layers of the target; the drafter reads what goes into{" "}
+        <span class="plot-2 name">{tapped.length} of them</span> ({listed})
       </figcaption>
       <div ref={place}>
         {width > 0 && (

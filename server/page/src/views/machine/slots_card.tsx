@@ -39,7 +39,9 @@ function SlotRow({ slot }: { slot: Slot }) {
 
 function doing({ state, task, tokens, max_tokens, prompt, read, cached }: Slot): string {
   if (task === null) return "nothing yet";
-  if (state === "reading") return `request ${task}: ${whole(read!)} of ${whole(prompt!)} tokens read, ${whole(cached!)} cached`;
+  if (state === "reading") {
+    return `request ${task}: ${whole(read!)} of ${whole(prompt!)} tokens read, ${whole(cached!)} cached`;
+  }
   const most = max_tokens !== null && max_tokens >= 0 ? ` of at most ${whole(max_tokens)}` : "";
   if (state === "writing") return `request ${task}: ${whole(tokens!)}${most} tokens written`;
   return `last: request ${task}, ${whole(tokens!)} tokens`;

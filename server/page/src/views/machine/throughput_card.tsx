@@ -4,7 +4,7 @@ import { area, curveStepAfter, line } from "d3-shape";
 import { Plot, type Axis, type Scales } from "../../charts/plot";
 import { SeriesTable } from "../../charts/series_table";
 import { acceptanceLength, type History } from "../../machine/history";
-import type { Machine, Second } from "../../machine/machine";
+import type { Machine, Second, Totals } from "../../machine/machine";
 import { digits, duration, percent, whole } from "../../machine/words";
 import { Card } from "./card";
 
@@ -68,17 +68,16 @@ function Headline({ machine, history }: { machine: Machine; history: History }) 
           <li key={unit} title={title}><b>{value}</b> {unit}</li>
         ))}
       </ul>
-      {totals && totals.tokens > 0 && (
-        <p class="note">
-          In all {whole(totals.tokens)} tokens in {whole(totals.passes)} passes and {whole(totals.requests)} answers,{" "}
-          {whole(totals.prompt_tokens)} tokens of prompts read
-          {totals.draft_tokens > 0 &&
-            `; ${percent(totals.accepted / totals.draft_tokens)} of ${whole(totals.draft_tokens)} draft tokens accepted`}
-          .
-        </p>
-      )}
+      {totals && totals.tokens > 0 && <p class="note">{inAll(totals)}</p>}
     </>
   );
+}
+
+function inAll({ tokens, passes, requests, prompt_tokens, draft_tokens, accepted }: Totals): string {
+  const written = `In all ${whole(tokens)} tokens in ${whole(passes)} passes and ${whole(requests)} answers`;
+  const share = draft_tokens > 0 && percent(accepted / draft_tokens);
+  const drafts = share ? `; ${share} of ${whole(draft_tokens)} draft tokens accepted` : "";
+  return `${written}, ${whole(prompt_tokens)} tokens of prompts read${drafts}.`;
 }
 
 interface SeriesProps {
