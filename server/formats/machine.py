@@ -36,8 +36,8 @@ _LAYERS = {
 def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state: str, since: int) -> Body:
     """`/machine`; `stats` are dflash_engine_stats, `since` is the first second of throughput to tell. It asks drivers
     and the system: not for the event loop."""
-    told, info, counted = EngineStats.of(stats), engine.info, settings.metrics_endpoint
-    library = _library()
+    info, counted, library = engine.info, settings.metrics_endpoint, _library()
+    phases = EngineStats.of(stats).phase_ms
     return {
         "state": state,
         "pair": _pair(engine, settings),
@@ -53,8 +53,8 @@ def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state:
         "costs": _costs(stats),
         "roofline": _roofline(stats, info["target"]["size"]),
         "kernels": _kernels(engine, library),
-        "choices": _choices(stats, told) if counted else None,
-        "phases": dict(told.phase_ms) if counted and told.phase_ms else None,
+        "choices": _choices(stats) if counted else None,
+        "phases": dict(phases) if counted and phases else None,
         "totals": _totals(engine) if counted else None,
         "slots": [_slot(engine, *one) for one in enumerate(engine.slot_uses())] if settings.slots_endpoint else None,
         "throughput": _throughput(engine, since) if counted else None,
@@ -167,7 +167,7 @@ def _kernels(engine: Engine, library: Body) -> list[Body]:
     ]
 
 
-def _choices(stats: Mapping[str, Any], told: EngineStats) -> Body | None:
+def _choices(stats: Mapping[str, Any]) -> Body | None:
     last = stats.get("choice")
     if last is None:
         return None
@@ -177,9 +177,7 @@ def _choices(stats: Mapping[str, Any], told: EngineStats) -> Body | None:
         "resting": last["resting"],
         "plain_rate": 1e3 * last["plain_rate"],
         "drafted_rate": 1e3 * last["drafted_rate"],
-        "nodes": told.nodes or {},
-        "lengths": told.lengths or {},
-        "reasons": told.reasons or {},
+        **{name: stats["choices"].get(name, {}) for name in ("nodes", "lengths", "reasons")},
         "drafter_failure": stats["drafter_failure"],
     }
 
