@@ -47,7 +47,7 @@ export function duration(seconds: number): string {
 export function bounds({ floor_ms, row_ms, knee }: Roofline, widest: number): string {
   if (floor_ms !== null && row_ms !== null && knee !== null) {
     const rows = Math.max(1, Math.round(knee));
-    const reading = `Reading all weights takes about ${digits(floor_ms)} ms, however many rows a pass has.`;
+    const reading = `A pass of few rows takes about ${digits(floor_ms)} ms, whatever their number: it reads all weights.`;
     if (rows <= 1) return `${reading} Computing takes as long from the first row on, ${digits(row_ms)} ms a row.`;
     return (
       `${reading} Only from about ${rows} rows on does computing them take longer, ${digits(row_ms)} ms a row. ` +
