@@ -20,7 +20,8 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
         square_   = 0.98 * square_ + cells * cells;
         per_cell_ = std::max(0.0, excess_ / square_);
     }
-    point = std::max(0.1 * point, point + 0.05 * (ms - per_cell_ * cells - point));
+    // A busy machine makes cells seem dear; they never explain a whole pass.
+    point = std::max(0.1 * ms, point + 0.05 * (ms - per_cell_ * cells - point));
 }
 
 double cost_curve::at(int32_t rows, double cells) const {

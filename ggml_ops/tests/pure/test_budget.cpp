@@ -59,6 +59,35 @@ static void cells() {
     CHECK(std::fabs(c.at(16, 16 * 200.0) - 34.9) < 1);
 }
 
+// On a busy machine, where passes of all widths are disturbed at random, no width comes to cost nothing; and soon
+// after, all cost what they did.
+static void a_busy_machine() {
+    std::mt19937                    rng(0);
+    const std::map<int32_t, double> sound = { { 1, 2 }, { 2, 2.2 }, { 4, 3 }, { 8, 5 }, { 12, 8 }, { 16, 9 } };
+    cost_curve                      c;
+    for (const auto & [rows, ms] : sound) {
+        c.set(rows, ms);
+    }
+    const auto run = [&](int n, double disturbed) {
+        int32_t past = 20;
+        for (int i = 0; i < n; ++i) {
+            past             = rng() % 80 == 0 ? 20 + (int32_t) (rng() % 60) : past + 3;
+            const auto   one = std::next(sound.begin(), rng() % sound.size());
+            const double ms  = one->second + 0.0003 * one->first * past;
+            const bool   bad = rng() % 100 < 100 * disturbed;
+            c.observe(one->first, one->first * past, bad ? ms * (1 + rng() % 25) : ms);
+            for (const auto & [rows, least] : sound) {
+                CHECK(c.at(rows) > 0.05 * least);
+            }
+        }
+    };
+    run(2000, 0.6);
+    run(2000, 0);
+    for (const auto & [rows, ms] : sound) {
+        CHECK(std::fabs(c.at(rows) - ms) < 0.3 * ms);
+    }
+}
+
 // The best count by trying all of them.
 static void nodes_against_brute_force() {
     std::mt19937                          rng(3);
@@ -210,6 +239,7 @@ int main() {
     switches();
     curves();
     cells();
+    a_busy_machine();
     nodes_against_brute_force();
     lengths();
     return TEST_RESULT;
