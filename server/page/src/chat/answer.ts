@@ -2,6 +2,8 @@
 // page: the server keeps it under the turn's id.
 
 import { Cell } from "../cell";
+import { type PassEvent, passOf } from "../drafts/pass";
+import type { Passes } from "../drafts/passes";
 import { eventsOf } from "../server/events";
 import { post, Refusal, request } from "../server/requests";
 import type { Drafting, Timings, ToolCall, Turn } from "./turn";
@@ -25,7 +27,7 @@ interface Event {
   error?: { message: string };
   prompt_progress?: Progress;
   timings?: Timings;
-  dflash?: Drafting;
+  dflash?: Drafting & { pass?: PassEvent };
 }
 
 const SAVE_MS = 1000;
@@ -47,6 +49,7 @@ export class Answer {
 
   constructor(
     readonly turn: Turn,
+    readonly passes: Passes,
     private readonly save: () => void,
   ) {}
 
@@ -120,7 +123,15 @@ export class Answer {
     if (choice?.delta) this.#takeDelta(choice.delta);
     turn.finish = choice?.finish_reason ?? turn.finish;
     turn.timings = event.timings ?? turn.timings;
-    turn.drafting = event.dflash ?? turn.drafting;
+    if (event.dflash) this.#takeDrafting(event.dflash);
+  }
+
+  #takeDrafting({ pass, ...sums }: NonNullable<Event["dflash"]>): void {
+    if (pass) {
+      this.passes.add(passOf(pass, this.turn.timings?.predicted_ms ?? 0));
+      this.turn.hasPasses = true;
+    }
+    if ("acceptance_length" in sums) this.turn.drafting = sums;
   }
 
   #takeDelta(delta: Delta): void {

@@ -1,10 +1,11 @@
 // Chat: what one can do with conversations.
 
 import { Cell } from "../cell";
+import type { Passes } from "../drafts/passes";
 import { Answer } from "./answer";
 import type { Conversation } from "./conversation";
 import { Library } from "./library";
-import { chatRequest } from "./request";
+import { askedNow, chatRequest } from "./request";
 import { newTurn, type TextFile, type Turn } from "./turn";
 
 export const library = new Library();
@@ -66,7 +67,7 @@ export async function remove(conversation: Conversation): Promise<void> {
 export function resumeAll(): void {
   for (const conversation of library.conversations.value) {
     for (const turn of conversation.turns.values()) {
-      if (turn.state === "running") void start(conversation, turn, (answer) => answer.resume());
+      if (turn.state === "running") void resume(conversation, turn);
     }
   }
 }
@@ -78,15 +79,22 @@ async function askBelow(conversation: Conversation, parent: string | null, text:
 }
 
 async function answerBelow(conversation: Conversation, parent: string | null): Promise<void> {
-  const body = chatRequest(conversation.path(parent));
-  const turn = newTurn({ conversation: conversation.record.id, parent, role: "assistant", state: "running" });
-  const done = start(conversation, turn, (answer) => answer.ask(body));
+  const asked = askedNow();
+  const body = chatRequest(conversation.path(parent), asked);
+  const turn = newTurn({ conversation: conversation.record.id, parent, role: "assistant", state: "running", asked });
+  const done = start(conversation, turn, library.newPasses(turn), (answer) => answer.ask(body));
   await library.add(conversation, turn);
   await done;
 }
 
-async function start(conversation: Conversation, turn: Turn, run: (answer: Answer) => Promise<void>): Promise<void> {
-  const answer = new Answer(turn, () => void saveIfKept(conversation, turn));
+async function resume(conversation: Conversation, turn: Turn): Promise<void> {
+  await start(conversation, turn, await library.passesOf(turn), (answer) => answer.resume());
+}
+
+type Run = (answer: Answer) => Promise<void>;
+
+async function start(conversation: Conversation, turn: Turn, passes: Passes, run: Run): Promise<void> {
+  const answer = new Answer(turn, passes, () => void saveIfKept(conversation, turn));
   running.value = new Map(running.value).set(turn.id, answer);
   await run(answer);
   const others = new Map(running.value);

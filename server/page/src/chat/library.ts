@@ -1,14 +1,11 @@
 // Library: all conversations, kept in the browser's IndexedDB.
 
-import { type DBSchema, type IDBPDatabase, openDB } from "idb";
 import { Cell } from "../cell";
-import { Conversation, type ConversationRecord } from "./conversation";
+import { keepPasses, readPasses, sweepPasses } from "../drafts/kept_passes";
+import { Passes } from "../drafts/passes";
+import { Conversation } from "./conversation";
+import { type Database, openDatabase } from "./database";
 import { newId, type Turn } from "./turn";
-
-interface Schema extends DBSchema {
-  conversations: { key: string; value: ConversationRecord };
-  turns: { key: string; value: Turn; indexes: { conversation: string } };
-}
 
 export class Library {
   /** Newest first. */
@@ -16,15 +13,20 @@ export class Library {
   readonly shown = new Cell<Conversation | null>(null);
   /** Why nothing is kept, if that is so. */
   readonly trouble = new Cell("");
-  #database: IDBPDatabase<Schema> | null = null;
+  #database: Database | null = null;
+  /** Of the turns that were looked at. */
+  #passes = new Map<string, Promise<Passes>>();
 
   async load(): Promise<void> {
     try {
-      this.#database = await openDB<Schema>("dflash-local", 1, { upgrade: createStores });
+      this.#database = await openDatabase();
       const records = await this.#database.getAll("conversations");
       const byId = new Map(records.map((record) => [record.id, new Conversation(record)]));
-      for (const turn of await this.#database.getAll("turns")) byId.get(turn.conversation)?.turns.set(turn.id, turn);
+      const turns = await this.#database.getAll("turns");
+      for (const turn of turns) byId.get(turn.conversation)?.turns.set(turn.id, turn);
       this.conversations.value = [...byId.values()].sort(newestFirst);
+      // What was removed stays until now, so that it could be undone.
+      await sweepPasses(this.#database, turns.sort((one, other) => other.created - one.created).map((turn) => turn.id));
     } catch (error) {
       this.trouble.value = `Conversations are not kept: ${error instanceof Error ? error.message : error}`;
     }
@@ -53,8 +55,35 @@ export class Library {
     await this.keep((database) => database.put("conversations", conversation.record));
   }
 
+  /** A turn with its passes, in one: where its stream is read again from must fit both. */
   async saveTurn(turn: Turn): Promise<void> {
-    await this.keep((database) => database.put("turns", turn));
+    const passes = await this.#passes.get(turn.id);
+    await this.keep(async (database) => {
+      const transaction = database.transaction(["turns", "passes"], "readwrite");
+      const written = passes ? keepPasses(transaction, turn.id, passes) : [];
+      await Promise.all([transaction.objectStore("turns").put(turn), ...written, transaction.done]);
+    });
+  }
+
+  /** Those of an answer that begins. */
+  newPasses(turn: Turn): Passes {
+    const passes = new Passes();
+    this.#passes.set(turn.id, Promise.resolve(passes));
+    return passes;
+  }
+
+  /** What the passes of an answer did; the same object as long as the page is open. */
+  passesOf(turn: Turn): Promise<Passes> {
+    const known = this.#passes.get(turn.id);
+    if (known) return known;
+    const read = this.#readPasses(turn);
+    this.#passes.set(turn.id, read);
+    return read;
+  }
+
+  async #readPasses(turn: Turn): Promise<Passes> {
+    if (!this.#database || !turn.hasPasses) return new Passes();
+    return readPasses(this.#database, turn.id).catch(() => new Passes());
   }
 
   async rename(conversation: Conversation, title: string): Promise<void> {
@@ -92,7 +121,7 @@ export class Library {
     return this.conversations.value.filter((conversation) => conversation.matches(words));
   }
 
-  private async keep(write: (database: IDBPDatabase<Schema>) => Promise<unknown>): Promise<void> {
+  private async keep(write: (database: Database) => Promise<unknown>): Promise<void> {
     if (!this.#database) return;
     try {
       await write(this.#database);
@@ -100,11 +129,6 @@ export class Library {
       this.trouble.value = `The last change was not kept: ${error instanceof Error ? error.message : error}`;
     }
   }
-}
-
-function createStores(database: IDBPDatabase<Schema>): void {
-  database.createObjectStore("conversations", { keyPath: "id" });
-  database.createObjectStore("turns", { keyPath: "id" }).createIndex("conversation", "conversation");
 }
 
 function newestFirst(one: Conversation, other: Conversation): number {

@@ -1,8 +1,8 @@
 // The request that continues a conversation.
 
 import { chosen } from "../server/models";
-import { chosenFields, systemMessage } from "../settings/settings";
-import type { TextFile, Turn } from "./turn";
+import { chosenFields, GROUPS, showsDrafts, systemMessage } from "../settings/settings";
+import type { Asked, TextFile, Turn } from "./turn";
 
 interface Message {
   role: string;
@@ -12,18 +12,35 @@ interface Message {
   tool_call_id?: string;
 }
 
+/** What the settings ask for now. An answer whose drafts are shown has a known seed, so that it can be proved. */
+export function askedNow(): Asked {
+  const fields = showsDrafts.value ? { seed: newSeed(), ...chosenFields(), return_drafts: true } : chosenFields();
+  return { fields, system: systemMessage(), model: chosen.value };
+}
+
+/** The same without drafts. */
+export function askedPlain({ fields, ...others }: Asked): Asked {
+  const drafting = new Set(GROUPS.find((group) => group.title === "Drafting")!.names);
+  const kept = Object.entries(fields).filter(([name]) => !drafting.has(name));
+  return { ...others, fields: { ...Object.fromEntries(kept), draft: "off" } };
+}
+
 /** The body of a chat request for the turns of a path. */
-export function chatRequest(path: Turn[]): Record<string, unknown> {
-  const system = systemMessage();
+export function chatRequest(path: Turn[], { fields, system, model }: Asked): Record<string, unknown> {
   const messages = path.flatMap(messageOf).reduce(joinQuestions, []);
   return {
-    ...chosenFields(),
-    ...(chosen.value && { model: chosen.value }),
+    ...fields,
+    ...(model && { model }),
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     stream: true,
     return_progress: true,
     timings_per_token: true,
   };
+}
+
+/** 31 random bits: all ones of 32 would mean a random one. */
+function newSeed(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]! >>> 1;
 }
 
 function messageOf(turn: Turn): Message[] {

@@ -29,6 +29,21 @@ export interface Drafting {
   reason?: string;
 }
 
+/** How it was asked for: what the same request needs again, but for the turns before it. */
+export interface Asked {
+  fields: Record<string, unknown>;
+  system: string;
+  model: string;
+}
+
+/** What plain decoding said to the same request. */
+export interface Proof {
+  isSame: boolean;
+  tokens: number;
+  draftedMs: number;
+  plainMs: number;
+}
+
 export interface Turn {
   id: string;
   conversation: string;
@@ -49,6 +64,10 @@ export interface Turn {
   timings: Timings | null;
   drafting: Drafting | null;
   thoughtMs: number;
+  /** Does the library have passes of it? */
+  hasPasses: boolean;
+  asked: Asked | null;
+  proof: Proof | null;
 }
 
 export type Given = Partial<Turn> & Pick<Turn, "conversation" | "parent" | "role">;
@@ -69,6 +88,9 @@ export function newTurn(given: Given): Turn {
     timings: null,
     drafting: null,
     thoughtMs: 0,
+    hasPasses: false,
+    asked: null,
+    proof: null,
     ...given,
   };
 }

@@ -20,7 +20,7 @@ export const GROUPS: Group[] = [
   {
     title: "Drafting",
     note: "How the answer is drafted. The text stays the same.",
-    names: ["draft", "budget", "speculative.n_max", "accept"],
+    names: ["draft", "budget", "lookup", "speculative.n_max", "accept"],
   },
   {
     title: "Sampling",
@@ -48,11 +48,16 @@ export type Theme = "auto" | "light" | "dark";
 
 type Values = Record<string, unknown>;
 
-const FIELDS = "fields", SYSTEM = "system", THEME = "theme";
+const FIELDS = "fields", SYSTEM = "system", THEME = "theme", DRAFTS = "drafts";
+
+/** Of the drafting fields those that are near at hand while drafts are shown. */
+export const SWITCHES = ["draft", "budget", "lookup"];
 
 /** The fields that the user has set. */
 export const values = new Cell<Values>(recalledValues());
 export const theme = new Cell<Theme>((recall(THEME) as Theme | null) ?? "auto");
+/** Are answers asked for with what their passes did? */
+export const showsDrafts = new Cell(recall(DRAFTS) === "shown");
 
 export function chosenFields(): Values {
   return { ...values.value };
@@ -76,6 +81,11 @@ export function systemMessage(): string {
 
 export function setSystemMessage(text: string): void {
   remember(SYSTEM, text.trim() ? text : null);
+}
+
+export function setShowsDrafts(shown: boolean): void {
+  showsDrafts.value = shown;
+  remember(DRAFTS, shown ? "shown" : null);
 }
 
 export function setTheme(chosen: Theme): void {

@@ -6,6 +6,7 @@ import { library, running, runningIn, send } from "../chat/chat";
 import { readTextFile } from "../chat/files";
 import type { TextFile } from "../chat/turn";
 import { facts } from "../server/facts";
+import { DraftSwitches } from "./drafts/switches";
 import { Icon, IconButton } from "./icon";
 import { notify } from "./notice";
 
@@ -78,6 +79,7 @@ export function Composer() {
           </button>
         )}
       </div>
+      <DraftSwitches />
     </form>
   );
 }

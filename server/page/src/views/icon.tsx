@@ -21,6 +21,8 @@ const PATHS = {
   close: "M6 6l12 12M18 6 6 18",
   file: "M7 3.5h7l4 4V20.5H7zM14 3.5V8h4",
   machine: "M5 4.5h14v6H5zM5 13.5h14v6H5zM8 7.5h.01M8 16.5h.01M11.5 7.5h4M11.5 16.5h4",
+  tree: "M4 12h5M9 12c3 0 3-6 6-6h5M9 12h11M9 12c3 0 3 6 6 6h5",
+  proof: "M4 8h16M4 16h16M15 4 9 20",
   theme: "M12 3.5a8.5 8.5 0 1 0 0 17zM12 3.5a8.5 8.5 0 0 1 0 17",
 };
 

@@ -2,21 +2,18 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../cell";
-import { defaultParams, type FieldSchema, requestFields } from "../server/facts";
+import { defaultParams, requestFields } from "../server/facts";
 import { key, setKey } from "../server/keys";
-import { type Field, fieldOf, isLong, parse, toText } from "../settings/field";
+import { type Field, fieldOf, isLong, toText } from "../settings/field";
 import {
-  type Group, GROUPS, resetFields, setField, setSystemMessage, setTheme, systemMessage, type Theme, theme, values,
+  type Group, GROUPS, resetFields, setShowsDrafts, setSystemMessage, setTheme, showsDrafts, systemMessage, type Theme, theme,
+  values,
 } from "../settings/settings";
 import { Dialog } from "./dialog";
+import { FieldInput, type Form } from "./field_input";
 
 /** llama.cpp's LLAMA_DEFAULT_SEED. */
 const RANDOM_SEED = 0xffffffff;
-
-interface Form {
-  schemas: Record<string, FieldSchema>;
-  defaults: Record<string, unknown>;
-}
 
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
   const [form, setForm] = useState<Form | null>(null);
@@ -52,6 +49,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
 
 function PageSettings() {
   const chosen = useCell(theme);
+  const isShown = useCell(showsDrafts);
   return (
     <fieldset>
       <legend>Chat</legend>
@@ -71,6 +69,17 @@ function PageSettings() {
           <option value="auto">as the system</option>
           <option value="light">light</option>
           <option value="dark">dark</option>
+        </select>
+      </div>
+      <div class="field">
+        <label for="set-drafts">Show drafts</label>
+        <select
+          id="set-drafts"
+          value={isShown ? "on" : "off"}
+          onChange={(event) => setShowsDrafts(event.currentTarget.value === "on")}
+        >
+          <option value="off">off</option>
+          <option value="on">on: each answer says what its passes did</option>
         </select>
       </div>
       <div class="field">
@@ -94,26 +103,18 @@ function GroupForm({ group, form: { schemas, defaults } }: { group: Group; form:
     <details class="group" open={isSet || ["Answer", "Sampling"].includes(group.title)}>
       <summary>{group.title}</summary>
       {group.note && <p class="note">{group.note}</p>}
-      {names.map((name) => <FieldForm key={name} field={fieldOf(name, schemas[name]!)} fallback={toFallback(name, defaults[name])} />)}
+      {names.map((name) => <FieldForm key={name} field={fieldOf(name, schemas[name]!)} fallback={defaults[name]} />)}
     </details>
   );
 }
 
-function FieldForm({ field, fallback }: { field: Field; fallback: string }) {
+function FieldForm({ field, fallback }: { field: Field; fallback: unknown }) {
   const [error, setError] = useState("");
   const id = `set-${field.name}`;
-  const change = (text: string) => {
-    try {
-      setField(field.name, parse(field, text));
-      setError("");
-    } catch (why) {
-      setError((why as Error).message);
-    }
-  };
   return (
     <div class={`field ${isLong(field) ? "long" : ""}`}>
       <label for={id}>{field.name}</label>
-      <Input id={id} field={field} fallback={fallback} isWrong={!!error} onChange={change} />
+      <FieldInput id={id} field={field} fallback={toFallback(field.name, fallback)} onError={setError} />
       <p id={`${id}-note`} class={error ? "note error" : "note"}>{error || withoutDefault(field.description)}</p>
     </div>
   );
@@ -127,33 +128,4 @@ function toFallback(name: string, value: unknown): string {
 /** The default stands in the field, and may be another here. */
 function withoutDefault(description: string): string {
   return description.replace(/ \(default: [^)]*\)$/, "");
-}
-
-interface InputProps {
-  id: string;
-  field: Field;
-  fallback: string;
-  isWrong: boolean;
-  onChange: (text: string) => void;
-}
-
-function Input({ id, field, fallback, isWrong, onChange }: InputProps) {
-  const value = toText(values.value[field.name]);
-  const common = { id, "aria-describedby": `${id}-note`, "aria-invalid": isWrong };
-  const change = (event: { currentTarget: { value: string } }) => onChange(event.currentTarget.value);
-  if (field.kind === "switch" || field.kind === "choice") {
-    const choices = field.kind === "switch" ? ["true", "false"] : field.choices;
-    const names: Record<string, string> = field.kind === "switch" ? { true: "on", false: "off" } : {};
-    return (
-      <select {...common} onChange={change}>
-        <option value="" selected={!value}>{fallback ? `default: ${names[fallback] ?? fallback}` : "default"}</option>
-        {choices.map((choice) => (
-          <option key={choice} value={choice} selected={value === choice}>{names[choice] ?? choice}</option>
-        ))}
-      </select>
-    );
-  }
-  if (isLong(field)) return <textarea {...common} rows={2} placeholder={fallback} defaultValue={value} onChange={change} />;
-  const mode = field.kind === "number" ? "decimal" : "text";
-  return <input {...common} inputMode={mode} placeholder={fallback || "default"} defaultValue={value} onChange={change} />;
 }

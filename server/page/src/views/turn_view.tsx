@@ -6,6 +6,12 @@ import { edit, regenerate, running, showBranch } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
 import type { Turn } from "../chat/turn";
 import { copyText } from "../clipboard";
+import { showsDrafts } from "../settings/settings";
+import { DraftPanel } from "./drafts/draft_panel";
+import { type AnswerLook, LookSwitch } from "./drafts/look_switch";
+import { TokenView } from "./drafts/token_view";
+import { TreeDialog } from "./drafts/tree_dialog";
+import { usePasses } from "./drafts/use_passes";
 import { Figures, PromptProgress } from "./figures";
 import { Icon, IconButton } from "./icon";
 import { Markdown } from "./markdown";
@@ -95,15 +101,29 @@ function ToolResult({ turn }: { turn: Turn }) {
 function AnswerView({ conversation, turn, isLast }: Props) {
   const answer = useCell(running).get(turn.id) ?? null;
   useCell(answer?.changes ?? still);
+  const passes = usePasses(turn, answer);
+  const isShown = useCell(showsDrafts);
+  const [view, setView] = useState<AnswerLook | null>(null);
+  const [opened, setOpened] = useState<number | null>(null);
   const isRunning = turn.state === "running";
-  const hasText = !!(turn.content || turn.reasoning || turn.toolCalls.length);
+  const hasText = !!(turn.content || turn.reasoning || turn.toolCalls.length || passes);
+  const look = view ?? (isShown ? "tokens" : "text");
   return (
     <article class={`turn answer ${turn.state}`} aria-label="Answer" aria-busy={isRunning}>
-      <Thoughts turn={turn} />
-      {turn.content && <Markdown text={turn.content} isDone={!isRunning} />}
+      {passes && look === "tokens" ? (
+        <TokenView passes={passes} count={passes.length} isRunning={isRunning} label="The answer" onOpen={setOpened} />
+      ) : (
+        <>
+          <Thoughts turn={turn} />
+          {turn.content && <Markdown text={turn.content} isDone={!isRunning} />}
+        </>
+      )}
       <ToolCalls conversation={conversation} turn={turn} isLast={isLast} />
       {isRunning && answer && !hasText && <PromptProgress answer={answer} />}
       <EndNote turn={turn} />
+      {passes && (isShown || look === "tokens") && (
+        <DraftPanel turn={turn} passes={passes} hasTokens={look === "tokens"} onOpen={setOpened} />
+      )}
       <footer>
         <Branches conversation={conversation} turn={turn} />
         {!isRunning && (
@@ -112,8 +132,10 @@ function AnswerView({ conversation, turn, isLast }: Props) {
             <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(conversation, turn)} />
           </>
         )}
+        {passes && <LookSwitch look={look} onChange={setView} />}
         <Figures turn={turn} />
       </footer>
+      {opened !== null && <TreeDialog passes={passes!} first={opened} onClose={() => setOpened(null)} />}
     </article>
   );
 }

@@ -1,0 +1,101 @@
+// Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in thousandths.
+
+/** Who proposed a token. Kept as the place in this list. */
+export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const;
+export type Origin = (typeof ORIGINS)[number];
+
+/** In place of a probability: the drafter did not propose it. */
+export const UNKNOWN = -1;
+
+/** What was verified, parents first; node 0 is the anchor. */
+export interface Tree {
+  texts: string[];
+  parents: number[];
+  /** The drafter's probability of each, given its parent. */
+  probs: number[];
+  /** The chance that the walk gets to each. */
+  values: number[];
+  origins: number[];
+  /** The accepted nodes, the anchor first. */
+  path: number[];
+}
+
+export interface Pass {
+  /** 0 is the prompt's last pass, which verifies nothing. */
+  number: number;
+  nodes: number;
+  depth: number;
+  denoised: number;
+  accepted: number;
+  reason: string;
+  draftMs: number;
+  verifyMs: number;
+  /** What a pass that writes one token would cost; 0: unknown. */
+  plainMs: number;
+  /** Milliseconds of writing, by the server's clock, when it was through. */
+  at: number;
+  /** What it wrote; the first `accepted` of them were drafted. */
+  texts: string[];
+  origins: number[];
+  probs: number[];
+  /** null: nothing was verified, or it is no longer kept. */
+  tree: Tree | null;
+}
+
+/** As the server tells it (docs/serving.md, "Drafts, live"). */
+export interface PassEvent {
+  pass: number;
+  nodes: number;
+  depth: number;
+  denoised: number;
+  accepted: number;
+  reason: string;
+  draft_ms: number;
+  verify_ms: number;
+  plain_ms: number;
+  tokens: string[];
+  tree: { t: string; p: number; prob: number | null; value: number; by: Origin }[];
+  path: number[];
+}
+
+export function passOf(event: PassEvent, at: number): Pass {
+  const nodes = event.tree.map(({ prob, by }) => ({ prob: thousandths(prob), origin: ORIGINS.indexOf(by) }));
+  // The walk may accept the token that ends the answer, which is none of its tokens.
+  const accepted = event.path.slice(1, event.accepted + 1).map((node) => nodes[node]);
+  return {
+    number: event.pass,
+    nodes: event.nodes,
+    depth: event.depth,
+    denoised: event.denoised,
+    accepted: event.accepted,
+    reason: event.reason,
+    draftMs: event.draft_ms,
+    verifyMs: event.verify_ms,
+    plainMs: event.plain_ms,
+    at,
+    texts: event.tokens,
+    origins: event.tokens.map((_, index) => accepted[index]?.origin ?? 0),
+    probs: event.tokens.map((_, index) => accepted[index]?.prob ?? UNKNOWN),
+    tree: event.tree.length ? treeOf(event, nodes) : null,
+  };
+}
+
+function treeOf({ tree, path }: PassEvent, nodes: { prob: number; origin: number }[]): Tree {
+  return {
+    texts: tree.map((node) => node.t),
+    parents: tree.map((node) => node.p),
+    probs: nodes.map((node) => node.prob),
+    values: tree.map((node) => thousandths(node.value)),
+    origins: nodes.map((node) => node.origin),
+    path,
+  };
+}
+
+function thousandths(share: number | null): number {
+  return share === null ? UNKNOWN : Math.round(share * 1000);
+}
+
+/** Draft tokens that were verified. */
+export function guessed(pass: Pass): number {
+  return Math.max(0, pass.nodes - 1);
+}

@@ -1,0 +1,71 @@
+// The tree that was just verified, by depth: what was kept on top, what was refused below it, struck through.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ORIGINS, type Pass, type Tree } from "../../drafts/pass";
+import type { Passes } from "../../drafts/passes";
+import { columnsOf } from "../../drafts/tree_layout";
+import { plural, visible } from "../../drafts/words";
+
+/** More cannot be seen, and would flicker. */
+const EVERY_MS = 160;
+const ROWS = 4;
+const TOKEN_LENGTH = 12;
+
+/** Some of the passes, as they come. */
+export function Guess({ passes, count }: { passes: Passes; count: number }) {
+  const pass = useNowAndThen(passes.list[count - 1]);
+  return (
+    <div class="guess" aria-hidden="true">
+      {pass?.tree ? <Columns pass={pass} tree={pass.tree} key={pass.number} /> : <p>{pass && pass.number > 0 ? "a plain pass: nothing was guessed" : ""}</p>}
+    </div>
+  );
+}
+
+function Columns({ pass, tree }: { pass: Pass; tree: Tree }) {
+  const columns = columnsOf(tree);
+  const accepted = new Set(tree.path);
+  return (
+    <>
+      <p>
+        pass {pass.number}: guessed {tree.texts.length - 1}, <b>kept {pass.accepted}</b>
+      </p>
+      <div class="guess-columns">
+        <div class="guess-column"><span class="anchor">{visible(tree.texts[0]!, TOKEN_LENGTH)}</span></div>
+        {columns.map((nodes, index) => (
+          <div class="guess-column" key={index}>
+            {index === pass.accepted && <Bonus pass={pass} />}
+            {nodes.slice(0, ROWS - Number(index === pass.accepted)).map((node) => (
+              <span key={node} class={`${ORIGINS[tree.origins[node]!]} ${accepted.has(node) ? "kept" : "refused"}`}>
+                {visible(tree.texts[node]!, TOKEN_LENGTH)}
+              </span>
+            ))}
+            {nodes.length > ROWS && <small>{plural(nodes.length - ROWS, "more")}</small>}
+          </div>
+        ))}
+        {pass.accepted === columns.length && <div class="guess-column"><Bonus pass={pass} /></div>}
+      </div>
+    </>
+  );
+}
+
+/** What the model said itself, where the walk left the tree. */
+function Bonus({ pass }: { pass: Pass }) {
+  const text = pass.texts[pass.accepted];
+  return text === undefined ? null : <span class="bonus">{visible(text, TOKEN_LENGTH)}</span>;
+}
+
+/** The newest value, but not more often than every so many milliseconds. */
+function useNowAndThen<T>(value: T): T {
+  const [shown, setShown] = useState(value);
+  const newest = useRef(value);
+  const timer = useRef(0);
+  newest.current = value;
+  useEffect(() => {
+    timer.current ||= window.setTimeout(() => {
+      timer.current = 0;
+      setShown(newest.current);
+    }, EVERY_MS);
+  }, [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return shown;
+}

@@ -1,0 +1,53 @@
+// Beside the composer: whether drafts are shown, and how the next answer is drafted. These are the settings' own fields.
+
+import { useEffect, useState } from "preact/hooks";
+import { useCell } from "../../cell";
+import { defaultParams, type FieldSchema, requestFields } from "../../server/facts";
+import { chosen } from "../../server/models";
+import { fieldOf, toText } from "../../settings/field";
+import { setShowsDrafts, showsDrafts, SWITCHES, values } from "../../settings/settings";
+import { FieldInput, type Form } from "../field_input";
+import { Icon } from "../icon";
+
+export function DraftSwitches() {
+  const isShown = useCell(showsDrafts);
+  return (
+    <div class="draft-switches" role="group" aria-label="Drafts">
+      <button type="button" class="toggle" aria-pressed={isShown} onClick={() => setShowsDrafts(!isShown)}>
+        <Icon name="tree" />
+        Show drafts
+      </button>
+      {isShown && <Fields />}
+    </div>
+  );
+}
+
+function Fields() {
+  const set = useCell(values);
+  const model = useCell(chosen);
+  const [form, setForm] = useState<Form | null>(null);
+  useEffect(() => {
+    const learn = Promise.all([requestFields(), defaultParams()]);
+    learn.then(([schemas, defaults]) => setForm({ schemas, defaults }), () => setForm(null));
+  }, [model]);
+  if (!form) return null;
+  return (
+    <>
+      {SWITCHES.filter((name) => name in form.schemas).map((name) => (
+        // Another value, set elsewhere, makes another input.
+        <Switch key={`${name} ${toText(set[name])}`} name={name} schema={form.schemas[name]!} fallback={form.defaults[name]} />
+      ))}
+    </>
+  );
+}
+
+function Switch({ name, schema, fallback }: { name: string; schema: FieldSchema; fallback: unknown }) {
+  const [error, setError] = useState("");
+  return (
+    <label title={error || schema.description}>
+      {name}
+      <FieldInput id={`switch-${name}`} field={fieldOf(name, schema)} fallback={toText(fallback)} onError={setError} />
+      <span id={`switch-${name}-note`} class="note error" role="alert">{error}</span>
+    </label>
+  );
+}

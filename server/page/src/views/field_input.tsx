@@ -1,0 +1,52 @@
+// The input for a field of a request, as it is set.
+
+import { useState } from "preact/hooks";
+import type { FieldSchema } from "../server/facts";
+import { type Field, isLong, parse, toText } from "../settings/field";
+import { setField, values } from "../settings/settings";
+
+/** What the server says of the fields. */
+export interface Form {
+  schemas: Record<string, FieldSchema>;
+  defaults: Record<string, unknown>;
+}
+
+interface Props {
+  id: string;
+  field: Field;
+  /** What the server does without it. */
+  fallback: string;
+  /** What is wrong with what was given; empty: nothing. */
+  onError: (message: string) => void;
+}
+
+export function FieldInput({ id, field, fallback, onError }: Props) {
+  const [isWrong, setWrong] = useState(false);
+  const value = toText(values.value[field.name]);
+  const common = { id, "aria-describedby": `${id}-note`, "aria-invalid": isWrong };
+  const change = (event: { currentTarget: { value: string } }) => {
+    let message = "";
+    try {
+      setField(field.name, parse(field, event.currentTarget.value));
+    } catch (error) {
+      message = (error as Error).message;
+    }
+    setWrong(!!message);
+    onError(message);
+  };
+  if (field.kind === "switch" || field.kind === "choice") {
+    const choices = field.kind === "switch" ? ["true", "false"] : field.choices;
+    const names: Record<string, string> = field.kind === "switch" ? { true: "on", false: "off" } : {};
+    return (
+      <select {...common} onChange={change}>
+        <option value="" selected={!value}>{fallback ? `default: ${names[fallback] ?? fallback}` : "default"}</option>
+        {choices.map((choice) => (
+          <option key={choice} value={choice} selected={value === choice}>{names[choice] ?? choice}</option>
+        ))}
+      </select>
+    );
+  }
+  if (isLong(field)) return <textarea {...common} rows={2} placeholder={fallback} defaultValue={value} onChange={change} />;
+  const mode = field.kind === "number" ? "decimal" : "text";
+  return <input {...common} inputMode={mode} placeholder={fallback || "default"} defaultValue={value} onChange={change} />;
+}
