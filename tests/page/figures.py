@@ -13,7 +13,8 @@ from dflash_local.engine import Engine
 from dflash_local.native import StepUpdate
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative, bytes_in_blocks
-from tests.page.scripts import RICH
+from tests.page.drafted import DraftedNative
+from tests.page.scripts import RICH, Pace
 from tests.server.live import live
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -26,6 +27,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 PASS_MS = 48.0
 COLOURS = 256
+SHOWN_PASSES = 18  # the prompt's and 17 more; the last one keeps some of what it guessed
 
 
 class Scripted(FakeNative):
@@ -61,7 +63,37 @@ def main() -> None:
             page.locator(".thread").evaluate("(thread) => thread.scrollTop = 0")
             page.wait_for_timeout(500)
             save(page.screenshot(), FOLDER / f"page-{name}.png")
+        for name, options in LOOKS.items():
+            draw_drafts(chromium.new_context(**options).new_page(), name)
         chromium.close()
+
+
+def draw_drafts(page: Any, name: str) -> None:
+    """Drafts while they come, the tree of a pass, and the proof."""
+    pace = Pace()
+    native = DraftedNative(lambda _prompt: DraftedNative.words.passes(RICH), gate=pace)
+    with live(lambda _: Engine.over(native), Settings(alias="Qwen3-8B-Q4_K_M")) as server:
+        page.goto(server.url)
+        page.get_by_role("button", name="Show drafts").click()
+        page.locator("#switch-lookup").wait_for()
+        pace.hold()
+        page.fill("#message", QUESTION)
+        page.keyboard.press("Enter")
+        pace.release(SHOWN_PASSES)
+        page.locator(".guess", has_text=f"pass {SHOWN_PASSES - 1}").wait_for()
+        page.wait_for_timeout(300)  # the refused branches have not faded yet
+        save(page.screenshot(), FOLDER / f"page-drafts-{name}.png")
+        pace.free()
+        page.locator(".answer.done").wait_for()
+        page.locator(".token.draft.d7").first.click()
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(300)
+        save(page.screenshot(), FOLDER / f"page-tree-{name}.png")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Prove it").click()
+        page.locator(".verdict", has_text="Identical").wait_for()
+        save(page.screenshot(), FOLDER / f"page-proof-{name}.png")
+        pace.free()
 
 
 def save(picture: bytes, path: Path) -> None:

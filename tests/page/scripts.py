@@ -6,7 +6,9 @@ import json
 import threading
 from typing import Any
 
-from tests.fake_native import CONTROL, FakeNative, bytes_in_blocks
+from dflash_local.native import PreparedRequest
+from tests.fake_native import CONTROL, bytes_in_blocks
+from tests.page.drafted import DraftedNative
 
 RICH = r"""## A short tour
 
@@ -47,6 +49,7 @@ EVIL = r"""<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>
 <script>window.hacked=1</script>
 ```
 """
+STORY = "A small model runs ahead and guesses, and the large one looks at all of its guesses at once. " * 4
 THOUGHTS = "<think>First, what is asked? *A number.*</think>It is 42."
 COUNT = " ".join(map(str, range(1, 101)))
 CALL = b'Let me look.\0{"city": "Oslo", "unit": "C"}'
@@ -69,10 +72,17 @@ TEXTS = {f"tricky {number}": text for number, text in enumerate(TRICKY)} | {
     "count": COUNT,
 }
 
+# Answered in words, most of them drafted.
+WORDY = {"show drafts": RICH, "tell a story": STORY}
+for text in WORDY.values():
+    DraftedNative.words.of(text)
+
 
 def script(prompt: bytes) -> list[list[int]]:
     """The passes of an answer to a chat."""
     asked = prompt.decode(errors="replace").rstrip("\n").split("\n")[-1].removeprefix("user: ")
+    if asked in WORDY:
+        return DraftedNative.words.passes(WORDY[asked])
     if asked == "call a tool":
         return [[token or CONTROL for token in tokens] for tokens in bytes_in_blocks(CALL)]
     text = TEXTS.get(asked, f"You said: {asked}").encode()
@@ -102,13 +112,20 @@ class Pace(threading.Semaphore):
         return self._is_free or super().acquire(blocking, timeout)
 
 
-class ChatNative(FakeNative):
+class ChatNative(DraftedNative):
     """Remembers the chats that it was asked."""
 
     def __init__(self, pace: Pace, **more: Any) -> None:
         super().__init__(script, gate=pace, n_slots=4, **more)
         self.asked: list[dict[str, Any]] = []
+        self.plain_script: list[list[int]] | None = None  # another answer for who asks without drafts
 
     def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
         self.asked.append(json.loads(body))
         return super().chat_apply(template, body)
+
+    def submit(self, slot: int, request: PreparedRequest) -> None:
+        super().submit(slot, request)
+        state = self._slots[slot]
+        if state.plain and self.plain_script:
+            state.passes = [[token] for tokens in self.plain_script for token in tokens]

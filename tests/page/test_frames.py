@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fake_native import EOG
 from tests.page.conftest import OpenTab, serve
+from tests.page.drafted import DraftedNative
 from tests.page.scripts import RICH
 from tests.server.live import wait_until
 
@@ -37,17 +40,41 @@ WATCH = """() => {
 def test_a_long_answer_stays_smooth(open_tab: OpenTab, name: str) -> None:
     """The last quarter is not slower than the first by more than text layout asks for."""
     text = TEXTS[name].encode()[:LENGTH]
+    size = BYTES_PER_TOKEN * TOKENS_PER_PASS
+    watch(open_tab, name, [[*text[at : at + size]] for at in range(0, len(text), size)], shows_drafts=False)
+
+
+@pytest.mark.timing
+def test_a_long_answer_stays_smooth_with_drafts_shown(open_tab: OpenTab) -> None:
+    """The same by tokens, with a tree for each pass."""
+    words = DraftedNative.words.of(RICH)
+    tokens = (words * (TOKENS // len(words) + 1))[:TOKENS]
+    passes = [tokens[at : at + TOKENS_PER_PASS] for at in range(0, TOKENS, TOKENS_PER_PASS)]
+    watch(open_tab, "drafts shown", passes, shows_drafts=True)
+
+
+def watch(open_tab: OpenTab, name: str, passes: list[list[int]], shows_drafts: bool) -> None:
+    """Measure the frames of an answer of these passes."""
     with serve(step_seconds=STEP_SECONDS, n_ctx_slot=2 * LENGTH) as served:
-        size = BYTES_PER_TOKEN * TOKENS_PER_PASS
-        blocks = [[*text[at : at + size]] for at in range(0, len(text), size)]
-        served.native._answer = lambda _prompt: [*blocks, [257]]
+        served.native._answer = lambda _prompt: [*passes, [EOG]]
         tab = open_tab(served.url)
+        if shows_drafts:
+            tab.button("Show drafts").click()
         tab.page.evaluate(WATCH)
+        start = time.monotonic()
         tab.ask("go")
         wait_until(lambda: tab.page.locator(".answer.done").count() == 1, 300)
+        seconds = time.monotonic() - start
         frames: list[float] = tab.page.evaluate("window.frames_")
+        if shows_drafts:
+            assert tab.page.locator(".token.first").count() == len(passes)
     quarter = len(frames) // 4
-    told = {"all": summary(frames), "first quarter": summary(frames[:quarter]), "last": summary(frames[-quarter:])}
+    told: dict[str, Any] = {
+        "all": summary(frames),
+        "first quarter": summary(frames[:quarter]),
+        "last": summary(frames[-quarter:]),
+    }
+    told["seconds"] = round(seconds, 1)
     print(name, json.dumps(told))
     if path := os.environ.get("FRAMES"):
         with Path(path).open("a") as file:

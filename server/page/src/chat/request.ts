@@ -1,7 +1,7 @@
 // The request that continues a conversation.
 
 import { chosen } from "../server/models";
-import { chosenFields, GROUPS, showsDrafts, systemMessage } from "../settings/settings";
+import { chosenFields, GROUPS, RANDOM_SEED, showsDrafts, systemMessage } from "../settings/settings";
 import type { Asked, TextFile, Turn } from "./turn";
 
 interface Message {
@@ -14,7 +14,11 @@ interface Message {
 
 /** What the settings ask for now. An answer whose drafts are shown has a known seed, so that it can be proved. */
 export function askedNow(): Asked {
-  const fields = showsDrafts.value ? { seed: newSeed(), ...chosenFields(), return_drafts: true } : chosenFields();
+  const fields = chosenFields();
+  if (showsDrafts.value) {
+    fields["return_drafts"] = true;
+    if (!isKnownSeed(fields["seed"])) fields["seed"] = newSeed();
+  }
   return { fields, system: systemMessage(), model: chosen.value };
 }
 
@@ -38,9 +42,14 @@ export function chatRequest(path: Turn[], { fields, system, model }: Asked): Rec
   };
 }
 
-/** 31 random bits: all ones of 32 would mean a random one. */
+/** 31 random bits. */
 function newSeed(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! >>> 1;
+}
+
+/** -1, and llama.cpp's LLAMA_DEFAULT_SEED, mean a random one, which is not told. */
+export function isKnownSeed(seed: unknown): boolean {
+  return typeof seed === "number" && seed >= 0 && seed !== RANDOM_SEED;
 }
 
 function messageOf(turn: Turn): Message[] {

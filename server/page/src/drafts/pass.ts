@@ -1,4 +1,5 @@
-// Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in thousandths.
+// Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in ten-thousandths,
+// which is what the server tells.
 
 /** Who proposed a token. Kept as the place in this list. */
 export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const;
@@ -42,7 +43,7 @@ export interface Pass {
   tree: Tree | null;
 }
 
-/** As the server tells it (docs/serving.md, "Drafts, live"). */
+/** As the server tells it (docs/serving.md, "Live drafts"). */
 export interface PassEvent {
   pass: number;
   nodes: number;
@@ -59,7 +60,7 @@ export interface PassEvent {
 }
 
 export function passOf(event: PassEvent, at: number): Pass {
-  const nodes = event.tree.map(({ prob, by }) => ({ prob: thousandths(prob), origin: ORIGINS.indexOf(by) }));
+  const nodes = event.tree.map(({ prob, by }) => ({ prob: tenThousandths(prob), origin: ORIGINS.indexOf(by) }));
   // The walk may accept the token that ends the answer, which is none of its tokens.
   const accepted = event.path.slice(1, event.accepted + 1).map((node) => nodes[node]);
   return {
@@ -85,14 +86,14 @@ function treeOf({ tree, path }: PassEvent, nodes: { prob: number; origin: number
     texts: tree.map((node) => node.t),
     parents: tree.map((node) => node.p),
     probs: nodes.map((node) => node.prob),
-    values: tree.map((node) => thousandths(node.value)),
+    values: tree.map((node) => tenThousandths(node.value)),
     origins: nodes.map((node) => node.origin),
     path,
   };
 }
 
-function thousandths(share: number | null): number {
-  return share === null ? UNKNOWN : Math.round(share * 1000);
+function tenThousandths(share: number | null): number {
+  return share === null ? UNKNOWN : Math.round(share * 10_000);
 }
 
 /** Draft tokens that were verified. */

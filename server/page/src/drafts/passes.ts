@@ -75,10 +75,9 @@ export class Passes {
 
   /** Acceptance length: tokens after the first pass, over passes. */
   acceptanceLength(): number | null {
-    const first = this.list[0];
-    if (!first) return null;
-    const [passes, tokens] = first.number === 0 ? [this.length - 1, this.tokens - first.texts.length] : [this.length, this.tokens];
-    return passes > 0 ? tokens / passes : null;
+    const prompts = this.list[0]?.number === 0 ? this.list[0].texts.length : null;
+    const passes = this.length - Number(prompts !== null);
+    return passes > 0 ? (this.tokens - (prompts ?? 0)) / passes : null;
   }
 
   #sum(pass: Pass): void {

@@ -18,7 +18,10 @@ const REASONS: Record<string, Reason> = {
     meaning: "drafting wins by little: one plain step, so that its cost is not an old measurement",
   },
   "fixed budget": { colour: "fixed", meaning: "the number of nodes was asked for" },
-  "drafting is off": { colour: "plain", meaning: "asked for, or the answer's last token, or no drafts can be verified" },
+  "drafting is off": {
+    colour: "plain",
+    meaning: "asked for, or the answer's last token, or no drafts can be verified",
+  },
   "no drafter": { colour: "plain", meaning: "started without one" },
   "the drafter failed": { colour: "wrong", meaning: "its pass failed; the answer goes on plain" },
 };

@@ -1,5 +1,5 @@
-// StripCanvas: draws those bars of the strip that are in sight. The canvas stays where the box is; only the box is as wide
-// as all passes.
+// StripCanvas: draws those bars of the strip that are in sight. The canvas stays where the box is; what the box scrolls
+// is as wide as all passes.
 
 import type { Pass } from "./pass";
 import type { Passes } from "./passes";
@@ -24,6 +24,10 @@ export class StripCanvas {
   ) {
     this.#ruler.className = "ruler";
     box.append(this.#ruler);
+  }
+
+  close(): void {
+    this.#ruler.remove();
   }
 
   /** Show so many passes, one of them marked. */

@@ -1,5 +1,5 @@
-// TokenText: the raw text of an answer, token by token, tinted by who proposed each. It only grows: what is drawn stays,
-// and each line is a block of its own, so that a new token lays out one line and not the whole text.
+// TokenText: the raw text of an answer, token by token, tinted by who proposed each. It only grows: what is drawn
+// stays, and each line is a block of its own, so that a new token lays out one line and not the whole text.
 
 import { ORIGINS, type Pass } from "./pass";
 
@@ -32,13 +32,14 @@ export class TokenText {
 
   #drawPass(pass: Pass, index: number): void {
     let isFirst = true;
+    const edge = pass.texts.length > 1 ? "first" : "first single";
     pass.texts.forEach((text, token) => {
       if (!text) return; // a part of a character, which the next token completes
       const classes = classesOf(pass, token);
       for (const piece of linesOf(text)) {
         const span = document.createElement("span");
-        span.className = isFirst ? `${classes} first` : classes;
-        if (!piece.trim()) span.classList.add("blank");
+        span.className = isFirst ? `${classes} ${edge}` : classes;
+        if (/^\s*\n\s*$/.test(piece)) span.classList.add("newline");
         span.dataset["pass"] = String(index);
         span.dataset["token"] = String(token);
         span.textContent = piece;

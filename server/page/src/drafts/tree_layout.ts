@@ -1,5 +1,5 @@
-// Where the nodes of a tree stand: a column for each depth, the accepted path straight along the top, and below each
-// node what else was guessed in its place.
+// Where the nodes of a tree stand: a column for each depth, the accepted path straight along the top, every other
+// branch in the first row where there is room for it.
 
 import type { Tree } from "./pass";
 
@@ -11,7 +11,9 @@ export interface Place {
 export interface Layout {
   places: Place[];
   isAccepted: boolean[];
-  depth: number;
+  /** Where what the target said itself stands: behind the path's end. */
+  bonus: Place;
+  columns: number;
   rows: number;
 }
 
@@ -19,18 +21,45 @@ export function layoutOf(tree: Tree): Layout {
   const children = childrenOf(tree);
   const isAccepted = tree.texts.map(() => false);
   for (const node of tree.path) isAccepted[node] = true;
+  const sorted = children.map((nodes) => nodes.sort((one, other) => before(one, other, tree, isAccepted)));
   const places: Place[] = tree.texts.map(() => ({ depth: 0, row: 0 }));
-  let rows = 0;
-  const place = (node: number, depth: number) => {
-    places[node] = { depth, row: rows };
-    const next = children[node]!.sort((one, other) => before(one, other, tree, isAccepted));
-    next.forEach((child, index) => {
-      if (index > 0) rows++;
-      place(child, depth + 1);
+  const bonus = { depth: tree.path.length, row: 0 };
+  const taken = new Set<string>([keyOf(bonus)]);
+  const put = (chain: number[], depth: number, row: number) => {
+    chain.forEach((node, index) => {
+      places[node] = { depth: depth + index, row };
+      taken.add(keyOf(places[node]!));
     });
+    // What branches off deepest stays nearest.
+    for (const node of [...chain].reverse()) {
+      const at = places[node]!;
+      const rest = sorted[node]!.filter((child) => !chain.includes(child));
+      for (const child of rest) {
+        const branch = chainFrom(child, sorted);
+        put(branch, at.depth + 1, freeRow(branch.length, at.depth + 1, at.row + 1, taken));
+      }
+    }
   };
-  if (tree.texts.length) place(0, 0);
-  return { places, isAccepted, depth: Math.max(0, ...places.map((one) => one.depth)), rows: rows + 1 };
+  put(tree.path.length ? tree.path : [0], 0, 0);
+  const columns = 1 + Math.max(bonus.depth, ...places.map((place) => place.depth));
+  return { places, isAccepted, bonus, columns, rows: 1 + Math.max(...places.map((place) => place.row)) };
+}
+
+/** A node and its likeliest descendants. */
+function chainFrom(node: number, children: number[][]): number[] {
+  const chain = [node];
+  for (let next = children[node]![0]; next !== undefined; next = children[next]![0]) chain.push(next);
+  return chain;
+}
+
+function freeRow(length: number, depth: number, row: number, taken: ReadonlySet<string>): number {
+  const depths = Array.from({ length }, (_, index) => depth + index);
+  while (depths.some((one) => taken.has(keyOf({ depth: one, row })))) row++;
+  return row;
+}
+
+function keyOf({ depth, row }: Place): string {
+  return `${depth} ${row}`;
 }
 
 function childrenOf({ parents }: Tree): number[][] {
@@ -46,9 +75,9 @@ function before(one: number, other: number, { values }: Tree, isAccepted: boolea
 
 /** The nodes of each depth from 1 on, in the order of the picture. */
 export function columnsOf(tree: Tree): number[][] {
-  const { places, depth } = layoutOf(tree);
-  const columns: number[][] = Array.from({ length: depth }, () => []);
-  places.forEach((place, node) => place.depth > 0 && columns[place.depth - 1]!.push(node));
+  const { places } = layoutOf(tree);
+  const columns: number[][] = [];
+  places.forEach(({ depth }, node) => depth > 0 && (columns[depth - 1] ??= []).push(node));
   for (const column of columns) column.sort((one, other) => places[one]!.row - places[other]!.row);
   return columns;
 }
@@ -58,8 +87,8 @@ export function refusedBranch(tree: Tree): number[] {
   const children = childrenOf(tree);
   const branch: number[] = [];
   for (let node = tree.path.at(-1) ?? 0; ; ) {
-    const next = children[node]!.reduce((best, child) => (best < 0 || tree.values[child]! > tree.values[best]! ? child : best), -1);
-    if (next < 0) return branch;
+    const next = children[node]!.sort((one, other) => tree.values[other]! - tree.values[one]!)[0];
+    if (next === undefined) return branch;
     branch.push(next);
     node = next;
   }

@@ -1,6 +1,6 @@
 // How tokens and shares are written.
 
-import { type Origin, UNKNOWN } from "./pass";
+import { guessed, type Origin, type Pass, UNKNOWN } from "./pass";
 
 export const ORIGIN_WORDS: Record<Origin, string> = {
   target: "the model itself",
@@ -17,11 +17,12 @@ export function visible(text: string, length = Infinity): string {
   return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : shown;
 }
 
-/** Thousandths as per cent. */
-export function percent(thousandths: number): string {
-  if (thousandths === UNKNOWN) return "–";
-  if (thousandths === 0) return "<0.1%";
-  return thousandths < 10 || (thousandths > 990 && thousandths < 1000) ? `${thousandths / 10}%` : `${Math.round(thousandths / 10)}%`;
+/** Ten-thousandths as per cent; with a digit more where whole ones would say never or always. */
+export function percent(share: number): string {
+  if (share === UNKNOWN) return "–";
+  if (share < 10) return "<0.1%";
+  const isNearEnd = share < 100 || (share >= 9950 && share < 10_000);
+  return `${isNearEnd ? (share / 100).toFixed(1) : Math.round(share / 100)}%`;
 }
 
 export function milliseconds(ms: number): string {
@@ -29,5 +30,13 @@ export function milliseconds(ms: number): string {
 }
 
 export function plural(count: number, noun: string): string {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** A pass in a line. */
+export function toldOf(pass: Pass): string {
+  const tokens = plural(pass.texts.length, "token");
+  if (pass.number === 0) return `pass 0, the prompt's last: ${tokens}`;
+  const cost = guessed(pass) ? ` from ${plural(pass.nodes, "node")}` : "";
+  return `pass ${pass.number}: ${tokens}${cost}; ${pass.reason}`;
 }

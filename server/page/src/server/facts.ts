@@ -9,7 +9,8 @@ export interface Props {
   model_alias?: string;
   total_slots?: number;
   default_generation_settings?: { params: Record<string, unknown>; n_ctx: number };
-  dflash?: { drafter?: { kind?: string } | null };
+  /** `not_bit_exact`: why drafted text might not be plain text, bit for bit; empty: it is. */
+  dflash?: { drafter?: { kind?: string } | null; not_bit_exact?: string };
 }
 
 export type Facts =
@@ -60,12 +61,13 @@ export function props(): Props | null {
 
 /** What a request gets that says nothing; of a router's model only while it is loaded. */
 export async function defaultParams(): Promise<Record<string, unknown>> {
-  let known = props();
-  if (chosen.value) {
-    const isKnown = await isLoaded(chosen.value);
-    known = isKnown ? await getJson<Props>(`props?model=${encodeURIComponent(chosen.value)}`) : null;
-  }
-  return known?.default_generation_settings?.params ?? {};
+  return (await propsOf(chosen.value))?.default_generation_settings?.params ?? {};
+}
+
+/** Those of a router's model, if it is loaded. Any other server has one, without a name. */
+export async function propsOf(model: string): Promise<Props | null> {
+  if (!model) return props();
+  return (await isLoaded(model)) ? getJson<Props>(`props?model=${encodeURIComponent(model)}`) : null;
 }
 
 let schemas: Promise<Record<string, FieldSchema>> | null = null;

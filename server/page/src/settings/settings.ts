@@ -50,6 +50,9 @@ type Values = Record<string, unknown>;
 
 const FIELDS = "fields", SYSTEM = "system", THEME = "theme", DRAFTS = "drafts";
 
+/** llama.cpp's LLAMA_DEFAULT_SEED. */
+export const RANDOM_SEED = 0xffffffff;
+
 /** Of the drafting fields those that are near at hand while drafts are shown. */
 export const SWITCHES = ["draft", "budget", "lookup"];
 

@@ -1,26 +1,38 @@
 // Figures of an answer: how fast it came, how well it was drafted, what it read.
 
 import type { Answer } from "../chat/answer";
-import type { Turn } from "../chat/turn";
+import type { Proof, Turn } from "../chat/turn";
 
-export function Figures({ turn }: { turn: Turn }) {
+/** `hasRates`: unless they stand above it. */
+export function Figures({ turn, hasRates }: { turn: Turn; hasRates: boolean }) {
   const { timings, drafting } = turn;
   if (!timings) return null;
   const rate = timings.predicted_per_second;
   const length = drafting?.acceptance_length;
   return (
     <span class="figures">
-      {Number.isFinite(rate) && <span title="tokens per second">{rate.toFixed(1)} tok/s</span>}
-      {length != null && (
+      {hasRates && Number.isFinite(rate) && <span class="rate" title="tokens per second">{rate.toFixed(1)} tok/s</span>}
+      {hasRates && length != null && (
         <span title={`acceptance length: tokens per pass of the model${drafting?.reason ? `; ${drafting.reason}` : ""}`}>
           AL {length.toFixed(2)}
         </span>
       )}
       <span title={`in ${seconds(timings.predicted_ms)}`}>{timings.predicted_n} tokens</span>
+      {turn.proof && <ProofFigure proof={turn.proof} />}
       <span class="minor" title={`${timings.prompt_n} tokens read in ${seconds(timings.prompt_ms)}`}>
         prompt {timings.prompt_n + (timings.cache_n ?? 0)}
         {!!timings.cache_n && ` (${timings.cache_n} cached)`}
       </span>
+    </span>
+  );
+}
+
+/** What its proof said. */
+function ProofFigure({ proof: { isSame, draftedMs, plainMs } }: { proof: Proof }) {
+  if (!isSame) return <span title="plain decoding said something else">not as plain</span>;
+  return (
+    <span title="plain decoding with the same seed said the same">
+      as plain, {(plainMs / draftedMs).toFixed(1)}× as fast
     </span>
   );
 }

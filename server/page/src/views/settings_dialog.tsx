@@ -6,14 +6,11 @@ import { defaultParams, requestFields } from "../server/facts";
 import { key, setKey } from "../server/keys";
 import { type Field, fieldOf, isLong, toText } from "../settings/field";
 import {
-  type Group, GROUPS, resetFields, setShowsDrafts, setSystemMessage, setTheme, showsDrafts, systemMessage, type Theme, theme,
+  type Group, GROUPS, RANDOM_SEED, resetFields, setShowsDrafts, setSystemMessage, setTheme, showsDrafts, systemMessage, type Theme, theme,
   values,
 } from "../settings/settings";
 import { Dialog } from "./dialog";
 import { FieldInput, type Form } from "./field_input";
-
-/** llama.cpp's LLAMA_DEFAULT_SEED. */
-const RANDOM_SEED = 0xffffffff;
 
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
   const [form, setForm] = useState<Form | null>(null);

@@ -4,11 +4,13 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Cell, useCell } from "../cell";
 import { edit, regenerate, running, showBranch } from "../chat/chat";
 import type { Conversation } from "../chat/conversation";
+import { canBeProved } from "../chat/trial";
 import type { Turn } from "../chat/turn";
 import { copyText } from "../clipboard";
 import { showsDrafts } from "../settings/settings";
 import { DraftPanel } from "./drafts/draft_panel";
 import { type AnswerLook, LookSwitch } from "./drafts/look_switch";
+import { ProofDialog } from "./drafts/proof_dialog";
 import { TokenView } from "./drafts/token_view";
 import { TreeDialog } from "./drafts/tree_dialog";
 import { usePasses } from "./drafts/use_passes";
@@ -105,9 +107,11 @@ function AnswerView({ conversation, turn, isLast }: Props) {
   const isShown = useCell(showsDrafts);
   const [view, setView] = useState<AnswerLook | null>(null);
   const [opened, setOpened] = useState<number | null>(null);
+  const [isProving, setProving] = useState(false);
   const isRunning = turn.state === "running";
   const hasText = !!(turn.content || turn.reasoning || turn.toolCalls.length || passes);
-  const look = view ?? (isShown ? "tokens" : "text");
+  const look: AnswerLook = view ?? (isShown ? "tokens" : "text");
+  const hasPanel = !!passes && (isShown || look === "tokens");
   return (
     <article class={`turn answer ${turn.state}`} aria-label="Answer" aria-busy={isRunning}>
       {passes && look === "tokens" ? (
@@ -121,9 +125,7 @@ function AnswerView({ conversation, turn, isLast }: Props) {
       <ToolCalls conversation={conversation} turn={turn} isLast={isLast} />
       {isRunning && answer && !hasText && <PromptProgress answer={answer} />}
       <EndNote turn={turn} />
-      {passes && (isShown || look === "tokens") && (
-        <DraftPanel turn={turn} passes={passes} hasTokens={look === "tokens"} onOpen={setOpened} />
-      )}
+      {hasPanel && <DraftPanel turn={turn} passes={passes!} onOpen={setOpened} />}
       <footer>
         <Branches conversation={conversation} turn={turn} />
         {!isRunning && (
@@ -132,10 +134,16 @@ function AnswerView({ conversation, turn, isLast }: Props) {
             <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(conversation, turn)} />
           </>
         )}
+        {canBeProved(turn, passes) && (
+          <button type="button" class="prove" onClick={() => setProving(true)}><Icon name="proof" />Prove it</button>
+        )}
         {passes && <LookSwitch look={look} onChange={setView} />}
-        <Figures turn={turn} />
+        <Figures turn={turn} hasRates={!hasPanel} />
       </footer>
       {opened !== null && <TreeDialog passes={passes!} first={opened} onClose={() => setOpened(null)} />}
+      {isProving && (
+        <ProofDialog conversation={conversation} turn={turn} passes={passes!} onClose={() => setProving(false)} />
+      )}
     </article>
   );
 }

@@ -18,8 +18,12 @@ export function DraftFigures({ turn, passes }: { turn: Turn; passes: Passes }) {
       <Figure name="plain would be" title="by the cost of a pass of one token, as measured on this machine">
         {plain === null ? "–" : <><b>{plain.toFixed(1)}</b> tok/s</>}
       </Figure>
-      {plain !== null && rate !== null && <Figure name="so" title="one over the other"><b>{(rate / plain).toFixed(2)}×</b></Figure>}
-      {length !== null && <Figure name="AL" title="acceptance length: tokens per pass of the model"><b>{length.toFixed(2)}</b></Figure>}
+      {plain !== null && rate !== null && (
+        <Figure name="speed-up" title="one over the other"><b>{(rate / plain).toFixed(2)}×</b></Figure>
+      )}
+      {length !== null && (
+        <Figure name="AL" title="acceptance length: tokens per pass of the model"><b>{length.toFixed(2)}</b></Figure>
+      )}
       <Figure name="guessed, kept" title="draft tokens that were verified, and those of them that are in the answer">
         <b>{passes.guessed.toLocaleString("en")}</b>, <b>{passes.kept.toLocaleString("en")}</b>
       </Figure>
@@ -70,11 +74,12 @@ function ByDepth({ passes }: { passes: Passes }) {
 function Times({ turn, passes }: { turn: Turn; passes: Passes }) {
   const total = turn.timings?.predicted_ms ?? 0;
   if (!(total > 0)) return null;
-  const parts = { verify: passes.verifyMs, draft: passes.draftMs, other: Math.max(0, total - passes.verifyMs - passes.draftMs) };
+  const other = Math.max(0, total - passes.verifyMs - passes.draftMs);
+  const parts = { verify: passes.verifyMs, draft: passes.draftMs, other };
   const all = parts.verify + parts.draft + parts.other;
   const shares = Object.entries(parts).map(([name, ms]) => ({ name, share: Math.round((100 * ms) / all), ms }));
   return (
-    <Figure name={shares.map(({ name, share }) => `${name} ${share}%`).join(" · ")} class="wide">
+    <Figure name={shares.map(({ name, share }) => `${name} ${share}%`).join(" · ")} class="full">
       <span class="shares" role="img" aria-label="where the time goes">
         {shares.map(({ name, share, ms }) => (
           <i key={name} class={name} title={`${name}: ${Math.round(ms)} ms`} style={{ flexGrow: share }} />

@@ -5,31 +5,34 @@ import type { Turn } from "../../chat/turn";
 import type { Passes } from "../../drafts/passes";
 import { DraftFigures } from "./draft_figures";
 import { Guess } from "./guess";
-import { OriginLegend } from "./legend";
-import { ReasonLegend, Strip } from "./strip";
+import { OriginLegend, ReasonLegend } from "./legend";
+import { Strip } from "./strip";
 
 interface Props {
   turn: Turn;
   passes: Passes;
-  hasTokens: boolean;
   onOpen: (pass: number) => void;
 }
 
-export function DraftPanel({ turn, passes, hasTokens, onOpen }: Props) {
-  const [isWide, setWide] = useState(false);
+export function DraftPanel({ turn, passes, onOpen }: Props) {
+  const [isOpen, setOpen] = useState(false);
   return (
     <section class="drafts" aria-label="Drafts">
       {turn.state === "running" && <Guess passes={passes} count={passes.length} />}
       <DraftFigures turn={turn} passes={passes} />
       <Strip passes={passes} count={passes.length} onOpen={onOpen} />
       <ReasonLegend passes={passes} />
-      {hasTokens && <OriginLegend />}
-      <details class="strip-help" open={isWide} onToggle={(event) => setWide(event.currentTarget.open)}>
+      <details class="strip-help" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>How to read this</summary>
+        <OriginLegend />
         <p>
-          Each bar is one pass of the model. Filled: the tokens that it brought. Outline: what it could have brought at most,
-          the tree's depth and one more token, which the model says itself. Below the line: how many nodes it verified. The
-          colour is why the controller chose so many. Click a bar to see its tree.
+          Tokens: the tint is who guessed them, a thin edge is where a pass begins. Untinted ones the model said itself:
+          each pass ends with one.
+        </p>
+        <p>
+          Each bar is one pass of the model. Filled: the tokens that it brought. Outline: what it could have brought at
+          most, the tree's depth and one more token, which the model says itself. Below the line: how many nodes it
+          verified. The colour is why the controller chose so many. Click a bar to see its tree.
         </p>
       </details>
     </section>

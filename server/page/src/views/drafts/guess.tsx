@@ -1,10 +1,10 @@
 // The tree that was just verified, by depth: what was kept on top, what was refused below it, struck through.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { ORIGINS, type Pass, type Tree } from "../../drafts/pass";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { guessed, ORIGINS, type Pass, type Tree } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { columnsOf } from "../../drafts/tree_layout";
-import { plural, visible } from "../../drafts/words";
+import { visible } from "../../drafts/words";
 
 /** More cannot be seen, and would flicker. */
 const EVERY_MS = 160;
@@ -16,18 +16,22 @@ export function Guess({ passes, count }: { passes: Passes; count: number }) {
   const pass = useNowAndThen(passes.list[count - 1]);
   return (
     <div class="guess" aria-hidden="true">
-      {pass?.tree ? <Columns pass={pass} tree={pass.tree} key={pass.number} /> : <p>{pass && pass.number > 0 ? "a plain pass: nothing was guessed" : ""}</p>}
+      {pass?.tree && pass.nodes > 1 ? (
+        <Columns pass={pass} tree={pass.tree} key={pass.number} />
+      ) : (
+        <p>{!!pass?.number && `pass ${pass.number}: plain, nothing was guessed`}</p>
+      )}
     </div>
   );
 }
 
 function Columns({ pass, tree }: { pass: Pass; tree: Tree }) {
-  const columns = columnsOf(tree);
+  const columns = useMemo(() => columnsOf(tree), [tree]);
   const accepted = new Set(tree.path);
   return (
     <>
       <p>
-        pass {pass.number}: guessed {tree.texts.length - 1}, <b>kept {pass.accepted}</b>
+        pass {pass.number}: guessed {guessed(pass)}, <b>kept {pass.accepted}</b>
       </p>
       <div class="guess-columns">
         <div class="guess-column"><span class="anchor">{visible(tree.texts[0]!, TOKEN_LENGTH)}</span></div>
@@ -39,7 +43,7 @@ function Columns({ pass, tree }: { pass: Pass; tree: Tree }) {
                 {visible(tree.texts[node]!, TOKEN_LENGTH)}
               </span>
             ))}
-            {nodes.length > ROWS && <small>{plural(nodes.length - ROWS, "more")}</small>}
+            {nodes.length > ROWS && <small>{nodes.length - ROWS} more</small>}
           </div>
         ))}
         {pass.accepted === columns.length && <div class="guess-column"><Bonus pass={pass} /></div>}

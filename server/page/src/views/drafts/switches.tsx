@@ -1,4 +1,4 @@
-// Beside the composer: whether drafts are shown, and how the next answer is drafted. These are the settings' own fields.
+// Below the message: whether drafts are shown, and how the next answer is drafted. These are the settings' own fields.
 
 import { useEffect, useState } from "preact/hooks";
 import { useCell } from "../../cell";
@@ -31,11 +31,12 @@ function Fields() {
     learn.then(([schemas, defaults]) => setForm({ schemas, defaults }), () => setForm(null));
   }, [model]);
   if (!form) return null;
+  const { schemas, defaults } = form;
   return (
     <>
-      {SWITCHES.filter((name) => name in form.schemas).map((name) => (
+      {SWITCHES.filter((name) => name in schemas).map((name) => (
         // Another value, set elsewhere, makes another input.
-        <Switch key={`${name} ${toText(set[name])}`} name={name} schema={form.schemas[name]!} fallback={form.defaults[name]} />
+        <Switch key={`${name} ${toText(set[name])}`} name={name} schema={schemas[name]!} fallback={defaults[name]} />
       ))}
     </>
   );

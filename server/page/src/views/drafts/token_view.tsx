@@ -1,11 +1,11 @@
 // The drafts view of an answer: its raw text by tokens, and who proposed the one that is pointed at.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { ORIGINS } from "../../drafts/pass";
+import { putCursor } from "../../drafts/ghost";
+import { guessed, ORIGINS, type Pass } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { placeOf, type TokenPlace, TokenText } from "../../drafts/token_text";
 import { ORIGIN_WORDS, percent, visible } from "../../drafts/words";
-import { Ghost } from "./ghost";
 
 interface Props {
   passes: Passes;
@@ -30,16 +30,21 @@ export function TokenView({ passes, count, isRunning, label, onOpen }: Props) {
   useLayoutEffect(() => {
     text.current ??= new TokenText(root.current!);
     text.current.grow(passes.list, count);
-  }, [passes, count]);
+    if (isRunning) return putCursor(text.current.lastLine, passes.list[count - 1]);
+  }, [passes, count, isRunning]);
   useLayoutEffect(() => light(root.current!, pointed?.pass ?? null), [pointed?.pass]);
 
   const pointAt = (token: HTMLElement | null) => {
     const place = placeOf(token);
     if (!token || !place) return;
+    if (pointed && isAt(token, pointed)) return;
     const left = Math.max(0, Math.min(token.offsetLeft, root.current!.clientWidth - TIP_WIDTH));
     setPointed({ ...place, left, top: token.offsetTop + token.offsetHeight + 4 });
   };
-  const over = (event: PointerEvent) => event.pointerType === "mouse" && pointAt(tokenAt(event));
+  const move = (event: PointerEvent) => {
+    // Where keys scroll the text below a mouse that rests, it does not point.
+    if (event.pointerType === "mouse" && (event.movementX || event.movementY)) pointAt(tokenAt(event));
+  };
   const leave = (event: PointerEvent) => event.pointerType === "mouse" && !hasFocus(root.current!) && setPointed(null);
   const click = (event: MouseEvent) => pointAt(tokenAt(event));
   const onKeyDown = (event: KeyboardEvent) => {
@@ -63,12 +68,11 @@ export function TokenView({ passes, count, isRunning, label, onOpen }: Props) {
         role="group"
         aria-roledescription="text by tokens"
         aria-label={`${label}. Arrow keys go from token to token, Enter opens the tree.`}
-        onPointerOver={over}
+        onPointerMove={move}
         onClick={click}
         onKeyDown={onKeyDown}
         onBlur={(event) => !(event.relatedTarget as Element | null)?.closest(".token-tip") && setPointed(null)}
       />
-      {isRunning && <Ghost pass={passes.list[count - 1]} line={() => text.current?.lastLine ?? null} />}
       {pointed && <Tip passes={passes} pointed={pointed} onOpen={() => onOpen(pointed.pass)} />}
     </div>
   );
@@ -83,20 +87,23 @@ function Tip({ passes, pointed, onOpen }: { passes: Passes; pointed: Pointed; on
   const pass = passes.list[pointed.pass]!;
   const origin = ORIGINS[pass.origins[pointed.token]!]!;
   const prob = pass.probs[pointed.token]!;
+  const depth = pointed.token + 1;
   return (
     <div class="token-tip" role="status" ref={box}>
       <strong class={`swatch-text ${origin}`}>{visible(pass.texts[pointed.token]!, 24)}</strong>
       <span>
-        {origin === "target" ? "said by the model itself" : `guessed by the ${ORIGIN_WORDS[origin]} at depth ${pointed.token + 1}`}
+        {origin === "target" ? "said by the model itself" : `guessed by the ${ORIGIN_WORDS[origin]} at depth ${depth}`}
       </span>
       {prob >= 0 && <span>the drafter gave it {percent(prob)}</span>}
-      <span>
-        pass {pass.number}
-        {pass.nodes > 1 ? `: guessed ${pass.nodes - 1}, kept ${pass.accepted}` : pass.number === 0 ? ", the prompt's last" : ", plain"}
-      </span>
+      <span>pass {pass.number}{whatOf(pass)}</span>
       {pass.tree && <button type="button" onClick={onOpen}>Show its tree</button>}
     </div>
   );
+}
+
+function whatOf(pass: Pass): string {
+  if (guessed(pass)) return `: guessed ${guessed(pass)}, kept ${pass.accepted}`;
+  return pass.number === 0 ? ", the prompt's last" : ", plain";
 }
 
 /** Mark the tokens of one pass. */

@@ -40,8 +40,8 @@ export function TreeDialog({ passes, first, onClose }: Props) {
         {pass.tree && (
           <>
             <p class="note">
-              Below each token: the probability that the drafter gave it after its parent, and the chance that the walk gets
-              there, corrected by what was accepted before. Struck through: refused.
+              Below each token: the probability that the drafter gave it after its parent, and the chance that the walk
+              gets there, corrected by what was accepted before. Struck through: refused.
             </p>
             <OriginLegend />
           </>

@@ -7,13 +7,13 @@ import type { Turn } from "../../chat/turn";
 import type { Passes } from "../../drafts/passes";
 
 export function usePasses(turn: Turn, answer: Answer | null): Passes | null {
-  const [read, setRead] = useState<Passes | null>(null);
+  const [known, setKnown] = useState<Passes | null>(null);
   useEffect(() => {
-    if (!turn.hasPasses || answer) return;
+    if (!turn.hasPasses || known) return;
     let isWanted = true;
-    void library.passesOf(turn).then((passes) => isWanted && setRead(passes));
+    void library.passesOf(turn).then((passes) => isWanted && setKnown(passes));
     return () => void (isWanted = false);
-  }, [turn, turn.hasPasses, answer]);
-  const passes = answer?.passes ?? read;
+  }, [turn, turn.hasPasses]);
+  const passes = known ?? answer?.passes;
   return passes?.length ? passes : null;
 }

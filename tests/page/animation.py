@@ -1,0 +1,125 @@
+"""Draws docs/figures/page.webp, the animated picture in README.md: python -m tests.page.animation
+
+A real answer of the demo pair is recorded without a browser beside it, which would slow the model; then the page gets
+the recorded events at the times that the server's clock gave them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from dflash_local.cli.demo import QUESTION
+from dflash_local.demo.pocket import inflated_pair
+from dflash_local.engine import Engine
+from dflash_local.server.service import Settings
+from tests.page.figures import FOLDER
+from tests.server.live import Live, live
+
+FRAME_MS = 100
+START_MS, TREE_MS, END_MS = 600, 2500, 1500
+SIZE = {"width": 960, "height": 760}
+QUALITY = 70
+ADVANCE = """([text, isLast]) => new Promise((drawn) => {
+  window.stream_.enqueue(new TextEncoder().encode(text));
+  if (isLast) window.stream_.close();
+  requestAnimationFrame(() => requestAnimationFrame(drawn));
+})"""
+# The page's request gets a stream that the script fills.
+REPLAY = """
+const fetch_ = window.fetch;
+window.fetch = (path, init) => {
+  if (!String(path).endsWith("v1/chat/completions")) return fetch_(path, init);
+  const body = new ReadableStream({ start: (stream) => { window.stream_ = stream; } });
+  return Promise.resolve(new Response(body, { status: 200 }));
+};
+"""
+
+
+def record(server: Live) -> list[tuple[float, str]]:
+    """A real answer: its events, and when they came, in milliseconds of writing."""
+    body = {
+        "messages": [{"role": "user", "content": QUESTION}],
+        "temperature": 0.0,
+        "max_tokens": 220,
+        "stream": True,
+        "timings_per_token": True,
+        "return_drafts": True,
+    }
+    server.http.post("/v1/chat/completions", json={**body, "stream": False})  # the pages of the model are in memory now
+    text = server.http.post("/v1/chat/completions", json=body).text
+    events: list[tuple[float, str]] = []
+    for frame in text.split("\n\n"):
+        if not frame.startswith("data: "):
+            continue
+        at = events[-1][0] if events else 0.0
+        if frame != "data: [DONE]":
+            at = json.loads(frame.removeprefix("data: ")).get("timings", {}).get("predicted_ms", at)
+        events.append((at, f"{frame}\n\n"))
+    return events
+
+
+def draw(page: Any, events: list[tuple[float, str]]) -> list[tuple[Image.Image, int]]:
+    """Pictures, and how long each is shown."""
+    frames: list[tuple[Image.Image, int]] = []
+
+    def shoot(ms: int) -> None:
+        frames.append((Image.open(io.BytesIO(page.screenshot())).convert("RGB"), ms))
+
+    page.fill("#message", QUESTION)
+    shoot(START_MS)
+    page.keyboard.press("Enter")
+    page.wait_for_function("window.stream_ !== undefined")
+    done, now = 0, 0.0
+    while done < len(events):
+        due = sum(at <= now for at, _ in events)
+        page.evaluate(ADVANCE, ["".join(text for _, text in events[done:due]), due == len(events)])
+        done, now = due, now + FRAME_MS
+        shoot(FRAME_MS)
+    page.locator(".answer.done").wait_for()
+    shoot(END_MS)
+    best = max(range(len(passes := passes_of(events))), key=lambda at: (passes[at]["accepted"], passes[at]["nodes"]))
+    page.locator(f".token[data-pass='{best}']").first.click()
+    page.keyboard.press("Enter")
+    page.locator(".tree-dialog").wait_for()
+    shoot(TREE_MS)
+    return frames
+
+
+def passes_of(events: list[tuple[float, str]]) -> list[dict[str, Any]]:
+    """What the passes did."""
+    bodies = [json.loads(text.removeprefix("data: ")) for _, text in events if "[DONE]" not in text]
+    return [body["dflash"]["pass"] for body in bodies if "pass" in body.get("dflash", {})]
+
+
+def main() -> None:
+    """Record, replay, draw."""
+    pair = inflated_pair("0.6b", "q4_0")
+
+    def load(_progress: Any) -> Engine:
+        return Engine(pair.target, pair.drafter, n_ctx=2048)
+
+    with live(load, Settings(alias="pocket")) as server, sync_playwright() as playwright:
+        events = record(server)
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = chromium.new_context(viewport=SIZE, color_scheme="light").new_page()
+        page.add_init_script(REPLAY)
+        page.goto(server.url)
+        page.get_by_role("button", name="Show drafts").click()
+        page.locator("#switch-draft").wait_for()
+        page.get_by_role("button", name="Conversations").click()  # room for what is to be seen
+        frames = draw(page, events)
+        chromium.close()
+    pictures, times = [picture for picture, _ in frames], [ms for _, ms in frames]
+    path = FOLDER / "page.webp"
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=QUALITY, method=6)
+    print(f"{path}: {len(frames)} frames, {path.stat().st_size // 1024} KiB, {events[-1][0]:.0f} ms of writing")
+
+
+if __name__ == "__main__":
+    main()
