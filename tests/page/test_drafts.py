@@ -51,8 +51,9 @@ def finished(tab: Tab, count: int = 1) -> None:
 
 
 def percent(share: float) -> str:
-    """Half of a per cent is rounded up."""
-    return f"{int(100 * share + 0.5)}%" if 0.01 <= share < 0.995 else f"{100 * share:.1f}%"
+    """Half of a per cent is rounded up; the script has nothing near never or always."""
+    assert 0.01 <= share <= 0.99
+    return f"{int(100 * share + 0.5)}%"
 
 
 def raw_text(tab: Tab) -> str:
@@ -64,7 +65,9 @@ def tree_at(tab: Tab, index: int) -> Any:
     strip = tab.answers().last.locator(".strip")
     strip.evaluate("(strip) => strip.scrollLeft = 0")
     strip.click(position={"x": 8 * index + 3, "y": 30})
-    return tab.page.locator(".tree-dialog")
+    dialog = tab.page.locator(".tree-dialog")
+    expect(dialog).to_be_visible()
+    return dialog
 
 
 # ---- what is asked for ----
@@ -457,7 +460,6 @@ def test_both_clocks_run_and_the_proof_can_be_left(drafts: Tab, served: Served) 
     expect(sides.first).to_have_class(re.compile("done"))  # its times are over, the plain answer waits
     cancelled = len(served.native.cancelled)
     drafts.button("Close").click()
-    served.pace.free()
     wait_until(lambda: len(served.native.cancelled) > cancelled)
     expect(drafts.answers().locator(".figures")).not_to_contain_text("plain,")
 

@@ -21,8 +21,9 @@ export function visible(text: string, length = Infinity): string {
 export function percent(share: number): string {
   if (share === UNKNOWN) return "–";
   if (share < 10) return "<0.1%";
-  const isNearEnd = share < 100 || (share >= 9950 && share < 10_000);
-  return `${isNearEnd ? (share / 100).toFixed(1) : Math.round(share / 100)}%`;
+  if (share < 100) return `${(share / 100).toFixed(1)}%`;
+  // Never rounded up to always.
+  return share > 9900 ? `${Math.floor(share / 10) / 10}%` : `${Math.round(share / 100)}%`;
 }
 
 export function milliseconds(ms: number): string {
