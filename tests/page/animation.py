@@ -1,7 +1,8 @@
-"""Draws docs/figures/page.webp, the animated picture in README.md: python -m tests.page.animation
+"""Draws docs/figures/page.webp, the animated picture in README.md: python -m tests.page.animation [EVENTS]
 
 A real answer of the demo pair is recorded without a browser beside it, which would slow the model; then the page gets
-the recorded events at the times that the server's clock gave them.
+the recorded events at the times that the server's clock gave them. With EVENTS, a file, they are kept there, or taken
+from there if it exists: on a machine that others use, too, one records in a quiet moment.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -18,6 +21,7 @@ from dflash_local.cli.demo import QUESTION
 from dflash_local.demo.pocket import inflated_pair
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
 from tests.page.figures import FOLDER
 from tests.server.live import Live, live
 
@@ -27,6 +31,7 @@ FRAME_MS = 100
 START_MS, TREE_MS, END_MS = 600, 2500, 1500
 SIZE = {"width": 960, "height": 760}
 QUALITY = 70
+SETTINGS = Settings(alias="pocket")
 ADVANCE = """([text, isLast]) => new Promise((drawn) => {
   window.stream_.enqueue(new TextEncoder().encode(text));
   if (isLast) window.stream_.close();
@@ -101,27 +106,45 @@ def passes_of(events: list[tuple[float, str]]) -> list[dict[str, Any]]:
     return [body["dflash"]["pass"] for body in bodies if "pass" in body.get("dflash", {})]
 
 
+def load(_progress: Any) -> Engine:
+    pair = inflated_pair("0.6b", "q4_0")
+    return Engine(pair.target, pair.drafter, n_ctx=2048)
+
+
+def recorded(kept: Path | None) -> list[tuple[float, str]]:
+    """The events, from the file if there is one."""
+    if kept and kept.exists():
+        return [(at, text) for at, text in json.loads(kept.read_text())]
+    with live(load, SETTINGS) as server:
+        events = record(server)
+    if kept:
+        kept.write_text(json.dumps(events))
+    return events
+
+
 def main() -> None:
     """Record, replay, draw."""
-    pair = inflated_pair("0.6b", "q4_0")
-
-    def load(_progress: Any) -> Engine:
-        return Engine(pair.target, pair.drafter, n_ctx=2048)
-
-    with live(load, Settings(alias="pocket")) as server, sync_playwright() as playwright:
-        events = record(server)
+    events = recorded(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    with live(lambda _: Engine.over(FakeNative()), SETTINGS) as server, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = chromium.new_context(viewport=SIZE, color_scheme="light").new_page()
         page.add_init_script(REPLAY)
         page.goto(server.url)
         page.get_by_role("button", name="Show drafts").click()
-        page.locator("#switch-draft").wait_for()
+        page.locator("#switch-lookup").wait_for()
         page.get_by_role("button", name="Conversations").click()  # room for what is to be seen
         frames = draw(page, events)
         chromium.close()
     pictures, times = [picture for picture, _ in frames], [ms for _, ms in frames]
     path = FOLDER / "page.webp"
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=QUALITY, method=6)
+    more: dict[str, Any] = {
+        "append_images": pictures[1:],
+        "duration": times,
+        "loop": 0,
+        "quality": QUALITY,
+        "method": 6,
+    }
+    pictures[0].save(path, save_all=True, **more)
     print(f"{path}: {len(frames)} frames, {path.stat().st_size // 1024} KiB, {events[-1][0]:.0f} ms of writing")
 
 
