@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from dflash_local.cli.demo import QUESTION
 from dflash_local.demo.pocket import inflated_pair
@@ -27,9 +27,9 @@ from tests.server.live import Live, live
 
 # The bundled model's answers are short and easily guessed: behind its answer it goes on with what is not.
 N_TOKENS, SEED = 150, 7
-FRAME_MS = 100
+FRAME_MS = 50
 START_MS, TREE_MS, END_MS = 600, 2500, 1500
-SIZE = {"width": 960, "height": 760}
+SIZE = ViewportSize(width=960, height=760)
 QUALITY = 70
 SETTINGS = Settings(alias="pocket")
 ADVANCE = """([text, isLast]) => new Promise((drawn) => {
