@@ -6,10 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import TimeoutError as NoSuchState
 from playwright.sync_api import expect
 
 from tests.page.conftest import OpenTab, Served, Tab, serve
@@ -61,13 +63,16 @@ def raw_text(tab: Tab) -> str:
 
 
 def tree_at(tab: Tab, index: int) -> Any:
-    """Open the tree of a pass by its bar."""
-    strip = tab.answers().last.locator(".strip")
-    strip.evaluate("(strip) => strip.scrollLeft = 0")
-    strip.click(position={"x": 8 * index + 3, "y": 30})
-    dialog = tab.page.locator(".tree-dialog")
-    expect(dialog).to_be_visible()
-    return dialog
+    """Open the tree of a pass by its bar. A click is lost if the page scrolls to its end between its two halves, as it
+    does soon after its size has changed."""
+    strip, dialog = tab.answers().last.locator(".strip"), tab.page.locator(".tree-dialog")
+    for _ in range(3):
+        strip.evaluate("(strip) => strip.scrollLeft = 0")
+        strip.click(position={"x": 8 * index + 3, "y": 30})
+        with suppress(NoSuchState):
+            dialog.wait_for(timeout=5000)
+            return dialog
+    raise AssertionError("no click on the bar opened its tree")
 
 
 # ---- what is asked for ----
