@@ -38,7 +38,8 @@ class NativeReply(Reply):
     def chunk(self, index: int, chunk: Chunk) -> list[Body]:
         if not self._probs:
             self._n_tokens[index] += len(chunk.tokens)
-            return [self._part(index, chunk.text, chunk.tokens)] if chunk.text else []
+            # Tokens without text, such as control tokens, are told too, whatever pass they came with.
+            return [self._part(index, chunk.text, chunk.tokens)] if chunk.text or chunk.tokens else []
         probs, events = self._probs[index], []
         for placed, text in probs.split(probs.push(chunk), chunk.text):
             self._n_tokens[index] += len(placed)

@@ -12,13 +12,14 @@ import openai
 import pytest
 
 from dflash_local.build.installation import installed_stamp
+from dflash_local.engine import Engine
 from dflash_local.native import AcceptRule, Drafting, DraftMode
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.fields.completion import NativeRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.settings import generation_settings
 from tests.fake_native import CONTROL, EOG, FakeNative
-from tests.server.live import Live
+from tests.server.live import Live, live
 
 TEXT = "hello world, said the fake"
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -201,6 +202,20 @@ def test_llama_server_completion(server: Live) -> None:
     assert "".join(event["content"] for event in parsed) == TEXT
     assert parsed[-1]["stop"] is True
     assert parsed[-1]["timings"]["predicted_n"] == 26
+
+
+def test_a_stream_tells_tokens_without_text() -> None:
+    """Whichever pass they came with: the same tokens with drafts and without."""
+    tokens = [ord("a"), CONTROL, ord("b"), CONTROL]
+    streams = []
+    for passes in ([[token] for token in tokens], [tokens[:1], tokens[1:3], tokens[3:]], [tokens]):
+        native = FakeNative(lambda _, passes=passes: [*passes, [EOG]])
+        with live(lambda _, native=native: Engine.over(native)) as running:
+            text = running.http.post("/completion", json={"prompt": "hi", "stream": True}).text
+        streams.append(sse(text, done=False))
+    for events in streams:
+        assert [token for event in events for token in event["tokens"]] == tokens
+        assert "".join(event["content"] for event in events) == "ab"
 
 
 def test_the_fields_of_llama_server(server: Live) -> None:

@@ -133,7 +133,8 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
             if name in _TEXTS and isinstance(item, str):
                 yield f"{path}.{name}", item
             elif name in _TEXTS and isinstance(item, list) and not any(isinstance(part, dict) for part in item):
-                yield f"{path}.{name}", json.dumps(item)  # tokens, or numbers
+                # tokens, or numbers; those of a stream may come in other groups
+                yield f"{path}.{name}", "".join(f"{part}," for part in item)
             elif not name.startswith("__"):
                 yield from _strings(item, f"{path}.{name}")
     elif isinstance(value, list):
