@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import openai
@@ -209,8 +210,8 @@ def test_a_stream_tells_tokens_without_text() -> None:
     tokens = [ord("a"), CONTROL, ord("b"), CONTROL]
     streams = []
     for passes in ([[token] for token in tokens], [tokens[:1], tokens[1:3], tokens[3:]], [tokens]):
-        native = FakeNative(lambda _, passes=passes: [*passes, [EOG]])
-        with live(lambda _, native=native: Engine.over(native)) as running:
+        native = FakeNative(partial(lambda passes, _: [*passes, [EOG]], passes))
+        with live(partial(lambda native, _: Engine.over(native), native)) as running:
             text = running.http.post("/completion", json={"prompt": "hi", "stream": True}).text
         streams.append(sse(text, done=False))
     for events in streams:
