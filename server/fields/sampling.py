@@ -28,7 +28,9 @@ def _field(spec: dataclasses.Field[Any]) -> Any:
     text = spec.metadata["help"]
     if "range" in spec.metadata and spec.default is not None:
         text += f" (default: {spec.default:g})"
-    return Annotated[Any, WithJsonSchema(_schema(spec.metadata))], Field(None, description=text)
+    # Texts have a type: a chat has some of its own and never looks at what was sent.
+    kind = str | None if spec.metadata.get("schema") == {"type": "string"} else Any
+    return Annotated[kind, WithJsonSchema(_schema(spec.metadata))], Field(None, description=text)
 
 
 if TYPE_CHECKING:

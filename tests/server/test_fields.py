@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.sampling import SAMPLING_FIELDS
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.fields import ignored_header
@@ -40,7 +41,8 @@ def chat(**fields: Any) -> ChatRequest:
 
 def test_every_sampling_field_is_read_under_its_name() -> None:
     assert ChatRequest.model_fields.keys() >= SAMPLING_FIELDS
-    sent: dict[str, Any] = dict.fromkeys(SAMPLING_FIELDS, 1)
+    texts = {spec.name for spec in fields(SamplingParams) if spec.metadata.get("schema") == {"type": "string"}}
+    sent: dict[str, Any] = {name: "1" if name in texts else 1 for name in SAMPLING_FIELDS}
     assert chat(**sent).given() == {"messages": MESSAGES, **sent}
 
 
