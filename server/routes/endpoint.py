@@ -65,12 +65,23 @@ class Endpoint(APIRoute):
                 response: Response = await handler(request, body)
             except RequestError as error:
                 raise body.blame(error) from None
-            if body.ignored:
-                log_ignored(self.path, body.ignored)
-                response.headers[IGNORED] = ignored_header(body.ignored)
+            tell_ignored(response, self.path, body)
             return response
 
         return read_and_handle
+
+
+def tell_ignored(answer: Response, path: str, body: Fields) -> None:
+    """Names of the body that nothing heeds: in the answer's header, and in the log."""
+    if body.ignored:
+        log_ignored(path, body.ignored)
+        answer.headers[IGNORED] = ignored_header(body.ignored)
+
+
+def query_parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
+    """For the document, of a parameter that the handler reads itself: FastAPI would refuse it in another shape than
+    ours."""
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
 def engine(service: Service) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response
@@ -12,23 +11,16 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.machine import Machine
 from dflash_local.server.errors import JSON
 from dflash_local.server.formats.machine import machine
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import add_endpoint, query_parameter
 from dflash_local.server.service import Service
 
 PATH = "/machine"
 _SINCE = "since"
-# FastAPI would check it itself, and refuse it in another shape than ours.
-_DOCUMENTED: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": _SINCE,
-            "in": "query",
-            "required": False,
-            "description": "throughput from the second on that began so many seconds after the model was loaded",
-            "schema": {"type": "integer", "minimum": 0, "default": 0},
-        }
-    ]
-}
+_DOCUMENTED = query_parameter(
+    _SINCE,
+    "throughput from the second on that began so many seconds after the model was loaded",
+    {"type": "integer", "minimum": 0, "default": 0},
+)
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -40,7 +32,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         stats = await service.native_stats()
         return JSON(await asyncio.to_thread(machine, engine, service.settings, stats, service.state, since))
 
-    add_endpoint(app, (PATH,), tell_machine, answer=Machine, methods=["GET"], openapi_extra=_DOCUMENTED)
+    add_endpoint(
+        app, (PATH,), tell_machine, answer=Machine, methods=["GET"], openapi_extra={"parameters": [_DOCUMENTED]}
+    )
 
 
 def _since(request: Request) -> int:

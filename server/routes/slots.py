@@ -14,9 +14,9 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.slots import SlotErased, SlotRestored, SlotSaved
 from dflash_local.server.errors import JSON, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes, read_json
-from dflash_local.server.fields.fields import IGNORED, Fields, ignored_header, log_ignored
+from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
-from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.routes.endpoint import add_endpoint, tell_ignored
 from dflash_local.server.service import Service, Settings
 
 PATH = "/slots/{id_slot}"
@@ -56,18 +56,13 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
         raw = await read_bytes(request, settings.max_body)
         body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # there is none to read
         erased = JSON({"id_slot": slot, "n_erased": await asyncio.wrap_future(engine.erase_slot_soon(slot))})
-        return _with_ignored(erased, body)
+        tell_ignored(erased, PATH, body)
+        return erased
     if action not in ("save", "restore"):
         raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
     file = SlotFileRequest.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
     answer = JSON(await _move(engine, slot, action, folder, checked_filename(file.filename)))
-    return _with_ignored(answer, file)
-
-
-def _with_ignored(answer: Response, body: Fields) -> Response:
-    if body.ignored:
-        log_ignored(PATH, body.ignored)
-        answer.headers[IGNORED] = ignored_header(body.ignored)
+    tell_ignored(answer, PATH, file)
     return answer
 
 

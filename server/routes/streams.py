@@ -15,7 +15,7 @@ from dflash_local.server.fields.streams import StreamsLookup
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
-from dflash_local.server.routes.endpoint import add_endpoint, nothing
+from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_parameter
 
 GONE = HTTPError(404, "Stream not found or expired", type="not_found_error")
 NOT_BEGUN = HTTPError(503, "the stream has not begun", type="unavailable_error", code="not_begun", retry_after=1)
@@ -46,8 +46,8 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         """Which of these streams are kept. Nobody can list those of others."""
         return JSON([_told(recording) for recording in recordings.known(body.conversation_ids)])
 
-    name = _parameter("conv_id", f"the {HEADER}", {"type": "string"}, required=True)
-    start = _parameter("from", "the first byte (default: 0)", {"type": "integer", "minimum": 0})
+    name = query_parameter("conv_id", f"the {HEADER}", {"type": "string"}, required=True)
+    start = query_parameter("from", "the first byte (default: 0)", {"type": "integer", "minimum": 0})
     add_endpoint(
         app,
         ("/v1/stream",),
@@ -101,7 +101,3 @@ def _told(recording: Recording) -> dict[str, Any]:
         "started_at": int(recording.started_at),
         "completed_at": int(recording.completed_at),
     }
-
-
-def _parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright import sync_api
 
 from dflash_local.engine import Engine
@@ -152,6 +153,12 @@ def open_tab(browser: Any) -> Iterator[OpenTab]:
         yield opened
         for tab in tabs:
             tab.check()
+
+
+def faults(page: Any) -> list[str]:
+    """What axe finds wrong with a page for people who see or move otherwise."""
+    found = Axe().run(page).response["violations"]
+    return [f"{fault['id']}: {node['html'][:160]}" for fault in found for node in fault["nodes"]]
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.service import Settings
-from tests.page.conftest import OpenTab, Served, Tab, serve
+from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.scripts import COUNT, RICH, TRICKY
 from tests.server.live import wait_until
 from tests.server.test_router import model, routing
@@ -410,14 +409,8 @@ def test_a_routers_model_is_chosen(open_tab: OpenTab, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     """axe finds nothing, in a chat, in the settings, and on a phone."""
-    axe = Axe()
-
-    def faults(tab: Tab) -> list[str]:
-        found = axe.run(tab.page).response["violations"]
-        return [f"{fault['id']}: {node['html'][:120]}" for fault in found for node in fault["nodes"]]
-
     tab = open_tab(served.url, color_scheme=scheme, reduced_motion="reduce")
-    assert faults(tab) == []
+    assert faults(tab.page) == []
     for count, text in enumerate(("think", "show all"), 1):
         tab.ask(text)
         tab.done(count)
@@ -425,15 +418,15 @@ def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     tab.button("Answer again").last.click()
     expect(tab.answers().last.locator(".branches")).to_contain_text("2 / 2")
     expect(tab.answers().last.locator(".figures")).to_be_visible()
-    assert faults(tab) == []
+    assert faults(tab.page) == []
     tab.button("Settings").click()
     expect(tab.page.locator(".group")).not_to_have_count(0)
     tab.page.evaluate("document.querySelectorAll('.group').forEach((group) => group.open = true)")
-    assert faults(tab) == []
+    assert faults(tab.page) == []
     tab.button("Done").click()
     tab.page.set_viewport_size({"width": 360, "height": 740})
     tab.button("Conversations").click()
-    assert faults(tab) == []
+    assert faults(tab.page) == []
 
 
 # ---- streams that outlive the page ----

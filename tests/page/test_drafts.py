@@ -10,11 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import TimeoutError as NoSuchState
 from playwright.sync_api import expect
 
-from tests.page.conftest import OpenTab, Served, Tab, serve
+from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.drafted import PLAIN_MS, DraftedNative
 from tests.page.scripts import CALL, RICH, STORY, THOUGHTS
 from tests.server.live import wait_until
@@ -488,12 +487,6 @@ def test_a_stopped_answer_is_compared_as_far_as_it_went(drafts: Tab, served: Ser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     """axe finds nothing with drafts shown: while they come, at the end, in a tree, in a proof, on a phone."""
-    axe = Axe()
-
-    def faults(tab: Tab) -> list[str]:
-        found = axe.run(tab.page).response["violations"]
-        return [f"{fault['id']}: {node['html'][:160]}" for fault in found for node in fault["nodes"]]
-
     tab = open_tab(served.url, color_scheme=scheme, reduced_motion="reduce")
     tab.button("Show drafts").click()
     expect(tab.page.locator("#switch-draft")).to_be_visible()
@@ -501,20 +494,20 @@ def test_accessibility(open_tab: OpenTab, served: Served, scheme: str) -> None:
     tab.ask("show drafts")
     served.pace.release(4)
     expect(tab.answers().locator(".guess .refused")).not_to_have_count(0)
-    assert faults(tab) == []
+    assert faults(tab.page) == []
     served.pace.free()
     finished(tab)
     tab.answers().locator(".token.draft.d5").first.click()
-    assert faults(tab) == []
+    assert faults(tab.page) == []
     for size in ({"width": 1200, "height": 820}, {"width": 360, "height": 740}):
         tab.page.set_viewport_size(size)
-        assert faults(tab) == []
+        assert faults(tab.page) == []
         tree_at(tab, 3)
-        assert faults(tab) == []
+        assert faults(tab.page) == []
         tab.button("Close").click()
         tab.button("Prove it").click()
         expect(tab.page.locator(".verdict")).to_contain_text("Identical.")
-        assert faults(tab) == []
+        assert faults(tab.page) == []
         tab.button("Close").click()
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
-from tests.page.conftest import OpenTab, Served, Tab, serve
+from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.server.live import live, wait_until
 from tests.server.test_router import folder, model, routing  # noqa: F401
 
@@ -239,5 +238,4 @@ def test_accessibility(open_tab: OpenTab, machine: Served, scheme: str) -> None:
     for size in ({"width": 1200, "height": 820}, {"width": 360, "height": 700}):
         tab.page.set_viewport_size(size)
         tab.page.wait_for_timeout(200)
-        found = Axe().run(tab.page).response["violations"]
-        assert [f"{fault['id']}: {node['html'][:160]}" for fault in found for node in fault["nodes"]] == []
+        assert faults(tab.page) == []

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from dflash_local.report.page import report_page
 from dflash_local.report.record import Record
+from tests.page.conftest import faults
 from tests.report.records import record
 
 DESKTOP, PHONE = {"width": 1100, "height": 800}, {"width": 390, "height": 800}
@@ -38,8 +38,7 @@ def test_report(browser: Any, report: Path, scheme: str, size: dict[str, int]) -
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "it scrolls sideways"
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert back == {"light": "rgb(251, 251, 249)", "dark": "rgb(20, 23, 26)"}[scheme]
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+    assert faults(page) == []
     assert (said, asked) == ([], [report.as_uri()])
     context.close()
 

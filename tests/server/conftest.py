@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,3 +39,18 @@ def native() -> FakeNative:
 def server(native: FakeNative) -> Iterator[Live]:
     with live(lambda _progress: Engine.over(native), Settings(alias="fake", limits=Limits(body=10_000))) as running:
         yield running
+
+
+def post(server: Live, path: str, body: dict[str, Any]) -> Any:
+    """A whole answer."""
+    response = server.http.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def events(server: Live, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of an answer that is streamed."""
+    response = server.http.post(path, json={**body, "stream": True})
+    assert response.status_code == 200, response.text
+    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n")]
+    return [json.loads(line) for line in lines if line.startswith("{")]

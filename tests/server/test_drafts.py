@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.fake_native import EOG, FakeNative
+from tests.server.conftest import events, post
 from tests.server.live import Live
 
 MESSAGES: Any = [{"role": "user", "content": "hi"}]
@@ -27,19 +27,6 @@ def native() -> FakeNative:
 
 def body_of(text: str = "hi", **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "prompt": text, "return_drafts": True, **more}
-
-
-def post(server: Live, path: str, body: dict[str, Any]) -> Any:
-    response = server.http.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def events(server: Live, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    response = server.http.post(path, json={**body, "stream": True})
-    assert response.status_code == 200, response.text
-    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n")]
-    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def passes(server: Live, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@ order with the text; and what is refused."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from dflash_local.generation import Completion, Timings
 from dflash_local.server.formats.probs import Placement
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative, prob_of
+from tests.server.conftest import events, post
 from tests.server.live import Live, live
 
 TEXT = "hello world, said the fake"
@@ -41,19 +41,6 @@ def server() -> Iterator[Live]:
     native = FakeNative(script, n_slots=4, n_ctx_slot=256)
     with live(lambda _progress: Engine.over(native), Settings(alias="fake")) as running:
         yield running
-
-
-def post(server: Live, path: str, body: dict[str, Any]) -> Any:
-    response = server.http.post(path, json=body)
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def events(server: Live, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    response = server.http.post(path, json={**body, "stream": True})
-    assert response.status_code == 200, response.text
-    lines = [line.removeprefix("data: ") for line in response.text.split("\n\n")]
-    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def entry(token: int, n_top: int, kind: str = "logprob") -> dict[str, Any]:
