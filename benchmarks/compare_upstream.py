@@ -6,7 +6,8 @@ Usage: python benchmarks/compare_upstream.py [--drafters dflash ...] [--types q4
 The pairs are the bundled pocket pairs inflated to the 0.6b shape, so that acceptance is that of a trained drafter and
 time that of a larger model. Upstream is built from the unpatched pinned source (dflash_local/build/peer.py).
 docs/benchmarks.md says what is held equal and why. Writes the table (Markdown) and every single answer's figures (JSON)
-after each cell; `--resume` goes on where a run stopped.
+after each cell; `--resume` goes on where a run stopped. `--one-by-one` is for devices that cannot hold five servers at
+once: each has the machine for itself and answers everything, plain and ours first.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,14 @@ def speed(runs: Sequence[Run]) -> float:
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of the table: every system's runs, one per repeat; a draft length that could not win has fewer."""
+    """One line of the table: every system's runs, one per repeat; a draft length that could not win has fewer, one that
+    could not be measured none. `left_out` has the reason."""
 
     drafter: str
     ftype: str
     temperature: float
     runs: dict[str, list[Run]]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, float]:
@@ -90,9 +93,10 @@ class Cell:
 
     @property
     def best(self) -> str:
-        """The fastest of upstream's draft lengths that were measured to the end."""
+        """The fastest of upstream's draft lengths that were measured to the end; plain if there is none."""
         n = len(self.runs[PLAIN])
-        return max((name for name in UPSTREAM if len(self.runs[name]) == n), key=self.speed)
+        complete = [name for name in UPSTREAM if len(self.runs.get(name, ())) == n]
+        return max(complete, key=self.speed, default=PLAIN)
 
     def ratio(self, base: str) -> float:
         """Ours over `base`."""
@@ -144,6 +148,7 @@ class Cell:
             "over_plain_spread": [round(x, 4) for x in self.spread(PLAIN)],
             "over_best_with_prompts": round(self.over_best_with_prompts(), 4),
             "systems": systems,
+            **({"left_out": self.left_out} if self.left_out else {}),
         }
 
     @classmethod
@@ -153,7 +158,7 @@ class Cell:
             system: [Run(**{name: run[name] for name in names}) for run in found["runs"]]
             for system, found in data["systems"].items()
         }
-        return cls(data["drafter"], data["ftype"], data["temperature"], runs)
+        return cls(data["drafter"], data["ftype"], data["temperature"], runs, data.get("left_out", {}))
 
 
 def measure(
@@ -179,6 +184,49 @@ def measure(
     return runs
 
 
+def measure_apart(
+    setting: Setting, logs: Path, prompts: Sequence[dict[str, Any]], cells: Sequence[Cell], n: int, repeats: int
+) -> Iterator[Sequence[Cell]]:
+    """One server after the other answers all prompts of all `cells`, which have no runs yet, `repeats` times. Yields
+    the cells, filled, as soon as plain and ours are in them and after each further system.
+
+    One of upstream's draft lengths that fails is left out: what the others did still counts. Raises LoadError if plain
+    or ours fails.
+    """
+    commands = setting.commands()
+    names = [PLAIN, OURS, *(name for name in commands if name not in (PLAIN, OURS))]
+    for cell in cells:
+        cell.left_out.update(dict.fromkeys(names, "not measured yet"))
+    for name in names:
+        try:
+            with Systems({name: commands[name]}, logs) as systems:
+                for cell in cells:
+                    cell.runs[name] = list(_alone(systems, name, prompts, cell, n, repeats))
+                    del cell.left_out[name]
+        except LoadError as error:
+            if name in (PLAIN, OURS):
+                raise
+            say(f"{name} is left out: {error}")
+            for cell in cells:
+                cell.runs.pop(name, None)
+                cell.left_out[name] = str(error)
+        if OURS in cells[-1].runs:
+            yield cells
+
+
+def _alone(
+    systems: Systems, name: str, prompts: Sequence[dict[str, Any]], cell: Cell, n: int, repeats: int
+) -> Iterator[Run]:
+    """The runs of one system that has the machine for itself."""
+    systems.turn(name, requests(prompts[:2], n, cell.temperature))
+    for repeat in range(repeats):
+        bodies = requests(prompts, n, cell.temperature, repeat)
+        run = Run.of([answer for body in bodies for answer in systems.turn(name, [body]).answers])
+        where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}, {repeat + 1}/{repeats}"
+        say(f"{where}: {name} {speed([run]):.1f} tok/s")
+        yield run
+
+
 def summary(cells: Sequence[Cell]) -> dict[str, float]:
     """What the whole table says in six numbers."""
     best, plain = [cell.ratio(cell.best) for cell in cells], [cell.ratio(PLAIN) for cell in cells]
@@ -198,7 +246,7 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
     head += ["over upstream's best", "over plain", "AL: ours, upstream"]
     rows = []
     for cell in cells:
-        speeds = {name: f"{cell.speed(name):.1f}" for name in (PLAIN, *UPSTREAM, OURS)}
+        speeds = {name: f"{cell.speed(name):.1f}" if name in cell.runs else "-" for name in (PLAIN, *UPSTREAM, OURS)}
         for name in (cell.best, OURS):
             speeds[name] = f"**{speeds[name]}**"
         ratios = ["{:.2f} ({:.2f}-{:.2f})".format(cell.ratio(base), *cell.spread(base)) for base in (cell.best, PLAIN)]
@@ -216,6 +264,11 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
         f"HTTP {s['over_best_with_prompts_mean']:.3f}.",
         "",
         f"Tokens after the first over the time since; in brackets the lowest and highest repeat. {footer}",
+        *(
+            f"\nLeft out of T{cell.temperature:g}: {name}, {why.splitlines()[0]}"
+            for cell in cells
+            for name, why in cell.left_out.items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -236,7 +289,9 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
             f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or "
             "give -o"
         )
-    return [Cell.from_json(cell) for cell in results["cells"]], float(results["seconds"])
+    # What was left out gets another try.
+    cells = [Cell.from_json(cell) for cell in results["cells"] if not cell.get("left_out")]
+    return cells, float(results["seconds"])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -248,7 +303,28 @@ def parser() -> argparse.ArgumentParser:
     )
     ap.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0], metavar="T")
     ap.add_argument("--resume", action="store_true", help="keep the cells that STEM.json has")
+    ap.add_argument(
+        "--one-by-one",
+        action="store_true",
+        default=None,
+        help="never two servers at once: where memory is short, or speed does not change by the minute",
+    )
     return ap
+
+
+def measured(
+    args: argparse.Namespace, setting: Setting, cells: Sequence[Cell], prompts: Sequence[dict[str, Any]], logs: Path
+) -> Iterator[Sequence[Cell]]:
+    """`cells`, which have no runs yet, with more and more of them filled."""
+    if args.one_by_one:
+        yield from measure_apart(setting, logs, prompts, cells, args.n_predict, args.repeats)
+        return
+    with Systems(setting.commands(), logs) as systems:
+        for i, cell in enumerate(cells, 1):
+            systems.warm_up(requests(prompts[:2], args.n_predict, cell.temperature))
+            where = f"{cell.drafter} {cell.ftype} T{cell.temperature:g}"
+            cell.runs.update(measure(systems, prompts, cell.temperature, args.n_predict, args.repeats, where))
+            yield cells[:i]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -262,27 +338,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     bins = peer.build()
     for drafter in args.drafters:
         for ftype in args.types:
-            missing = [t for t in args.temperatures if (drafter, ftype, t) not in {cell.key for cell in cells}]
+            done = {cell.key for cell in cells}
+            missing = [Cell(drafter, ftype, t, {}) for t in args.temperatures if (drafter, ftype, t) not in done]
             if not missing:
                 continue
             pair = pairs.make(args.work, args.shape, ftype, drafter)
-            setting = Setting(pair, bins, threads=args.threads)
-            with (
-                tempfile.TemporaryDirectory(prefix="compare-") as logs,
-                Systems(setting.commands(), Path(logs)) as systems,
-            ):
-                for temperature in missing:
-                    systems.warm_up(requests(prompts[:2], args.n_predict, temperature))
-                    where = f"{drafter} {ftype} T{temperature:g}"
-                    runs = measure(systems, prompts, temperature, args.n_predict, args.repeats, where)
-                    cells.append(Cell(drafter, ftype, temperature, runs))
-                    results = {
-                        **env,
-                        "seconds": round(before + time.monotonic() - start),
-                        "summary": summary(cells),
-                        "cells": [cell.to_json() for cell in cells],
-                    }
-                    record.save(args.out, results, markdown(cells, record.footer(env)))
+            setting = Setting(pair, bins, threads=args.threads, n_gpu_layers=args.ngl)
+            with tempfile.TemporaryDirectory(prefix="compare-") as logs:
+                for filled in measured(args, setting, missing, prompts, Path(logs)):
+                    seconds = round(before + time.monotonic() - start)
+                    known = [*cells, *filled]
+                    results = {**env, "seconds": seconds, "summary": summary(known)}
+                    results["cells"] = [cell.to_json() for cell in known]
+                    record.save(args.out, results, markdown(known, record.footer(env)))
+            cells += missing
     print(markdown(cells, record.footer(env)))
     return 0
 

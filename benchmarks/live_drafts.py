@@ -72,12 +72,13 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
             row["shape"],
             f"{row['quiet']:.1f}",
             f"{row['told']:.1f}",
-            f"{row['ratio']:.3f} ({min(row['ratios']):.3f}-{max(row['ratios']):.3f})",
+            ratio,
             f"{row['al']:.1f}",
-            f"more than {LIMIT}",
-            "held" if row["ratio"] > LIMIT else "MISSED",
+            limit,
+            verdict,
         ]
         for row in rows
+        for ratio, limit, verdict in [record.ratio_cells(row, LIMIT)]
     ]
     return f"{record.table(head, lines)}\n\n{footer}\n"
 

@@ -51,6 +51,7 @@ def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
     ap.add_argument(
         "--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)"
     )
+    ap.add_argument("--ngl", type=int, metavar="N", help="layers of target and drafter on the GPU (default: all)")
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
@@ -83,7 +84,8 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 
 def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
     """The command line that makes a figure again, without what is the default or a path of this machine."""
-    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}"]
+    script = Path(sys.argv[0]).resolve()
+    words = ["python", f"benchmarks/{script.relative_to(HERE) if script.is_relative_to(HERE) else script.name}"]
     for action in ap._actions:
         value = getattr(args, action.dest, None)
         if action.dest not in options(args) or value is None or value == action.default:
@@ -116,6 +118,14 @@ def footer(record: Mapping[str, Any]) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def ratio_cells(row: Mapping[str, Any], limit: float) -> tuple[str, str, str]:
+    """Cells of a row's median `ratio` with the range of its `ratios`, of the limit above which it must lie, and of
+    whether it does."""
+    ratio, ratios = row["ratio"], row["ratios"]
+    verdict = "held" if ratio > limit else "MISSED"
+    return f"{ratio:.3f} ({min(ratios):.3f}-{max(ratios):.3f})", f"more than {limit}", verdict
 
 
 def save(out: Path, record: Mapping[str, Any], text: str) -> None:

@@ -54,6 +54,7 @@ def measure_phases(
         "ms_per_step": {phase: round(ms, 5) for phase, ms in phases.items()},
         "other_share": round(phases["other"] / sum(phases.values()), 5),
         "us_per_tree": round(1e3 * passed.phase_ms.get("grow", 0.0) / trees, 2),
+        "bytes_per_step": {way: round(n / steps) for way, n in (passed.moved_bytes or {}).items()},
         "graph_reuse": {model: round(share, 4) for model, share in passed.reuse().items()},
         "reasons": passed.reasons,
     }
@@ -80,11 +81,16 @@ def markdown(found: dict[str, Any], footer: str) -> str:
                 f"{100 * part['other_share']:.2f} %",
             ]
         )
-    reuse = ", ".join(f"{model} {100 * share:.0f} %" for model, share in auto["graph_reuse"].items())
+    moved = ", ".join(f"{n:,} {way.replace('_', ' ')}" for way, n in auto["bytes_per_step"].items())
+    reuse = ", ".join(
+        f"{passes.replace('_', ' ')} {100 * share:.0f} %" for passes, share in auto["graph_reuse"].items()
+    )
     lines = [
         record.table(["budget", *(f"{name}, ms" for name in names), "step, ms", "other"], rows),
         "",
         f"Growing a tree of {MOST_NODES} nodes took {most['us_per_tree']:.0f} microseconds. "
+        f"Bytes that a step moves, budget auto: {moved or 'none, the host computes'}.",
+        "",
         f"Passes whose compute graph was there already, budget auto: {reuse}. {footer}",
     ]
     return "\n".join(lines) + "\n"
@@ -101,7 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     env = record.environment(ap, args)
     prompts = record.read_prompts(args.prompts, args.limit)
     pair = pairs.make(args.work, args.shape, args.type, args.drafter)
-    with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False) as engine:
+    layers: dict[str, Any] = {} if args.ngl is None else {"n_gpu_layers": args.ngl, "n_gpu_layers_draft": args.ngl}
+    with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=args.threads, cost_cache=False, **layers) as engine:
         cost = {"at_load": curves(engine)}
         measure_phases(engine, prompts[:1], 64, args.temperature)  # the first passes touch fresh memory
         auto = measure_phases(engine, prompts, args.n_predict, args.temperature)

@@ -37,10 +37,16 @@ class Setting:
     clients: int = 1
     threads: int = 2
     n_ctx: int = 1024
+    n_gpu_layers: int | None = None  # of target and drafter; None: what each server does unasked
 
     def _common(self) -> list[str]:
         sizes = ["-c", str(self.n_ctx * self.clients), "-np", str(self.clients), "-t", str(self.threads), "-fa", "on"]
-        return ["-m", str(self.pair.target), *sizes]
+        layers = [] if self.n_gpu_layers is None else ["-ngl", str(self.n_gpu_layers)]
+        return ["-m", str(self.pair.target), *sizes, *layers]
+
+    def _drafter(self) -> list[str]:
+        layers = [] if self.n_gpu_layers is None else ["-ngld", str(self.n_gpu_layers)]
+        return ["-md", str(self.pair.drafter), *layers]
 
     def plain(self) -> list[str]:
         """argv of upstream's server without a drafter, with what makes it fastest here: one K/V buffer for all slots
@@ -50,21 +56,13 @@ class Setting:
 
     def upstream(self, n_max: int) -> list[str]:
         """argv of upstream's server with the drafter."""
-        return [
-            *self.plain(),
-            "-md",
-            str(self.pair.drafter),
-            "--spec-type",
-            "draft-dflash",
-            "--spec-draft-n-max",
-            str(n_max),
-        ]
+        return [*self.plain(), *self._drafter(), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(n_max)]
 
     def ours(self, *flags: str) -> list[str]:
         """argv of our server with the drafter. Nothing is tuned; it measures this machine at its start instead of
         reading an old file."""
         serve = [sys.executable, "-m", "dflash_local.cli", "serve", *self._common(), "--no-cost-cache"]
-        return [*serve, "-md", str(self.pair.drafter), *flags]
+        return [*serve, *self._drafter(), *flags]
 
     def commands(self) -> dict[str, list[str]]:
         """argv of plain, upstream's draft lengths and ours."""

@@ -71,9 +71,15 @@ def write_drafter(
 
 
 def write_gguf(
-    path: Path, metadata: Mapping[str, Value], tensors: Sequence[OutputTensor], progress: Callable[[str, int], None]
+    path: Path,
+    metadata: Mapping[str, Value],
+    tensors: Sequence[OutputTensor],
+    progress: Callable[[str, int], None] = lambda name, n_bytes: None,
+    *,
+    hollow: bool = False,
 ) -> None:
-    """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk.
+    """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk. A `hollow` file
+    has its size and no data, and takes next to no room on most disks.
 
     A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in
     memory.
@@ -87,7 +93,9 @@ def write_gguf(
             file.write(struct.pack(f"<I{n_dims}QIQ", n_dims, *reversed(tensor.shape), tensor.type, offset))
             offset += tensor.n_bytes + -tensor.n_bytes % _ALIGNMENT
         file.write(bytes(-file.tell() % _ALIGNMENT))
-        for tensor in tensors:
+        if hollow:
+            file.truncate(file.tell() + offset)
+        for tensor in () if hollow else tensors:
             written = 0
             for chunk in tensor.chunks():
                 file.write(np.ascontiguousarray(chunk).data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine, SamplingParams
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         ConvertError,
         DFlashError,
         EngineDeadError,
+        EngineLostError,
         HubError,
         ModelError,
         NativeLibraryError,
         PairError,
         QueueFullError,
         RequestError,
+        RPCError,
     )
 
 __all__ = [
@@ -36,11 +38,13 @@ __all__ = [
     "DFlashError",
     "Engine",
     "EngineDeadError",
+    "EngineLostError",
     "HubError",
     "ModelError",
     "NativeLibraryError",
     "PairError",
     "QueueFullError",
+    "RPCError",
     "RequestError",
     "SamplingParams",
     "__version__",

@@ -236,7 +236,9 @@ def choices_md(stats: EngineStats) -> Iterator[str]:
         yield from ("", f"| phase | {' | '.join(PHASES)} |", "|---" * (len(PHASES) + 1) + "|")
         yield f"| ms per step | {' | '.join(f'{stats.phase_ms[phase] / stats.steps:.3f}' for phase in PHASES)} |"
         yield f"| share | {' | '.join(f'{shares[phase]:.1%}' for phase in PHASES)} |"
-    facts = [f"compute graphs reused: {model} {share:.1%}" for model, share in stats.reuse().items()]
+    facts = [
+        f"compute graphs reused: {passes.replace('_', ' ')} {share:.1%}" for passes, share in stats.reuse().items()
+    ]
     if stats.lookup:
         facts.append(
             f"prompt lookup alone: {stats.lookup.get('accepted', 0)} of {stats.lookup.get('drafted', 0)} draft tokens "

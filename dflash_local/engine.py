@@ -23,12 +23,14 @@ from dflash_local.conversation import (
     stream_deltas,
 )
 from dflash_local.diagnose import costs, tuning
+from dflash_local.diagnose.devices import warn_of_software_devices
 from dflash_local.diagnose.machine import free_memory
 from dflash_local.drafting import Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
 from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignored
 from dflash_local.options import EngineOptions, takes_arguments_of
+from dflash_local.plan.check import fitted
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler, SlotUse
 from dflash_local.throughput import Throughput
@@ -101,8 +103,11 @@ class Engine:
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
         self._check_pair(options)
-        self.options = options
+        self.options = options = fitted(options)
         tuned: tuning.Table = {}
+
+        if options.n_gpu_layers != 0:
+            warn_of_software_devices()
 
         def create() -> NativeEngine:
             tuned.update(tuning.apply())  # before pass times are measured
@@ -171,6 +176,10 @@ class Engine:
     def ended(self) -> Future[EngineDeadError]:
         """Resolves when the engine thread ends, with the reason."""
         return self._scheduler.ended
+
+    def check_rpc(self) -> None:
+        """See soon whether the RPC servers of the target still answer; if one does not, the engine ends."""
+        self._scheduler.check_rpc()
 
     # ---- facts ----
 

@@ -11,6 +11,8 @@
     - ContextLengthError   the prompt does not fit the slot's context
   + QueueFullError         more requests wait than the queue may hold
   + EngineDeadError        the engine thread died or was closed
+    - EngineLostError      it died with an RPC server; a new one may be had once that is back
+  + RPCError               an RPC server cannot be reached, is of another version, or was lost
   + ComputeError           a forward pass failed
 """
 
@@ -101,6 +103,15 @@ class QueueFullError(DFlashError):
 
 class EngineDeadError(DFlashError):
     """The engine thread died or was closed; the engine answers no more requests."""
+
+
+class EngineLostError(EngineDeadError):
+    """An RPC server that the target lies on was lost, and the engine with it. Once the server is back, a new engine can
+    be made."""
+
+
+class RPCError(DFlashError):
+    """An RPC server cannot be reached, is of another version, or was lost."""
 
 
 class ComputeError(DFlashError):

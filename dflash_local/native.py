@@ -51,6 +51,7 @@ from dflash_local.errors import (
     PairError,
     QueueFullError,
     RequestError,
+    RPCError,
 )
 from dflash_local.options import NATIVE_FIELDS
 from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
@@ -58,7 +59,7 @@ from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
 if TYPE_CHECKING:
     import numpy as np
 
-ABI_VERSION = 9
+ABI_VERSION = 11
 BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
@@ -78,6 +79,7 @@ class Status(IntEnum):
     ERROR_BUSY = -5
     ERROR_COMPUTE = -6
     ERROR_INTERNAL = -7
+    ERROR_RPC = -8
 
 
 class SlotState(IntEnum):
@@ -253,6 +255,18 @@ class TuneParams(ctypes.Structure):
     ]
 
 
+class RPCServerParams(ctypes.Structure):
+    """dflash_rpc_server_params."""
+
+    _fields_ = [
+        ("host", c_char_p),
+        ("port", c_int32),
+        ("devices", c_char_p),
+        ("n_threads", c_int32),
+        ("cache", c_char_p),
+    ]
+
+
 class Origin(IntEnum):
     """dflash_origin: who proposed a token. The drafter, if it is among its candidates, whoever else proposed it."""
 
@@ -336,8 +350,13 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_engine_create": (c_void_p, [POINTER(EngineParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_engine_destroy": (None, [c_void_p]),
     "dflash_engine_info": (c_void_p, [c_void_p]),
+    "dflash_engine_rpc_check": (c_int, [c_void_p]),
+    "dflash_rpc_devices": (c_void_p, [c_char_p, POINTER(c_int)]),
+    "dflash_rpc_server_params_default": (None, [POINTER(RPCServerParams)]),
+    "dflash_rpc_serve": (c_int, [POINTER(RPCServerParams)]),
     "dflash_matrix_rows": (c_int32, [c_char_p, c_char_p, c_int32]),
     "dflash_tune_params_default": (None, [POINTER(TuneParams)]),
+    "dflash_plan": (c_void_p, [POINTER(EngineParams), c_char_p, POINTER(c_int)]),
     "dflash_tune": (c_void_p, [POINTER(TuneParams), ProgressCallback, c_void_p, POINTER(c_int)]),
     "dflash_request_default": (None, [POINTER(Request)]),
     "dflash_sampling_fields": (c_void_p, []),
@@ -419,14 +438,26 @@ def library_path() -> Path:
                 f"DFLASH_LIBRARY names no file: {override}", hint="unset it, or point it at libdflash"
             )
         return Path(override)
-    name = {"win32": "dflash.dll", "darwin": "libdflash.dylib"}.get(sys.platform, "libdflash.so")
     spec = find_spec("llama_cpp")
     if spec is None or not spec.submodule_search_locations:
         raise NativeLibraryError("the patched llama-cpp-python is not installed", hint=BUILD_HINT)
-    path = Path(spec.submodule_search_locations[0]) / "lib" / name
-    if not path.is_file():
+    folder = Path(spec.submodule_search_locations[0]) / "lib"
+    path = _library_in(folder, "dflash")
+    if path is None:
+        name = _library_names("dflash")[0]
         raise NativeLibraryError(f"the installed llama-cpp-python is a stock build: it has no {name}", hint=BUILD_HINT)
     return path
+
+
+def _library_names(name: str) -> tuple[str, ...]:
+    """The files that a library may be; on Windows its compiler decides."""
+    if sys.platform == "win32":
+        return (f"{name}.dll", f"lib{name}.dll")
+    return (f"lib{name}.dylib" if sys.platform == "darwin" else f"lib{name}.so",)
+
+
+def _library_in(folder: Path, name: str) -> Path | None:
+    return next((path for file in _library_names(name) if (path := folder / file).is_file()), None)
 
 
 @cache
@@ -444,11 +475,20 @@ def load() -> ctypes.CDLL:
         raise NativeLibraryError(f"cannot load {path}: {error}", hint=BUILD_HINT) from error
     if abi != ABI_VERSION:
         raise NativeLibraryError(f"{path} has ABI {abi}, this dflash-local needs {ABI_VERSION}", hint=BUILD_HINT)
-    for name, (result, arguments) in (SIGNATURES | GGML_SIGNATURES).items():
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
+    _bind(lib, lib, SIGNATURES)
+    # Windows finds a function only in the library that has it.
+    base = _library_in(path.parent, "ggml-base") if sys.platform == "win32" else None
+    _bind(lib, ctypes.CDLL(str(base)) if base else lib, GGML_SIGNATURES)
     _bind_log(lib)
     return lib
+
+
+def _bind(lib: ctypes.CDLL, owner: ctypes.CDLL, signatures: Mapping[str, tuple[Any, list[Any]]]) -> None:
+    """Give `lib` typed functions of `owner`."""
+    for name, (result, arguments) in signatures.items():
+        function = getattr(owner, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(lib, name, function)
 
 
 def set_log_level(level: int) -> None:
@@ -483,6 +523,29 @@ def library_info() -> dict[str, Any]:
     """dflash_library_info(): ABI, versions, loaded backends, devices, CPU features."""
     lib = load()
     return _take_json(lib, lib.dflash_library_info())
+
+
+class Device(NamedTuple):
+    """A device that weights can lie on, by ggml's name; bytes of its memory."""
+
+    name: str
+    description: str
+    memory_total: int
+    memory_free: int
+
+
+def list_devices(rpc: str | None = None) -> list[Device]:
+    """The devices besides the CPU: those that `device` and `device_draft` may name.
+
+    Args:
+        rpc: RPC servers ("host:port,...") whose devices are among them.
+
+    Raises:
+        RPCError: one of the servers can't be had.
+    """
+    remote = rpc_devices(rpc) if rpc else []
+    local = [device for device in library_info()["devices"] if device["type"] != "cpu"]
+    return [Device(**{name: device[name] for name in Device._fields}) for device in (*remote, *local)]
 
 
 def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
@@ -555,6 +618,53 @@ def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = N
     return dict(_take_json(lib, result))
 
 
+def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """dflash_plan(): what an engine with these parameters would allocate. Nothing is allocated.
+
+    Args:
+        params: as of NativeEngine.
+        devices: bytes of devices of another machine, by name, which take the place of this one's.
+    """
+    lib = load()
+    status = c_int(Status.OK)
+    named = ",".join(f"{name}={size}" for name, size in devices.items()).encode() if devices else None
+    result = lib.dflash_plan(byref(_engine_params(lib, params)), named, byref(status))
+    _check(lib, status.value)
+    return dict(_take_json(lib, result))
+
+
+def _engine_params(lib: ctypes.CDLL, params: Mapping[str, Any]) -> EngineParams:
+    native = EngineParams()
+    lib.dflash_engine_params_default(byref(native))
+    for name, value in params.items():
+        setattr(native, name, value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+    return native
+
+
+def rpc_devices(servers: str) -> list[dict[str, Any]]:
+    """The devices of RPC servers ("host:port,..."), as in `library_info`. RPCError: one of the servers can't be had."""
+    lib = load()
+    status = c_int(Status.OK)
+    result = lib.dflash_rpc_devices(servers.encode(), byref(status))
+    _check(lib, status.value)
+    return list(_take_json(lib, result))
+
+
+def rpc_serve(params: Mapping[str, Any]) -> None:
+    """dflash_rpc_serve(): lend this machine's devices until the process ends. `params`: fields of `RPCServerParams`;
+    what is absent keeps the library's default.
+
+    Raises:
+        RequestError: an address or device is none; RPCError: nobody can listen there.
+    """
+    lib = load()
+    native = RPCServerParams()
+    lib.dflash_rpc_server_params_default(byref(native))
+    for name, value in params.items():
+        setattr(native, name, value.encode() if isinstance(value, str) else value)
+    _check(lib, lib.dflash_rpc_serve(byref(native)))
+
+
 def sampling_fields() -> list[dict[str, Any]]:
     """dflash_sampling_fields(): name, type, default and bounds of every sampling field."""
     lib = load()
@@ -595,7 +705,8 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
             field = re.match(r"field '([^']*)'", message)  # json_fields.h
             return RequestError(message, param=field[1] if field else None)
         case Status.ERROR_MODEL:
-            return ModelError(message)
+            is_drafter = "(general.architecture dflash" in message
+            return ModelError(message, hint="a drafter goes to -md, its target to -m" if is_drafter else None)
         case Status.ERROR_PAIR:
             return PairError(message)
         case Status.ERROR_MEMORY:
@@ -606,6 +717,8 @@ def _error(lib: ctypes.CDLL, status: int) -> DFlashError:
             return ComputeError(message)
         case Status.ERROR_BUSY:
             return QueueFullError(message, retry_after=1.0)
+        case Status.ERROR_RPC:
+            return RPCError(message)
     return DFlashError(message)
 
 
@@ -643,10 +756,7 @@ class NativeEngine:
         self._lib = load()
         self._handle: int | None = None
         self._calls, self._n_calls = threading.Condition(), 0  # of other threads, which the engine's end waits for
-        native = EngineParams()
-        self._lib.dflash_engine_params_default(byref(native))
-        for name, value in params.items():
-            setattr(native, name, value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+        native = _engine_params(self._lib, params)
         status = c_int(Status.OK)
         callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
         self._handle = self._lib.dflash_engine_create(byref(native), callback, None, byref(status))
@@ -681,6 +791,10 @@ class NativeEngine:
     def info(self) -> dict[str, Any]:
         """dflash_engine_info()."""
         return _take_json(self._lib, self._lib.dflash_engine_info(self._handle))
+
+    def rpc_check(self) -> None:
+        """Raise RPCError unless all RPC servers still answer."""
+        _check(self._lib, self._lib.dflash_engine_rpc_check(self._handle))
 
     def stats(self) -> dict[str, Any]:
         """dflash_engine_stats()."""

@@ -25,7 +25,7 @@ from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nod
 from dflash_local.errors import RequestError
 
 FlashAttention = Literal["auto", "on", "off"]
-SplitMode = Literal["none", "layer", "row"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
 Path = str | os.PathLike[str]
 
 P = ParamSpec("P")
@@ -121,11 +121,11 @@ class EngineOptions:
         n_batch, n_ubatch: most prompt rows of one target pass, and rows computed at once.
         n_threads, n_threads_batch: CPU threads for steps and for prompts; None: one per physical core, and the same.
         n_gpu_layers, n_gpu_layers_draft: layers of target and drafter on the GPU; -1: all.
-        main_gpu: the GPU to use without a split.
+        main_gpu: the device to use without a split, the first one is 0.
         flash_attn: flash attention; "auto": where the device has it.
         cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
-        tensor_split: the target's share on each GPU, such as "3,1".
-        split_mode: how to split the target over GPUs; None: llama.cpp's choice.
+        tensor_split: the target's share on each device, such as "3,1"; None: by free memory.
+        split_mode: how to split the target over devices; None: "layer".
         mmap, mlock: map the files instead of reading them, and keep them in memory.
         swa_full: sliding-window layers keep the whole context instead of their window.
         warmup: run the passes once at load and measure what they cost.
@@ -156,6 +156,19 @@ class EngineOptions:
         host_memory: bytes of free memory to reckon with; 0: what the system says.
         chat_template: instead of the target's own template, Jinja source or the name of one of llama.cpp's ("chatml",
             "llama3", ...).
+        device: names of the devices that the target may use, "CUDA0,CUDA1" (`list_devices()` has them); "none": the
+            CPU; None: all.
+        device_draft: the drafter's; None: the one where the target's output is.
+        override_tensor, override_tensor_draft: "REGEX=BUFFER,...": tensors whose names match lie in that buffer, such
+            as "ffn_.*_exps=CPU".
+        cpu_moe, n_cpu_moe: the weights of all experts, or of those of the first layers, stay on the CPU.
+        n_cpu_ffn: dense feed-forward weights of the first layers stay there.
+        kv_offload: K, V and states lie with their layers; False: in the host's memory.
+        rpc: RPC servers whose devices take layers of the target, before those of this machine: "host:port,...".
+        fit: choose what is not given of context, layers and shares so that all fits the devices, and refuse what
+            cannot fit before anything is loaded (docs/plan.md).
+        fit_target: MiB that it leaves free on each device, "1024", or one for each, "1024,2048".
+        fit_ctx: the least context of a slot that it may choose.
         max_queue: requests that may wait for a slot.
         progress: called with 0..1 while loading; returning False cancels.
 
@@ -298,7 +311,7 @@ class EngineOptions:
             names=("-mg", "--main-gpu"),
             env="LLAMA_ARG_MAIN_GPU",
             metavar="N",
-            help="the GPU to use without a split",
+            help="with --split-mode none the device to use; with row the one for intermediate results (default: 0)",
         ),
     )
     flash_attn: FlashAttention = _option(
@@ -374,7 +387,7 @@ class EngineOptions:
             names=("-ts", "--tensor-split"),
             env="LLAMA_ARG_TENSOR_SPLIT",
             metavar="A,B,...",
-            help="its share on each GPU, such as 3,1",
+            help="the target's share on each device, such as 3,1 (default: by free memory)",
         ),
     )
     split_mode: SplitMode | None = _option(
@@ -385,7 +398,8 @@ class EngineOptions:
             names=("-sm", "--split-mode"),
             env="LLAMA_ARG_SPLIT_MODE",
             choices=get_args(SplitMode),
-            help="how to split the target over GPUs",
+            help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
+            "and K/V (experimental), or not at all (default: layer)",
         ),
     )
     mmap: bool = _option(True, native_type=c_bool, native_name="use_mmap")
@@ -600,6 +614,141 @@ class EngineOptions:
             "llama3, ...)",
         ),
     )
+    device: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-dev", "--device"),
+            env="LLAMA_ARG_DEVICE",
+            metavar="A,B,...",
+            help="devices that the target may use (--list-devices), or none (default: all)",
+        ),
+    )
+    device_draft: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-devd", "--device-draft", "--spec-draft-device"),
+            metavar="A,B,...",
+            help="the same for the drafter (default: the one where the target's output is)",
+        ),
+    )
+    override_tensor: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ot", "--override-tensor"),
+            env="LLAMA_ARG_OVERRIDE_TENSOR",
+            metavar="REGEX=BUFFER,...",
+            help="the target's tensors whose names match lie in that buffer, such as 'ffn_.*_exps=CPU'",
+        ),
+    )
+    override_tensor_draft: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"),
+            metavar="REGEX=BUFFER,...",
+            help="the same for the drafter",
+        ),
+    )
+    cpu_moe: bool = _option(
+        False,
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-cmoe", "--cpu-moe"),
+            env="LLAMA_ARG_CPU_MOE",
+            help="the weights of all experts stay on the CPU",
+        ),
+    )
+    n_cpu_moe: int = _option(
+        0,
+        native_type=c_int32,
+        low=0,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ncmoe", "--n-cpu-moe"),
+            env="LLAMA_ARG_N_CPU_MOE",
+            metavar="N",
+            help="those of the experts of the first N layers",
+        ),
+    )
+    n_cpu_ffn: int = _option(
+        0,
+        native_type=c_int32,
+        low=0,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ncffn", "--n-cpu-ffn"),
+            env="LLAMA_ARG_N_CPU_FFN",
+            metavar="N",
+            help="the dense feed-forward weights of the first N layers stay on the CPU",
+        ),
+    )
+    kv_offload: bool = _option(
+        True,
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-kvo", "--kv-offload"),
+            env="LLAMA_ARG_KV_OFFLOAD",
+            help="K, V and states lie with their layers (default)",
+            off_names=("-nkvo", "--no-kv-offload"),
+            off_help="they lie in the host's memory",
+        ),
+    )
+    rpc: str | None = _option(
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("--rpc",),
+            env="LLAMA_ARG_RPC",
+            metavar="HOST:PORT,...",
+            help="RPC servers ('dflash-local rpc-server' on other machines), whose devices take layers of the target",
+        ),
+    )
+    fit: bool = _option(
+        True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-fit", "--fit"),
+            env="LLAMA_ARG_FIT",
+            metavar="on|off",
+            help="choose what is not given of context, layers and shares so that devices keep --fit-target free, and "
+            "refuse what cannot fit before it is loaded (default: on)",
+        ),
+    )
+    fit_target: str = _option(
+        "1024",
+        flag=Flag(
+            group=_MACHINE,
+            names=("-fitt", "--fit-target"),
+            env="LLAMA_ARG_FIT_TARGET",
+            metavar="MIB,MIB,...",
+            help="MiB that --fit leaves free on each device; one for all, or one for each (default: 1024)",
+        ),
+    )
+    fit_ctx: int = _option(
+        4096,
+        low=1,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-fitc", "--fit-ctx"),
+            env="LLAMA_ARG_FIT_CTX",
+            metavar="N",
+            help="the least context of a slot that --fit may choose (default: 4096)",
+        ),
+    )
     max_queue: int = 64
     progress: Callable[[float], bool] | None = None
 
@@ -616,6 +765,17 @@ class EngineOptions:
             if option.low is not None and value is not None and not option.low <= value <= _UINT32_FIELD_MAX:
                 raise RequestError(f"{name} must be at least {option.low}, got {value}", param=name)
         self.native_params()
+        _ = self.fit_targets
+
+    @property
+    def fit_targets(self) -> list[int]:
+        """MiB of `fit_target`."""
+        sizes = self.fit_target.split(",")
+        if not all(size.isdecimal() for size in sizes):
+            raise RequestError(
+                f"fit_target must be MiB such as 1024 or 1024,2048, got {self.fit_target!r}", param="fit_target"
+            )
+        return [int(size) for size in sizes]
 
     def native_params(self) -> dict[str, Any]:
         """Fields of dflash_engine_params by their names there, as str, numbers or None."""

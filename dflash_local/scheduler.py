@@ -13,7 +13,15 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-from dflash_local.errors import ComputeError, DFlashError, EngineDeadError, QueueFullError, RequestError
+from dflash_local.errors import (
+    ComputeError,
+    DFlashError,
+    EngineDeadError,
+    EngineLostError,
+    QueueFullError,
+    RequestError,
+    RPCError,
+)
 from dflash_local.generation import (
     Chunk,
     FinishReason,
@@ -340,6 +348,10 @@ class Scheduler:
         self._commands.put(lambda: self._waiting.append(_SlotJob(run, id_slot)))
         return future
 
+    def check_rpc(self) -> None:
+        """End, if an RPC server of the engine does not answer any more."""
+        self._commands.put(self._native.rpc_check)
+
     def slots(self) -> list[SlotUse | None]:
         """What each slot does, or did last; None: nothing yet."""
         busy = {slot: running.use() for slot, running in self._running.copy().items()}
@@ -423,6 +435,9 @@ class Scheduler:
                 self._admit()
                 if self._running:
                     self._step()
+        except RPCError as error:
+            log.error("the engine ends: %s", error)
+            cause = EngineLostError(error.message)
         except Exception as error:
             if not self._closing:  # an interrupted step may fail
                 log.exception("the engine thread died")
@@ -590,4 +605,4 @@ class Scheduler:
 
 def _fresh(error: EngineDeadError) -> EngineDeadError:
     """An exception object of one's own: raising writes a traceback into it."""
-    return EngineDeadError(error.message, hint=error.hint)
+    return type(error)(error.message, hint=error.hint)

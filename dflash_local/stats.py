@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 K = TypeVar("K", int, str)
 # One step's phases (docs/architecture.md); other is the rest of the step.
 PHASES = ("plan", "verify", "walk", "commit", "draft", "grow", "other")
-MODELS = ("target", "drafter")
+# "target_decoding": of the target's passes, those without prompts' rows that follow such a pass.
+PASSES = ("target", "target_decoding", "drafter")
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,12 @@ class EngineStats:
     Attributes:
         steps: steps over all slots; None if unknown.
         phase_ms: time in each of PHASES.
-        graphs: compute graphs (reused, built), by model.
+        graphs: compute graphs (reused, built), by PASSES.
         nodes: how often a tree had so many nodes, the anchor counted.
         lengths: how often the drafter denoised a block of so many tokens.
         reasons: how often the controller chose for this reason.
         lookup: draft tokens that prompt lookup or a prediction alone proposed, "drafted" and "accepted".
+        moved_bytes: what steps moved "to_device", "from_device" and "between_devices"; all 0 where the host computes.
         cost_source: where the costs at the start came from: "measured" or "cache".
     """
 
@@ -36,6 +38,7 @@ class EngineStats:
     lengths: Mapping[int, int] | None = None
     reasons: Mapping[str, int] | None = None
     lookup: Mapping[str, int] | None = None
+    moved_bytes: Mapping[str, int] | None = None
     cost_source: str | None = None
 
     @classmethod
@@ -51,13 +54,14 @@ class EngineStats:
             phase_ms={phase: stats[f"t_{phase}_ms"] for phase in PHASES if f"t_{phase}_ms" in stats},
             graphs={
                 model: (stats[f"graphs_reused_{model}"], stats[f"graphs_built_{model}"])
-                for model in MODELS
+                for model in PASSES
                 if f"graphs_reused_{model}" in stats and f"graphs_built_{model}" in stats
             },
             nodes=by_number("nodes"),
             lengths=by_number("lengths"),
             reasons=choices.get("reasons"),
             lookup=stats.get("lookup"),
+            moved_bytes=stats.get("moved_bytes"),
             cost_source=stats.get("cost_source"),
         )
 
@@ -82,6 +86,7 @@ class EngineStats:
             lengths=_counts(self.lengths, other.lengths, sign),
             reasons=_counts(self.reasons, other.reasons, sign),
             lookup=_counts(self.lookup, other.lookup, sign),
+            moved_bytes=_counts(self.moved_bytes, other.moved_bytes, sign),
             cost_source=self.cost_source,
         )
 
@@ -95,7 +100,7 @@ class EngineStats:
         )
 
     def reuse(self) -> dict[str, float]:
-        """Share of passes whose compute graph was there already, by model."""
+        """Share of passes whose compute graph was there already, by PASSES."""
         return {model: reused / (reused + built) for model, (reused, built) in self.graphs.items() if reused + built}
 
 

@@ -6,12 +6,28 @@
 # Each folder of ggml_ops belongs to one library as a whole:
 #   libdflash   base engine draft accept tune api files
 #   libllama    llama
-#   ggml-base   gdn
+#   ggml-base   gdn transfers plan
+#   ggml        modules
 #   ggml-cpu    cpu gdn/cpu          ggml-cuda, ggml-hip   gdn/cuda          ggml-metal   gdn/metal
+#   ggml-rpc    rpc
+#   ggml-vulkan gdn/vulkan
+#
+# With GGML_BACKEND_DL the backends are modules that libggml loads, and with GGML_CPU_ALL_VARIANTS the CPU backend is
+# there once for each set of instructions, or for those that -DDFLASH_CPU_VARIANTS='x64;haswell' names.
+# -DDFLASH_SYSROOT=DIR links against the C library in DIR, an older one, and puts glibc/ and libstdc++ into each library
+# (docs/building.md#wheels).
 
 include(CheckCXXCompilerFlag)
+include(CheckSymbolExists)
+include(${CMAKE_CURRENT_LIST_DIR}/build_time.cmake)
 
 set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops")
+
+# gcc for Windows takes the stack to be aligned for vectors of 32 and 64 bytes, which it is not there (its bug 54412):
+# the assembler makes unaligned moves of the aligned ones, which are as fast.
+if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wa,-muse-unaligned-vector-move)
+endif()
 
 # Metal compiles its kernels from single files in its own folder, on the user's machine: one of ours joins them
 # (patches/0006).
@@ -19,6 +35,14 @@ if(APPLE)
     file(READ ${DFLASH_DIR}/gdn/gdn_tree_gpu.h GDN_TREE_GPU)
     configure_file(${DFLASH_DIR}/gdn/metal/gdn_tree.metal
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
+endif()
+
+# So does Vulkan's generator of shaders, which compiles those of one folder (patches/0016).
+if(GGML_VULKAN)
+    foreach(shader gdn_tree gdn_commit)
+        configure_file(${DFLASH_DIR}/gdn/vulkan/${shader}.comp
+            ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-vulkan/vulkan-shaders/${shader}.comp COPYONLY)
+    endforeach()
 endif()
 
 # The sources of a folder join a target of llama.cpp. glob: GLOB, or GLOB_RECURSE with those of its sub-folders.
@@ -29,27 +53,72 @@ function(dflash_join target glob folder)
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# Kernels that choose their instructions at run time: compiled once, whatever variants of the CPU backend there are.
+function(dflash_add_kernels ggml)
+    add_library(dflash-kernels OBJECT)
+    dflash_join(dflash-kernels GLOB_RECURSE cpu ${ggml}/src ${ggml}/src/ggml-cpu ${ggml}/include)
+    target_compile_features(dflash-kernels PRIVATE cxx_std_17)
+    target_compile_definitions(dflash-kernels PRIVATE GGML_BACKEND_DL GGML_BACKEND_BUILD GGML_BACKEND_SHARED)
+    set_target_properties(dflash-kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
 # Our kernels are part of every variant of ggml's CPU backend that is built (patches/0005 calls them).
 function(dflash_join_cpu target ggml)
-    dflash_join(${target} GLOB_RECURSE cpu ${ggml}/src ${ggml}/src/ggml-cpu)
+    if(TARGET dflash-kernels)
+        target_sources(${target} PRIVATE $<TARGET_OBJECTS:dflash-kernels>)
+        target_include_directories(${target} PRIVATE ${DFLASH_DIR})
+    else()
+        dflash_join(${target} GLOB_RECURSE cpu ${ggml}/src ${ggml}/src/ggml-cpu)
+    endif()
     dflash_join(${target} GLOB gdn/cpu ${ggml}/src ${ggml}/src/ggml-cpu)
     target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
+    # ggml asks Windows 8 and later not to throttle its threads, by a struct that mingw-w64 has as of 11.
+    if(MINGW)
+        check_symbol_exists(THREAD_POWER_THROTTLING_CURRENT_VERSION windows.h DFLASH_HAS_THREAD_THROTTLING)
+        if(NOT DFLASH_HAS_THREAD_THROTTLING)
+            target_compile_definitions(${target} PRIVATE _WIN32_WINNT=0x0601)
+        endif()
+    endif()
     # What ggml has for AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors; none of
     # its own variants uses it, only a native build.
     check_cxx_compiler_flag(-mno-avx512fp16 DFLASH_HAS_NO_AVX512FP16)
     if(DFLASH_HAS_NO_AVX512FP16)
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
     endif()
+    dflash_leave_out_amx(${target})
+endfunction()
+
+# The CPU backend, or the modules of its variants.
+function(dflash_cpu_targets variable ggml)
+    get_property(targets DIRECTORY ${ggml}/src PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER targets INCLUDE REGEX "^ggml-cpu")
+    list(FILTER targets EXCLUDE REGEX "-feats$")   # what a variant asks of the processor, without ours
+    if(DFLASH_CPU_VARIANTS)
+        list(TRANSFORM DFLASH_CPU_VARIANTS PREPEND ggml-cpu- OUTPUT_VARIABLE wanted)
+        foreach(target ${targets})
+            if(NOT target IN_LIST wanted)
+                # ggml's own lists name it: it stays as a module with nothing in it, which is not installed.
+                set_property(TARGET ${target} PROPERTY SOURCES ${DFLASH_DIR}/modules/nothing.c)
+                set_property(TARGET ${target} PROPERTY LINK_LIBRARIES)
+            endif()
+        endforeach()
+        set(targets ${wanted})
+    endif()
+    set(${variable} ${targets} PARENT_SCOPE)
 endfunction()
 
 # Our ops and kernels, in the library of ggml that each belongs to.
 function(dflash_join_ggml ggml)
     dflash_join(ggml-base GLOB gdn)
-    get_property(targets DIRECTORY ${ggml}/src PROPERTY BUILDSYSTEM_TARGETS)
-    foreach(target ${targets})
-        if(target MATCHES "^ggml-cpu")
-            dflash_join_cpu(${target} ${ggml})
-        endif()
+    dflash_join(ggml-base GLOB transfers)
+    dflash_join(ggml-base GLOB plan ${ggml}/src)
+    dflash_join(ggml GLOB modules)
+    if(GGML_CPU_ALL_VARIANTS)
+        dflash_add_kernels(${ggml})
+    endif()
+    dflash_cpu_targets(variants ${ggml})
+    foreach(target ${variants})
+        dflash_join_cpu(${target} ${ggml})
     endforeach()
     foreach(target ggml-cuda ggml-hip)
         if(TARGET ${target})
@@ -61,8 +130,14 @@ function(dflash_join_ggml ggml)
         file(GLOB kernels ${DFLASH_DIR}/gdn/cuda/*.cu)
         set_source_files_properties(${kernels} TARGET_DIRECTORY ggml-hip PROPERTIES LANGUAGE ${language})
     endif()
+    if(TARGET ggml-vulkan)
+        dflash_join(ggml-vulkan GLOB gdn/vulkan ${ggml}/src/ggml-vulkan)
+    endif()
     if(TARGET ggml-metal)
         dflash_join(ggml-metal GLOB gdn/metal ${ggml}/src/ggml-metal)
+    endif()
+    if(TARGET ggml-rpc)
+        dflash_join(ggml-rpc GLOB rpc ${ggml}/src ${ggml}/src/ggml-rpc)
     endif()
 endfunction()
 
@@ -84,6 +159,65 @@ function(dflash_add_library vendor)
     endif()
 endfunction()
 
+# What gcc's libraries need on Windows lies beside them: nobody has it who has no such compiler.
+function(dflash_add_runtime)
+    get_filename_component(compilers ${CMAKE_CXX_COMPILER} DIRECTORY)
+    foreach(name libstdc++-6.dll libgcc_s_seh-1.dll libwinpthread-1.dll libgomp-1.dll)
+        execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${name}
+            OUTPUT_VARIABLE file OUTPUT_STRIP_TRAILING_WHITESPACE)
+        if(NOT IS_ABSOLUTE "${file}" OR NOT EXISTS "${file}")
+            set(file ${compilers}/${name})
+        endif()
+        if(EXISTS "${file}")
+            file(COPY ${file} DESTINATION ${CMAKE_BINARY_DIR}/bin)
+            install(FILES ${file} DESTINATION ${SKBUILD_PLATLIB_DIR}/llama_cpp/lib)
+        endif()
+    endforeach()
+endfunction()
+
+# Modules are installed beside libggml, under one name each: a wheel has no links, so three names are three copies.
+function(dflash_install_modules variants)
+    foreach(target ${variants})
+        llama_cpp_python_install_target(${target})
+        if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+            # Variables that gcc makes unique in the process would be those of whichever variant was looked at first.
+            target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>)
+        endif()
+    endforeach()
+    dflash_libraries(libraries ${variants})
+    foreach(target ${libraries})
+        set_property(TARGET ${target} PROPERTY VERSION)
+        set_property(TARGET ${target} PROPERTY SOVERSION)
+    endforeach()
+endfunction()
+
+# All libraries of the package.
+function(dflash_libraries variable)
+    set(libraries "")
+    foreach(target ggml-base ggml ggml-rpc ggml-cuda ggml-hip ggml-vulkan ggml-metal ggml-blas llama llama-common dflash
+            ${ARGN})
+        if(TARGET ${target})
+            list(APPEND libraries ${target})
+        endif()
+    endforeach()
+    set(${variable} ${libraries} PARENT_SCOPE)
+endfunction()
+
+# Compiled as ever, but linked against an older C library, so that the result starts there, too.
+function(dflash_link_older_glibc)
+    add_library(dflash-glibc OBJECT ${DFLASH_DIR}/glibc/older_glibc.c)
+    target_compile_options(dflash-glibc PRIVATE -fno-builtin)
+    set_target_properties(dflash-glibc PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    set(multiarch ${CMAKE_LIBRARY_ARCHITECTURE})
+    set(folder ${DFLASH_SYSROOT}/usr/lib/${multiarch})
+    foreach(target ${ARGN})
+        target_sources(${target} PRIVATE $<TARGET_OBJECTS:dflash-glibc>)
+        target_link_options(${target} PRIVATE --sysroot=${DFLASH_SYSROOT} -B${folder} -L${folder}
+            -L${DFLASH_SYSROOT}/lib/${multiarch} -static-libstdc++ -Wl,--exclude-libs,libstdc++.a -Wl,--no-undefined)
+        target_link_libraries(${target} PRIVATE m dl pthread)
+    endforeach()
+endfunction()
+
 function(dflash_add_targets)
     if(NOT TARGET llama OR NOT TARGET llama-common)
         message(FATAL_ERROR "dflash: llama and llama-common are not part of this build")
@@ -96,14 +230,29 @@ function(dflash_add_targets)
     dflash_add_library(${vendor})
 
     # An abort callback that throws must be able to unwind through ggml's C files (base/abort_guard.h).
-    foreach(target ggml-base ggml-cpu ggml)
-        if(TARGET ${target} AND NOT MSVC)
+    dflash_cpu_targets(variants ${vendor}/ggml)
+    if(NOT MSVC)
+        foreach(target ggml-base ${variants} ggml)
             target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-fexceptions>)
-        endif()
-    endforeach()
+        endforeach()
+    endif()
+
+    dflash_thin_common(${vendor})
+    dflash_group_llama(${vendor})
+    dflash_group_libdflash()
 
     llama_cpp_python_install_target(llama-common)
     llama_cpp_python_install_target(dflash)
+    if(GGML_BACKEND_DL)
+        dflash_install_modules("${variants}")
+    endif()
+    if(DFLASH_SYSROOT)
+        dflash_libraries(libraries ${variants})
+        dflash_link_older_glibc(${libraries})
+    endif()
+    if(MINGW)
+        dflash_add_runtime()
+    endif()
 endfunction()
 
 cmake_language(DEFER CALL dflash_add_targets)

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dflash_local.errors import ContextLengthError, DFlashError, QueueFullError, RequestError
+from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
 from dflash_local.server.encoding import encode
 
 MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
@@ -66,6 +66,8 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         status, kind, code = 400, "invalid_request_error", "invalid_value"
     elif isinstance(error, QueueFullError):
         status, kind, code = 503, "unavailable_error", "queue_full"
+    elif isinstance(error, EngineLostError | RPCError):
+        status, kind, code = 503, "unavailable_error", "rpc_server_lost"
     message = str(error) if isinstance(error, DFlashError) else "internal error, see the server's log"
     told = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
     if isinstance(error, ContextLengthError) and error.n_prompt is not None:

@@ -120,6 +120,7 @@ def choice_lines(stats: EngineStats) -> Iterator[str]:
         ),
         ("choices_total", "Choices of the budget controller by their reason", _by("reason", stats.reasons)),
         ("lookup_tokens_total", "Draft tokens of prompt lookup or a prediction alone", _by("outcome", stats.lookup)),
+        ("moved_bytes_total", "Bytes that steps moved to devices and back", _by("direction", stats.moved_bytes)),
         ("graphs_total", "Compute graphs of passes, reused or built anew", graphs),
         ("phase_seconds_total", "Time of the steps by phase", _by("phase", seconds)),
     ):

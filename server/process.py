@@ -22,12 +22,10 @@ from fastapi import FastAPI
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.security.connections import Connections, connections_possible
 from dflash_local.server.service import Settings
+from dflash_local.server.signals import ENDING
 from dflash_local.server.tls import Tls
 
 log = logging.getLogger(__name__)
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 # Seconds after the drain's limit for clients to read the error that they get then.
 LAST_WORDS = 3
@@ -106,7 +104,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        previous_handlers = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        previous_handlers = {number: signal.signal(number, self.handle_exit) for number in ENDING}
         try:
             yield
         finally:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from dflash_local.engine import Engine
-from dflash_local.errors import EngineDeadError
+from dflash_local.errors import EngineDeadError, EngineLostError
 from dflash_local.options import DEFAULTS
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.process import EmbeddingProcess
-from dflash_local.server.errors import LOADING, HTTPError, not_supported
+from dflash_local.server.errors import LOADING, HTTPError, describe, not_supported
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
+from dflash_local.server.recovery import Recovery
 from dflash_local.server.running import RunningChats
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.security.origins import Cors
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 DEATH_GRACE = 10.0
 # Seconds that a scrape waits for the running step, between which the native counters are read.
 STATS_PATIENCE = 1.0
+
+# Seconds between two looks at whether an engine's RPC servers still answer.
+RPC_WATCH = 5.0
 
 # Steps of loading that are worth telling.
 TOLD_PROGRESS = 0.01
@@ -110,6 +115,8 @@ class Service:
         self._loading: list[asyncio.Task[None]] = []
         self._ready = False
         self.sleep = Sleep(settings.sleep_idle_seconds, self._free_engine, self._reload_engine)
+        self.recovery = Recovery(self._free_engine, self._recover_engine, self._die, self.sleep.held)
+        self._watching: asyncio.Task[None] | None = None
         self._asleep: Engine | None = None  # closed; its facts stay
         self.chats = RunningChats()
         self.control_texts: dict[str, str] = {}
@@ -184,10 +191,12 @@ class Service:
         return self._stats
 
     @property
-    def state(self) -> Literal["ready", "sleeping", "dead"]:
+    def state(self) -> Literal["ready", "sleeping", "lost", "dead"]:
         """Of an engine that was loaded."""
         if self.failure is not None:
             return "dead"
+        if self.recovery.refusal is not None:
+            return "lost"
         return "sleeping" if self.sleep.is_sleeping else "ready"
 
     def health(self) -> tuple[int, dict[str, Any]]:
@@ -205,7 +214,18 @@ class Service:
                     "code": "engine_dead",
                 }
             }
+        if (refusal := self.recovery.refusal) is not None:
+            return describe(refusal)
         return 200, {"status": "ok"}
+
+    @asynccontextmanager
+    async def awake(self) -> AsyncIterator[None]:
+        """What runs inside finds the engine loaded, if there is one; it may fall asleep some time after the last one
+        left. Raises HTTPError if the engine cannot be had now."""
+        if self.recovery.refusal is not None:
+            raise self.recovery.refusal
+        async with self.sleep.awake():
+            yield
 
     def start(self) -> None:
         """Begin to load, in the background."""
@@ -223,6 +243,9 @@ class Service:
         self._stopping = True
         await asyncio.gather(*(process.close() for process in self.processes))
         await asyncio.gather(*self._loading, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+        await self.recovery.stop()
         await self.sleep.stop()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
@@ -251,6 +274,15 @@ class Service:
         gc.freeze()
         log.info("context: %s", context(engine))
         self.sleep.start()
+        if engine.options is not None and engine.options.rpc and self._watching is None:
+            self._watching = asyncio.create_task(self._watch_rpc())
+
+    async def _watch_rpc(self) -> None:
+        """See it when an RPC server is lost, though nobody asks for anything."""
+        while True:
+            await asyncio.sleep(RPC_WATCH)
+            if self._engine is not self._asleep:
+                self.engine.check_rpc()
 
     async def _free_engine(self) -> None:
         engine = self.engine
@@ -270,6 +302,12 @@ class Service:
         self._asleep = None
         self.tell({"state": "loaded"})
 
+    async def _recover_engine(self) -> None:
+        assert self._load is not None
+        await self._load_engine(self._load)
+        self._asleep = None
+        self.tell({"state": "loaded"})
+
     def _summaries(self) -> list[str]:
         engine = [] if self._engine is None else [summary(self._engine)]
         return engine + [process.summary() for process in self.processes]
@@ -282,10 +320,18 @@ class Service:
         return not self._stopping and self.failure is None
 
     def _on_end(self, engine: Engine, cause: EngineDeadError) -> None:
-        if not self._stopping and engine is not self._asleep:
-            self.failure = cause
-            log.error("%s; the server stops in %g s", cause, DEATH_GRACE)
-            asyncio.get_running_loop().call_later(DEATH_GRACE, self.stop)
+        if self._stopping or engine is self._asleep:
+            return
+        if isinstance(cause, EngineLostError):
+            if not self.sleep.is_sleeping:  # else it falls asleep now, and whoever wakes it loads it again
+                self.recovery.begin(cause)
+        else:
+            self._die(cause)
+
+    def _die(self, cause: Exception) -> None:
+        self.failure = cause
+        log.error("%s; the server stops in %g s", cause, DEATH_GRACE)
+        asyncio.get_running_loop().call_later(DEATH_GRACE, self.stop)
 
 
 def _text(engine: Engine, name: str) -> str:

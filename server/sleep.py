@@ -8,8 +8,8 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +39,17 @@ class Sleep:
     async def awake(self) -> AsyncIterator[None]:
         """What runs inside finds it awake; it may fall asleep some time after the last one left. Raises what `load`
         raises; then it sleeps on."""
-        self._users += 1
-        try:
+        with self.held():
             if self.is_sleeping:
                 # A task of its own: whoever waits may be cancelled, but not the loading.
                 await asyncio.shield(asyncio.create_task(self._wake()))
+            yield
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is awake does not fall asleep while this lasts."""
+        self._users += 1
+        try:
             yield
         finally:
             self._users -= 1

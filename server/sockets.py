@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -62,8 +63,16 @@ def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = Fa
         sock.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
-        raise DFlashError(f"cannot listen on {host}:{port}: {error}", hint="choose another --port or --host") from None
+        hint = _free_port(error, port) or "choose another --port or --host"
+        raise DFlashError(f"cannot listen on {host}:{port}: {error}", hint=hint) from None
     return sock
+
+
+def _free_port(error: Exception, port: int) -> str:
+    """What to do if another program has the port; "": that is not what failed."""
+    if getattr(error, "errno", None) != errno.EADDRINUSE:
+        return ""
+    return f"add --port {port + 1}, or end the program that listens there" if port < 65535 else ""
 
 
 def url(sock: socket.socket, scheme: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     before = os.environ.get("DFLASH_CACHE")
     folder = tmp_path_factory.mktemp("cache")
-    for name in ("cross", "peer", "sdist", "server-tests", "source"):
+    for name in ("cross", "peer", "sdist", "server-tests", "source", "wheel-tests"):
         (cache_dir() / name).mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)
+        with suppress(OSError):  # Windows keeps links from ordinary users
+            (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)
     os.environ["DFLASH_CACHE"] = str(folder)
     yield folder
     if before is None:

@@ -117,7 +117,7 @@ def test_flags_exist(page: Path) -> None:
     unknown = {
         f"{command} {flag}"
         for line in commands(page)
-        for command in re.findall(r"^dflash-local ([a-z]+)", line)
+        for command in re.findall(r"^dflash-local ([a-z]+(?:-[a-z]+)*)", line)
         for flag in re.findall(r" (--?[a-z][a-z-]*)", re.split(r" -- |#", line)[0])
         if not re.search(rf"(?<![\w-]){flag}(?![\w-])", help_of(command))
     }

@@ -107,8 +107,8 @@ def test_import_is_cheap(tmp_path: Path) -> None:
 def test_public_names() -> None:
     assert set(dflash_local.__all__) == {
         "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
-        "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RequestError", "SamplingParams",
-        "__version__",
+        "EngineLostError", "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError",
+        "RequestError", "SamplingParams", "__version__",
     }  # fmt: skip
     for name in dflash_local.__all__:
         assert getattr(dflash_local, name) is not None

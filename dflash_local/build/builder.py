@@ -7,11 +7,11 @@ nothing to do is a comparison; the cache has one wheel per key, so a second envi
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dflash_local.build.bundle import make_bundle
 from dflash_local.build.disk import disk_full
 from dflash_local.build.installation import install, is_installed
 from dflash_local.build.log import BuildLog
@@ -19,15 +19,23 @@ from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.upstream import cache_dir, native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
 from dflash_local.errors import BuildError
+from dflash_local.file_lock import locked
 
 
 def build(
-    backend: str = "auto", cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = (), *, force: bool = False
+    backend: str = "auto",
+    cuda_arch: str | None = None,
+    cmake_flags: tuple[str, ...] = (),
+    *,
+    force: bool = False,
+    out: Path | None = None,
+    python: str | None = None,
 ) -> bool:
     """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already
     had.
 
-    `force` compiles again even if a wheel is cached. Raises BuildError.
+    `force` compiles again even if a wheel is cached. With `out`, nothing is installed: that folder gets the wheel and
+    all that runs and proves it on another machine, for Python version `python` there (bundle.py). Raises BuildError.
     """
     why = ""
     if backend == "auto":
@@ -35,44 +43,40 @@ def build(
     source = native_source()
     recipe = make_recipe(source, backend, cuda_arch, cmake_flags)
     line = f"backend {backend}{f' ({why})' if why else ''}, build {recipe.key}"
-    if not force and is_installed(recipe):
+    if out is None and not force and is_installed(recipe):
         print(f"{line}: up to date")
         return False
     cache = cache_dir()
+    with cache_errors(cache), cache_lock(cache):
+        if out is None and not force and is_installed(recipe):
+            return False
+        with BuildLog(cache / "logs" / f"{recipe.key}.log") as log:
+            log.say(line)
+            wheel = cached_wheel(recipe, cache)
+            if wheel is None or force:
+                wheel = make_wheel(recipe, source, cache, log, force=force)
+            if out is not None:
+                make_bundle(recipe, wheel, source, cache, out.resolve(), log, python)
+                return True
+            install(wheel, recipe, log)
+            log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
+    return True
+
+
+@contextmanager
+def cache_errors(cache: Path) -> Iterator[None]:
+    """What the system says about the cache folder, as a BuildError."""
     try:
-        with _lock(cache / "build.lock"):
-            if not force and is_installed(recipe):
-                return False
-            with BuildLog(cache / "logs" / f"{recipe.key}.log") as log:
-                log.say(line)
-                wheel = cached_wheel(recipe, cache)
-                if wheel is None or force:
-                    wheel = make_wheel(recipe, source, cache, log, force=force)
-                install(wheel, recipe, log)
-                log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise disk_full(cache) from None
         what = f"{error.filename or cache}: {error.strerror or error}"
         raise BuildError(what, hint="check the folder's permissions, or set DFLASH_CACHE") from None
-    return True
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One build per cache at a time; the operating system drops the lock with the process that holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print("waiting for another build to end", flush=True)
-                fcntl.flock(file, fcntl.LOCK_EX)
+def cache_lock(cache: Path) -> Iterator[None]:
+    """One build per cache at a time."""
+    with locked(cache / "build.lock", lambda: print("waiting for another build to end", flush=True)):
         yield

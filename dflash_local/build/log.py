@@ -53,7 +53,7 @@ class BuildLog:
         lines."""
         self._file.write(f"$ {' '.join(command)}\n")
         lines: list[str] = []
-        last_percent = 0
+        last_percent = most = 0
         with subprocess.Popen(
             command,
             env=env,
@@ -68,8 +68,10 @@ class BuildLog:
                 self._file.write(line)
                 self._file.flush()
                 lines.append(line.rstrip())
-                if match := _PROGRESS.match(line):
-                    last_percent = self._progress(int(match[1]), int(match[2]), last_percent)
+                # A build inside the build, such as that of a program which generates sources, counts its own few files.
+                if (match := _PROGRESS.match(line)) and int(match[2]) >= most:
+                    most = int(match[2])
+                    last_percent = self._progress(int(match[1]), most, last_percent)
         if last_percent and self._live:
             print(file=self._out, flush=True)
         return process.returncode, lines

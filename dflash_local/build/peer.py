@@ -15,11 +15,11 @@ from pathlib import Path
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.build.log import BuildLog
-from dflash_local.build.recipe import make_recipe
+from dflash_local.build.recipe import Recipe, make_recipe
 from dflash_local.build.upstream import Upstream, cache_dir, native_source
 from dflash_local.errors import BuildError
 
-PROGRAM = "llama-server"
+PROGRAM = "llama-server.exe" if sys.platform == "win32" else "llama-server"
 FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DCMAKE_BUILD_RPATH_USE_ORIGIN=ON",  # the programs are moved into the cache after the build
@@ -67,16 +67,17 @@ def pin() -> Upstream:
     return Upstream.read(native_source() / "patches" / "UPSTREAM")
 
 
-def build() -> Path:
-    """The folder that holds `PROGRAM`, built for the backend of the installed build (without one: cpu) unless the cache
-    has it. Progress goes to stderr: stdout belongs to the figures of whoever measures.
+def build(recipe: Recipe | None = None) -> Path:
+    """The folder that holds `PROGRAM`, built by the backend and flags of `recipe` (default: those of the installed
+    build, without one: cpu) unless the cache has it. Progress goes to stderr: stdout belongs to the figures of whoever
+    measures.
 
     DFLASH_PEER_BIN names a folder to use instead. Raises BuildError.
     """
     if given := os.environ.get("DFLASH_PEER_BIN"):
         return _complete(Path(given))
-    source = native_source()
-    recipe = make_recipe(source, str((installed_stamp() or {}).get("backend", "cpu")))
+    if recipe is None:
+        recipe = make_recipe(native_source(), str((installed_stamp() or {}).get("backend", "cpu")))
     flags = [*(flag for flag in recipe.flags if flag.startswith("-")), *FLAGS]
     identity = json.dumps([recipe.upstream, flags, AMX_HEADER, CMAKE, recipe.compilers, recipe.machine])
     home = cache_dir() / "peer" / hashlib.sha256(identity.encode()).hexdigest()[:16]
@@ -101,11 +102,11 @@ def _compile(scratch: Path, flags: list[str], log: BuildLog) -> Path:
     if cmake is None:
         raise BuildError("cmake is not on PATH", hint="run: make setup-test")
     generator = ["-G", "Ninja"] if shutil.which("ninja", path=path) else []
-    (scratch / "amx.h").write_text(AMX_HEADER)
-    (scratch / "peer.cmake").write_text(CMAKE)
+    (scratch / "amx.h").write_text(AMX_HEADER, encoding="utf-8")
+    (scratch / "peer.cmake").write_text(CMAKE, encoding="utf-8")
     configure = [cmake, "-S", str(scratch / "tree" / "vendor" / "llama.cpp"), "-B", str(build), *generator, *flags]
     configure += [f"-DCMAKE_PROJECT_INCLUDE={scratch / 'peer.cmake'}", f"-DAMX_HEADER={scratch / 'amx.h'}"]
-    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", PROGRAM]
+    compile_ = [cmake, "--build", str(build), "--parallel", str(os.cpu_count() or 1), "--target", "llama-server"]
     for command in (configure, compile_):
         status, lines = log.run(command, env={**os.environ, "PATH": path})
         if status != 0:

@@ -15,9 +15,14 @@ import sysconfig
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dflash_local.build.vulkan import check_toolkit
 from dflash_local.errors import BuildError
 
-CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF")
+# RDMA would tie the wheel to a library of the machine that built it.
+RPC_FLAGS = ("-DGGML_RPC=ON", "-DGGML_RPC_RDMA=OFF")
+CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *RPC_FLAGS)
+# The CPU backend for each set of instructions, chosen at run time: for machines other than this one.
+ANY_MACHINE_FLAGS = ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON")
 CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")
 ENVIRONMENT = ("CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDAFLAGS")
 
@@ -39,12 +44,15 @@ BACKENDS = {
         Backend("cuda", ("-DGGML_CUDA=ON",), "nvcc", "install the CUDA toolkit, or set CUDACXX to its nvcc"),
         Backend("metal", ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON")),
         Backend("hip", ("-DGGML_HIP=ON",), "hipcc", "install ROCm's HIP SDK and put hipcc on PATH"),
-        Backend("vulkan", ("-DGGML_VULKAN=ON",), "glslc", "install the Vulkan SDK (glslc, headers, loader)"),
+        Backend(
+            "vulkan", ("-DGGML_VULKAN=ON",), "glslc", "install the Vulkan SDK (glslc, headers, SPIRV-Headers, loader)"
+        ),
     )
 }
 # A toolkit alone is no reason for a build of an hour: without one of these device files nothing here could run it.
 DEVICE_FILES = {"cuda": ("nvidia[0-9]*", "dxg"), "hip": ("kfd",), "vulkan": ("dri/renderD*",)}
 DEVICES = Path("/dev")
+MSVC = "msvc"  # CMake finds it through the registry, not on PATH
 
 
 def detect_backend() -> tuple[str, str]:
@@ -98,6 +106,11 @@ class Recipe:
         return _digest(asdict(self))
 
     @property
+    def work_name(self) -> str:
+        """The folder that it is compiled in: builds for this machine and for any take turns often."""
+        return self.backend if self.machine else f"{self.backend}-any"
+
+    @property
     def tree_key(self) -> str:
         """Changes when the work tree can't be built further from where it is: all but our own sources."""
         return _digest(asdict(self) | {"native": ""})
@@ -107,11 +120,25 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_flags: tuple[str, ...] = ()) -> Recipe:
-    """The recipe for a named backend (not `auto`). Raises BuildError for a missing compiler or arguments that don't go
-    together."""
-    compilers = [_identify(_host_compiler(language)) for language in ("C", "C++")]
-    flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags]
+def make_recipe(
+    source: Path,
+    backend: str,
+    cuda_arch: str | None = None,
+    cmake_flags: tuple[str, ...] = (),
+    *,
+    any_machine: bool = False,
+) -> Recipe:
+    """The recipe for a named backend (not `auto`), for processors like this one or, with `any_machine`, for all.
+
+    Raises BuildError for a compiler or headers that are missing or too old, or arguments that don't go together.
+    """
+    host = {language: _host_compiler(language, backend) for language in ("C", "CXX")}
+    compilers = [_identify(compiler) for compiler in host.values()]
+    flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags, *(ANY_MACHINE_FLAGS if any_machine else ())]
+    if sys.platform == "win32":  # elsewhere CMake finds the same ones by itself
+        named = {language: Path(path).as_posix() for language, path in host.items() if path != MSVC}
+        flags += [f"-DCMAKE_{language}_COMPILER={path}" for language, path in named.items()]
+    given = [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
     if BACKENDS[backend].compiler:
         compiler = _find_compiler(backend)
         if compiler is None:
@@ -120,6 +147,8 @@ def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_
         compilers.append(_identify(compiler))
         if backend == "cuda":
             flags.append(f"-DCMAKE_CUDA_COMPILER={compiler}")
+        if backend == "vulkan":
+            compilers.append(check_toolkit(compiler, given))
     if cuda_arch is not None:
         if backend != "cuda":
             raise BuildError(
@@ -135,7 +164,7 @@ def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_
         raise BuildError(
             "no NVIDIA GPU is visible here to take the architecture from", hint="name it, for example --cuda-arch 86;89"
         )
-    flags += [*shlex.split(os.environ.get("CMAKE_ARGS", "")), *cmake_flags]
+    flags += given
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
     patches = source / "patches"
     return Recipe(
@@ -146,22 +175,33 @@ def make_recipe(source: Path, backend: str, cuda_arch: str | None = None, cmake_
         flags=tuple(flags),
         compilers=tuple(compilers),
         platform=sysconfig.get_platform(),
-        machine=_machine(),
+        machine="" if any_machine else _machine(),
     )
 
 
-def _host_compiler(language: str) -> str:
-    variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "C++": ("CXX", ("c++", "g++", "clang++"))}[language]
+def _host_compiler(language: str, backend: str) -> str:
+    variable, names = {"C": ("CC", ("cc", "gcc", "clang")), "CXX": ("CXX", ("c++", "g++", "clang++"))}[language]
     if sys.platform == "win32":
-        return "msvc"  # CMake finds it through the registry, not on PATH
+        return _windows_compiler(os.environ.get(variable), names[1:], backend)
     override = shlex.split(os.environ.get(variable, ""))
     if found := next((path for name in (override[-1:] or names) if (path := shutil.which(name))), None):
         return found
     tried = f"{variable}={override[-1]}" if override else ", ".join(names)
     raise BuildError(
-        f"no {language} compiler found (tried {tried})",
+        f"no {'C' if variable == 'CC' else 'C++'} compiler found (tried {tried})",
         hint="install one ('apt-get install g++', 'dnf install gcc-c++', 'xcode-select --install'), or set CC and CXX",
     )
+
+
+def _windows_compiler(given: str | None, names: tuple[str, ...], backend: str) -> str:
+    """gcc or clang, which know our kernels, where they are on PATH; nvcc and hipcc need Microsoft's own."""
+    if given:
+        if found := shutil.which(given):
+            return found
+        raise BuildError(f"no compiler {given}", hint="correct CC and CXX, or unset them")
+    if backend in ("cuda", "hip"):
+        return MSVC
+    return next((found for name in names if (found := shutil.which(name))), MSVC)
 
 
 def _identify(compiler: str) -> str:
@@ -170,7 +210,7 @@ def _identify(compiler: str) -> str:
             [compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except OSError as error:
-        if compiler == "msvc":
+        if compiler == MSVC:
             return compiler
         raise BuildError(f"{compiler} does not run: {error.strerror}", hint="repair or replace the compiler") from None
     # nvcc's version is not on the first line.

@@ -13,7 +13,7 @@ from pathlib import Path
 from dflash_local.build.disk import check_space, disk_full
 from dflash_local.build.installation import LIBRARY, STAMP
 from dflash_local.build.log import BuildLog
-from dflash_local.build.recipe import Recipe
+from dflash_local.build.recipe import MSVC, Recipe
 from dflash_local.build.tree import prepare_tree
 from dflash_local.build.upstream import pip
 from dflash_local.errors import BuildError
@@ -31,7 +31,7 @@ def make_wheel(recipe: Recipe, source: Path, cache: Path, log: BuildLog, *, forc
     BuildError."""
     cache.mkdir(parents=True, exist_ok=True)
     check_space(cache, recipe.backend)
-    work = cache / "work" / recipe.backend
+    work = cache / "work" / recipe.work_name
     prepare_tree(recipe, source, work, log, force=force)
     log.say(f"step 3/4: compile (minutes; log: {log.path})")
     return _compile(recipe, work, cache / "wheels", log)
@@ -46,8 +46,11 @@ def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
         "CMAKE_ARGS": shlex.join(defines),
         "PATH": path,
         "SKBUILD_BUILD_DIR": str(work / "build"),
-        "SKBUILD_WHEEL_EXCLUDE": "/lib;/include",  # CMake's own install of the same libraries, beside llama_cpp/lib
+        # CMake's own install of the same libraries, beside llama_cpp/lib.
+        "SKBUILD_WHEEL_EXCLUDE": "/lib;/include;/bin",
     }
+    if sys.platform == "win32" and MSVC not in recipe.compilers:
+        env.setdefault("CMAKE_GENERATOR", "Ninja")  # Visual Studio's takes no other compiler than its own
     env.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
     wheels.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheels) as scratch:

@@ -8,46 +8,79 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from dflash_local import __version__
+from dflash_local.cli.console import set_up_console
+from dflash_local.cli.greeting import greet
+from dflash_local.cli.usage import Parser
 from dflash_local.errors import DFlashError
 
-# Each command is the module of its name in this folder. It has `add_parser(subparsers)`, which sets `func=run`, and
-# `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`, and only the module
-# of the command that was typed is imported at all, so that `--help` and `build` start at once.
-COMMANDS = ("serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "doctor", "build", "patch")
+# Each command is the module of its name in this folder (rpc-server: rpc_server). It has `add_parser(subparsers)`, which
+# sets `func=run`, and `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`,
+# and only the module of the command that was typed is imported at all, so that `--help` and `build` start at once.
+COMMANDS = (
+    "serve",
+    "chat",
+    "demo",
+    "pull",
+    "pairs",
+    "convert",
+    "quantize",
+    "bench",
+    "plan",
+    "doctor",
+    "rpc-server",
+    "build",
+    "wheel",
+    "patch",
+    "completion",
+)
 
 EPILOG = """\
-a first session:
+a first session ('dflash-local' alone says what is here):
   dflash-local build                                      compile the patched llama.cpp, once
   dflash-local serve -hf unsloth/Qwen3-8B-GGUF:Q4_K_M     a model by name, with its drafter
   dflash-local convert DRAFTER_DIR --target TARGET.gguf   Hugging Face drafter -> GGUF
   dflash-local serve -m TARGET.gguf -md DRAFTER.gguf      OpenAI endpoint on port 8080
+  dflash-local plan -m TARGET.gguf -md DRAFTER.gguf       what goes where, and the largest context
   dflash-local doctor -m TARGET.gguf -md DRAFTER.gguf     if something looks wrong or slow
 
 'dflash-local COMMAND --help' explains each command.
 """
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Commands are indented deeper than flags. argparse of older Pythons forgets that when it measures them, and the
+    longest gets a line of its own."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(map(len, COMMANDS)) + 2 * self._indent_increment
+
+
 def parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser with the given subcommands."""
-    root = argparse.ArgumentParser(
+    root = Parser(
         prog="dflash-local",
         description="Quantized GGUF models, several times faster and with the same output, by DFlash speculative "
         "decoding.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Formatter,
     )
     root.add_argument("--version", action="version", version=f"dflash-local {__version__}")
     subparsers = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in commands:
-        import_module(f"dflash_local.cli.{name}").add_parser(subparsers)
+        import_module(f"dflash_local.cli.{name.replace('-', '_')}").add_parser(subparsers)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 done, 1 failed (the error is on stderr), 130 interrupted; usage
     errors exit with 2."""
+    set_up_console()
     argv = [_spelled(arg) for arg in (sys.argv[1:] if argv is None else argv)]
     try:
+        if not argv:
+            greet()
+            return 0
         args = parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS).parse_args(argv)
         args.arguments = argv[1:]  # as typed, for processes that get the same flags
         return int(args.func(args))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir
@@ -13,6 +11,7 @@ from dflash_local.cli.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
 from dflash_local.errors import ConvertError
+from dflash_local.file_lock import locked
 
 
 def auto_convert(drafter: Path, target: Path) -> Path:
@@ -27,8 +26,7 @@ def auto_convert(drafter: Path, target: Path) -> Path:
     folder = cache_dir() / "drafters"
     path = folder / f"{drafter.stem}-{_key(relabelling)}.gguf"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _lock(folder / ".lock"):
+        with locked(folder / ".lock"):
             if not path.exists():
                 _write(relabelling, path)
     except OSError as error:
@@ -59,18 +57,3 @@ def _write(relabelling: Relabelling, path: Path) -> None:
         raise ConvertError(error.message, field=error.field, hint=_ELSEWHERE) from error
     finally:
         progress.close()
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One writer at a time; the operating system drops the lock with the process that holds it."""
-    with path.open("w") as file:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -34,6 +34,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="DIR",
         help="only unpack and patch the pinned source into DIR (for work on patches/)",
     )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="install nothing: put the wheel, its recipe and hashes, and what `make gpu-proof` needs to run it on a "
+        "machine without compiler and network, into DIR",
+    )
+    parser.add_argument("--python", metavar="3.12", help="with --out: the Python of that machine (default: this one)")
     parser.add_argument("cmake_flags", nargs="*", metavar="-DFLAG=VALUE", help="flags for CMake, after --")
     parser.set_defaults(func=run)
 
@@ -43,5 +51,12 @@ def run(args: argparse.Namespace) -> int:
     if args.tree is not None:
         write_tree(args.tree)
     else:
-        build(args.backend, args.cuda_arch, tuple(args.cmake_flags), force=args.force)
+        build(
+            args.backend,
+            args.cuda_arch,
+            tuple(args.cmake_flags),
+            force=args.force,
+            out=args.out,
+            python=args.python,
+        )
     return 0

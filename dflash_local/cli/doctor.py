@@ -16,6 +16,7 @@ from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
 from dflash_local.errors import RequestError
 
+REPORT = "dflash-local-report.md"
 # Types to tune unasked: those of most models.
 TYPES = ("q4_0", "q4_K", "q5_K", "q6_K", "q8_0")
 
@@ -31,14 +32,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--json", nargs="?", const="-", metavar="FILE", help="print the findings as JSON, or write them to FILE"
     )
+    parser.add_argument(
+        "--report", nargs="?", const=REPORT, metavar="FILE",
+        help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
+        "keys, tokens and the home folder are taken out, and there are no prompts in it",
+    )  # fmt: skip
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
         "--tune",
         action="store_true",
-        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that",
-    )
-    tune.add_argument(
-        "--device", metavar="NAME", help="the device to tune: CPU, CUDA0, ... (the first that has both kernels)"
+        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that; "
+        "--device names the device, CPU too (the first that has both kernels)",
     )
     tune.add_argument(
         "--types", type=_names, metavar="TYPE,...", help=f"quantized types (those that have both of {','.join(TYPES)})"
@@ -69,11 +73,16 @@ def run(args: argparse.Namespace) -> int:
     if info:
         findings += look_at_tuning(info)
     if args.model or args.hf_repo:
-        take_models(args)
+        take_models(args, must_exist=False)  # a file that is missing is a finding
         findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
     elif args.drafter or args.hf_repo_draft:
         findings.append(fail("models", "a drafter alone says nothing", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)
+    if args.report:
+        from dflash_local.diagnose.report import report
+
+        _write(args.report, report(findings, machine, info), "--report")
+        print(f"written: {args.report}; read it before you send it", file=sys.stderr)
     return 1 if worst(findings) is Level.FAIL else 0
 
 
@@ -81,11 +90,16 @@ def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **m
     """Findings as lines, or with everything else as JSON: to a file, or "-": printed."""
     text = json.dumps({"machine": machine.to_json(), **more, "findings": [f.to_json() for f in findings]}, indent=1)
     if file and file != "-":
-        try:
-            Path(file).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise RequestError(f"cannot write {file}: {error.strerror}", param="--json") from None
+        _write(file, text + "\n", "--json")
     print(text if file == "-" else "\n".join(map(str, findings)))
+
+
+def _write(file: str, text: str, flag: str) -> None:
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        hint = f"name another file: {flag} FILE"
+        raise RequestError(f"cannot write {file}: {error.strerror}", param=flag, hint=hint) from None
 
 
 def tune(args: argparse.Namespace) -> int:

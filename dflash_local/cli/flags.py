@@ -177,6 +177,31 @@ def _draft(text: str) -> str:
     return one_of(*get_args(Draft))(text)
 
 
+class _ListDevices(argparse.Action):
+    """Prints what llama-server prints."""
+
+    def __init__(self, option_strings: list[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=SILENT, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
+        from dflash_local.native import list_devices
+
+        devices = list_devices(getattr(namespace, "rpc", None))
+        print("Available devices:")
+        for name, text, total, free in devices:
+            print(f"  {name}: {text} ({total >> 20} MiB, {free >> 20} MiB free)")
+        parser.exit()
+
+
+class _Joined(argparse.Action):
+    """A list that each use of the flag makes longer, joined with commas; the first replaces the default."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _name: str | None = None) -> None:
+        given = vars(namespace).setdefault("joined_flags", {})
+        given.setdefault(self.dest, []).append(values)
+        setattr(namespace, self.dest, ",".join(given[self.dest]))
+
+
 # Options that llama-server's users spell otherwise than Python's.
 _SPELLINGS: dict[str, dict[str, Any]] = {
     "n_slots": {"type": _slots},
@@ -190,6 +215,8 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "budget": {"type": _budget},
     "draft": {"type": _draft},
     "slot_similarity": {"type": _share},
+    "override_tensor": {"action": _Joined},
+    "override_tensor_draft": {"action": _Joined},
 }
 
 
@@ -222,6 +249,11 @@ def add_engine_flags(
         default="auto",
         metavar="MODE",
         help="auto, none, mmap, mlock or mmap+mlock (default: auto, which is mmap)",
+    )
+    groups["machine"].add_argument(
+        "--list-devices",
+        action=_ListDevices,
+        help="print the devices that --device may name, after --rpc its servers' too, and exit",
     )
     for name, mode in (("--mlock", "mmap+mlock"), ("--no-mmap", "none")):
         groups["machine"].add_argument(name, dest="load_mode", action="store_const", const=mode, help=argparse.SUPPRESS)

@@ -66,15 +66,14 @@ def _pair(names: str, off: str, effect: Effect, off_effect: Effect, why: str, en
 
 
 _PINNED = "threads are not pinned and keep their priority: start the process with taskset, numactl or nice"
-_PLACED = "weights go where -ngl, -ts, -sm and -mg put them: single tensors, experts and devices cannot be chosen yet"
 _ROPE = "target and drafter use the rotation that they were trained with"
 _IMAGES = "images, audio and video are not supported"
 _LORA = "adapters are not supported: merge them into the GGUF"
 _VECTORS = "control vectors are not supported: drafters were trained without them"
 _TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
-_FITTED = "nothing is fitted to the memory of devices: choose -c, -ngl and -ts"
 _LOOKUP = "prompt lookup has no such settings: the budget controller measures what pays (--lookup off switches it off)"
 _TREE = "the draft tree takes what pays by measured times: there is no such threshold"
+_DENSE = "drafters have no experts"
 _DRAFTER = "the drafter computes on the target's threads"
 _NAMED = "give the model by name: -hf USER/NAME:QUANT"
 _REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
@@ -119,25 +118,8 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", NONE, _DRAFTER),
     _value("--spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft", NONE, _DRAFTER),
     # devices and memory
-    _value("-dev --device", REFUSED, _PLACED, "DEVICE"),
-    _value("--spec-draft-device -devd --device-draft", REFUSED, _PLACED),
-    _switch("--list-devices", REFUSED, "'dflash-local doctor' lists what the machine has"),
-    _value("-ot --override-tensor", REFUSED, _PLACED, "OVERRIDE_TENSOR"),
-    _value("--spec-draft-override-tensor -otd --override-tensor-draft", REFUSED, _PLACED),
-    _switch("-cmoe --cpu-moe", REFUSED, _PLACED, "CPU_MOE"),
-    _value("-ncmoe --n-cpu-moe", REFUSED, _PLACED, "N_CPU_MOE"),
-    _value("-ncffn --n-cpu-ffn", REFUSED, _PLACED, "N_CPU_FFN"),
-    _switch("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", REFUSED, _PLACED, "SPEC_DRAFT_CPU_MOE"),
-    _value(
-        "--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", REFUSED, _PLACED, "SPEC_DRAFT_N_CPU_MOE"
-    ),
-    _pair(
-        "-kvo --kv-offload", "-nkvo --no-kv-offload", SAME, REFUSED, "the KV cache lies with its layers", "KV_OFFLOAD"
-    ),
-    _value("--rpc", REFUSED, "layers on other machines are not supported", "RPC"),
-    _value("-fit --fit", REFUSED, _FITTED, "FIT"),
-    _value("-fitt --fit-target", REFUSED, _FITTED, "FIT_TARGET"),
-    _value("-fitc --fit-ctx", REFUSED, _FITTED, "FIT_CTX"),
+    _switch("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_CPU_MOE"),
+    _value("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_N_CPU_MOE"),
     # the model
     _switch("--check-tensors", REFUSED, "tensors are not searched for values that are no numbers"),
     _value("--override-kv", REFUSED, "a model is served with the metadata of its file: change them there"),

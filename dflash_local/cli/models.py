@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_local.cli.model_file import check_model_file
 from dflash_local.cli.progress import Progress
 from dflash_local.errors import DFlashError, HubError, RequestError
 
@@ -51,13 +52,14 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
     )  # fmt: skip
 
 
-def take_models(args: argparse.Namespace) -> None:
+def take_models(args: argparse.Namespace, must_exist: bool = True) -> None:
     """Make `args.model` and `args.drafter` paths of files that are here: download what -hf and -hfd name, find the
     drafter of a target that was named, and convert it if need be; one in another dialect is left to --auto-convert,
     which such a drafter switches on. A second call does nothing.
 
     Raises:
         RequestError: no target is named, or two are.
+        ModelError: a file that is named is no GGUF.
         DFlashError: a model cannot be had, or a drafter that was named does not fit.
     """
     if getattr(args, "models_taken", False):
@@ -67,6 +69,10 @@ def take_models(args: argparse.Namespace) -> None:
         target_repository(args),
         _typed(args.hf_repo_draft, HF_DRAFT, args.drafter, "LLAMA_ARG_SPEC_DRAFT_MODEL"),
     )
+    if must_exist and not repo:
+        check_model_file(args.model, "-m")
+    if must_exist and args.drafter and not drafter_repo:
+        check_model_file(args.drafter, "-md")
     if repo or drafter_repo:
         _take(args, repo, drafter_repo)
     elif not args.drafter and args.draft != "off":

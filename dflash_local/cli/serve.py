@@ -6,33 +6,22 @@ import argparse
 import logging
 import os
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local import __version__
-from dflash_local.cli.chat_flags import check_chat_flags
-from dflash_local.cli.embeddings import (
-    add_embedding_flags,
-    check_embedding_flags,
-    embedding_settings,
-    writes_no_text,
-)
-from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags, chat_template, load_engine
+from dflash_local.cli.embeddings import add_embedding_flags, check_embedding_flags
+from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags
 from dflash_local.cli.foreign import add_foreign_flags, check_variables
-from dflash_local.cli.http_flags import add_http_flags, http_settings
+from dflash_local.cli.http_flags import add_http_flags
 from dflash_local.cli.logs import add_log_flags, set_up_logs
-from dflash_local.cli.models import take_models, target_repository
-from dflash_local.cli.request_flags import add_request_flags, request_defaults
+from dflash_local.cli.replicas import add_replica_flags, refuse_replicas, serve_replicas
+from dflash_local.cli.request_flags import add_request_flags
 from dflash_local.cli.router import add_router_flags, is_router, serve_router
-from dflash_local.errors import RequestError
+from dflash_local.cli.serve_app import make_app, make_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from dflash_local.engine import Engine
     from dflash_local.server.children.parent import Parent
-    from dflash_local.server.service import Loader, Settings
 
 EPILOG = """\
 examples:
@@ -72,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_sampling_flags(parser)
     add_embedding_flags(parser)
     add_router_flags(parser)
+    add_replica_flags(parser)
     add_log_flags(parser)
     add_foreign_flags(parser)
     parser.set_defaults(func=run, parser=parser, foreign_flags={})
@@ -79,8 +69,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from dflash_local.native import load, set_log_level
-    from dflash_local.server.app import create_app
     from dflash_local.server.process import serve
     from dflash_local.server.sockets import listening, url
     from dflash_local.server.tls import Tls
@@ -91,22 +79,13 @@ def run(args: argparse.Namespace) -> int:
         log.warning("%s", note)
     check_embedding_flags(args)
     if is_router(args):
+        refuse_replicas(args)
         return serve_router(args, make_settings(args))
-    writes = not writes_no_text(args)
-    if args.spec_type == "none" or not writes:
-        args.draft = "off"
-    repository = target_repository(args) if writes or args.embedding or args.rerank else None
-    settings, tls = make_settings(args), Tls.of(args.ssl_key_file, args.ssl_cert_file)
-    load()  # a missing library is told now, neither after a download nor after the socket is open
-    chat_template(args)  # and so is a broken template
-    if repository or args.model:
-        take_models(args)
-    names = settings.aliases or (repository or Path(args.model or "").name,)
-    settings = replace(
-        settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
-    )
-    set_log_level(native_level)
-    app = create_app(_loader(args, settings) if writes else None, settings)
+    if args.replicas:
+        return serve_replicas(args)
+    tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
+    app = make_app(args, native_level)
+    settings = app.state.service.settings
     if parent is not None:
         app.state.service.tell = parent.say
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
@@ -140,19 +119,6 @@ def _parent(args: argparse.Namespace) -> Parent:
     return parent
 
 
-def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
-    def load(progress: Callable[[float], bool]) -> Engine:
-        engine = load_engine(args, progress=progress, max_queue=args.max_queue)
-        try:
-            check_chat_flags(engine, settings.defaults.chat)
-        except RequestError:
-            engine.close()
-            raise
-        return engine
-
-    return load
-
-
 def _spec_type(text: str) -> str:
     if text in ("none", "draft-dflash", "draft-dspark"):
         return text
@@ -161,12 +127,3 @@ def _spec_type(text: str) -> str:
     raise argparse.ArgumentTypeError(
         f"must be none, draft-dflash or draft-dspark, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
     )
-
-
-def make_settings(args: argparse.Namespace) -> Settings:
-    """The HTTP side of the flags.
-
-    Raises:
-        RequestError: a file cannot be read, or a value is malformed.
-    """
-    return replace(http_settings(args), defaults=request_defaults(args))

@@ -9,6 +9,7 @@ from typing import Any
 from dflash_local import __version__, native
 from dflash_local.build import installation, recipe
 from dflash_local.build.upstream import native_source
+from dflash_local.diagnose.devices import ADVICE, software_devices
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.machine import cpu_flags
 from dflash_local.diagnose.sizes import size_text
@@ -81,6 +82,8 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
         return
     yield ok("library", f"ABI {info['abi']}, llama.cpp {info.get('llama', 'unknown')}, {native.library_path()}")
     yield ok("backends", ", ".join(info["backends"]) or "none")
+    if variant := info.get("cpu_variant"):
+        yield ok("cpu variant", f"{variant}, of {', '.join(cpu_variants())}")
     for device in info["devices"]:
         size = (
             f", {size_text(device['memory_free'])} of {size_text(device['memory_total'])} free"
@@ -88,6 +91,8 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
             else ""
         )
         yield ok("device", f"{device['name']} ({device['type']}): {device['description']}{size}")
+    for device in software_devices(info):
+        yield warn("device", f"{device['name']} is a driver that computes on the CPU", ADVICE)
     if set(info["backends"]) - {"CPU", "BLAS", "RPC"} and not gpus(info):
         advice = (
             "check the driver (nvidia-smi, rocminfo, vulkaninfo) and the container's device access; until then "
@@ -95,6 +100,12 @@ def look_at_library(info: dict[str, Any]) -> Iterator[Finding]:
         )
         yield warn("device", "a GPU backend is loaded, but it found no GPU", advice)
     yield from look_at_cpu_features(info.get("features", {}).get("CPU", {}), cpu_flags())
+
+
+def cpu_variants() -> list[str]:
+    """Those of the CPU backend that the build has; none if there is only the one that it was compiled for."""
+    names = (file.stem.removeprefix("lib") for file in native.library_path().parent.glob("*ggml-cpu-*"))
+    return sorted(name.removeprefix("ggml-cpu-") for name in names)
 
 
 def look_at_cpu_features(compiled: dict[str, str], here: Iterable[str]) -> Iterator[Finding]:

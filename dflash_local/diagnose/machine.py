@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dflash_local.diagnose import windows_memory
 from dflash_local.diagnose.finding import Finding, ok, warn
 
 GIB = 1 << 30
@@ -71,8 +73,8 @@ class ProcessMemory:
 
 
 def process_memory() -> ProcessMemory:
-    """Of this process, as Linux tells it; zeros elsewhere."""
-    sizes = _sizes("/proc/self/status")
+    """Of this process, as Linux and Windows tell it; zeros elsewhere."""
+    sizes = windows_memory.process_sizes() if sys.platform == "win32" else _sizes("/proc/self/status")
     return ProcessMemory(sizes.get("VmRSS", 0), sizes.get("RssFile", 0), sizes.get("VmHWM", 0))
 
 
@@ -126,6 +128,11 @@ def free_memory() -> int:
     return min(free, default=0)
 
 
+def free_swap() -> int:
+    """Bytes of memory that the system may write to a disk, 0 if it has no such place or it is unknown."""
+    return _meminfo().get("SwapFree", 0)
+
+
 def _container_memory() -> int:
     """What a control group's limit leaves, 0 if there is none. Files that the kernel keeps in memory count as free."""
     left = []
@@ -159,7 +166,9 @@ def _number(path: str) -> int:
 
 
 def _meminfo() -> dict[str, int]:
-    """Memory in bytes by /proc/meminfo's names; other systems report the total at most."""
+    """Memory in bytes by /proc/meminfo's names; other systems than Linux and Windows report the total at most."""
+    if sys.platform == "win32":
+        return windows_memory.machine_sizes()
     sizes = _sizes("/proc/meminfo")
     if not sizes and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes["MemTotal"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -174,6 +183,6 @@ def _sizes(path: str) -> dict[str, int]:
 
 def _lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()
+        return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []

@@ -17,6 +17,7 @@ from dflash_local.convert.gguf_metadata import read_header
 from dflash_local.errors import HubError, ModelError
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
+from dflash_local.hub.links import link_or_copy
 
 # A vocabulary of 250,000 tokens with its merges takes 10 MB.
 _GGUF_STEPS = (1 << 20, 16 << 20, 128 << 20)
@@ -51,11 +52,11 @@ def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
         for file in files:
             path = Path(folder) / file.name
             if cached := hub.find(file):
-                path.symlink_to(cached)
+                link_or_copy(cached, path)
             elif file.name.endswith(".safetensors"):
                 _write(path, _safetensors_header(hub, file), file)
             else:
-                path.symlink_to(hub.download([file])[0])
+                link_or_copy(hub.download([file])[0], path)
         yield Path(folder)
 
 

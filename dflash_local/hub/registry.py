@@ -82,6 +82,12 @@ def by_name(targets: Sequence[KnownTarget], repository: str) -> KnownTarget | No
     return next((target for target in targets if target.is_named(name)), None)
 
 
+def by_file_name(targets: Sequence[KnownTarget], name: str) -> KnownTarget | None:
+    """The target that a file or a repository of this name holds, whatever its quantization."""
+    bare = _bare(name)
+    return next((target for target in targets if target.is_named(bare)), None)
+
+
 def by_shape(
     targets: Sequence[KnownTarget], shape: Mapping[str, Any], names: Callable[[], Sequence[str]]
 ) -> list[KnownTarget]:

@@ -122,14 +122,50 @@ llama_token sampler::sample(const float * logits) {
 }
 
 const float * logits_of(llama_context * ctx, int32_t i) {
-    const float * logits = llama_get_logits_ith(ctx, i);
+    logit_store * store  = access_logit_store(ctx);
+    const float * logits = store ? store->row(i) : nullptr;
+    logits               = logits ? logits : llama_get_logits_ith(ctx, i);
     if (!logits) {
         throw std::runtime_error("row " + std::to_string(i) + " has no logits");
     }
     return logits;
 }
 
-llama_token sampler::sample(llama_context * ctx, int32_t i) { return sample(logits_of(ctx, i)); }
+llama_token sampler::sample(llama_context * ctx, int32_t i) {
+    const logit_store * store = access_logit_store(ctx);
+    const llama_token   token = store && !constraints_.forces() ? sample_best(*store, i) : LLAMA_TOKEN_NULL;
+    if (token == LLAMA_TOKEN_NULL) {
+        return sample(logits_of(ctx, i));
+    }
+    return constraints_.allows(token) ? token : sample_all(logits_of(ctx, i), true);
+}
+
+best_logits sampler::needs() const {
+    switch (shortcut_) {
+        case shortcut::greedy: return best_logits::largest;
+        case shortcut::top_k: return top_k_ < TOP_LOGITS ? best_logits::top : best_logits::none;
+        default: return best_logits::none;
+    }
+}
+
+// By what the pass has found of the row. LLAMA_TOKEN_NULL: the whole row must be looked at.
+llama_token sampler::sample_best(const logit_store & store, int32_t i) {
+    llama_token token = LLAMA_TOKEN_NULL;
+    if (shortcut_ == shortcut::greedy && store.largest(i, token)) {
+        return keep_certain(token);
+    }
+    if (shortcut_ == shortcut::none || !store.top(i, candidates_)) {
+        return LLAMA_TOKEN_NULL;
+    }
+    const size_t n     = shortcut_ == shortcut::greedy ? 1 : top_k_;
+    const auto   equal = [](const llama_token_data & a, const llama_token_data & b) { return a.logit == b.logit; };
+    if (n + 1 > candidates_.size() ||
+        std::adjacent_find(candidates_.begin(), candidates_.begin() + n + 1, equal) != candidates_.begin() + n + 1) {
+        return LLAMA_TOKEN_NULL;
+    }
+    candidates_.resize(n);
+    return shortcut_ == shortcut::greedy ? keep_certain(candidates_[0].id) : run_chain(true);
+}
 
 // Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
 llama_token sampler::sample_short() {

@@ -6,6 +6,7 @@
 #include "accept/token_constraints.h"
 #include "accept/logits_row.h"
 #include "accept/walk.h"
+#include "llama/logit_store.h"
 
 #include "common/sampling.h"
 
@@ -29,6 +30,9 @@ class sampler {
     llama_token sample(const float * logits);
     // The same for output row i of the last pass.
     llama_token sample(llama_context * ctx, int32_t i);
+
+    // What a pass should find of a row, so that the row itself need not be looked at.
+    best_logits needs() const;
 
     void accept(llama_token token);          // a generated token; throws std::runtime_error if the grammar forbids it
     void accept_prompt(llama_token token);   // a prompt token: for penalties and DRY only, as llama-server does
@@ -74,6 +78,7 @@ class sampler {
   private:
     enum class shortcut { none, greedy, top_k };
 
+    llama_token sample_best(const logit_store & store, int32_t i);
     llama_token sample_short();   // LLAMA_TOKEN_NULL if equal logits forbid it
     llama_token sample_all(const float * logits, bool with_grammar);
     llama_token run_chain(bool sorted);   // over candidates_

@@ -3,11 +3,13 @@
 #include "dflash.h"
 
 #include "accept/sampling_params.h"
+#include "base/backends.h"
 #include "base/error.h"
 #include "base/tokenize.h"
 #include "engine/engine.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
+#include "plan/stand_in_device.h"
 #include "base/abort_guard.h"
 #include "base/log.h"
 
@@ -17,7 +19,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <cstdlib>
 #include <map>
+#include <sstream>
 
 using namespace dflash;
 using json = nlohmann::ordered_json;
@@ -36,9 +40,12 @@ template <class F> int attempt(F && f) {
 }
 
 // The same for functions that return a string to be freed, NULL on failure.
-template <class F> char * attempt_string(F && f) {
-    char * out = nullptr;
-    attempt([&] { out = dup_string(f()); });
+template <class F> char * attempt_string(F && f, int * status = nullptr) {
+    char *    out = nullptr;
+    const int rc  = attempt([&] { out = dup_string(f()); });
+    if (status) {
+        *status = rc;
+    }
     return out;
 }
 
@@ -51,6 +58,13 @@ const char * device_type(ggml_backend_dev_t dev) {
     }
 }
 
+json describe(ggml_backend_dev_t dev) {
+    size_t free = 0, total = 0;
+    ggml_backend_dev_memory(dev, &free, &total);
+    return { { "name", ggml_backend_dev_name(dev) }, { "description", ggml_backend_dev_description(dev) },
+        { "type", device_type(dev) }, { "memory_total", total }, { "memory_free", free } };
+}
+
 }   // namespace
 
 // ---- library ----
@@ -59,7 +73,7 @@ uint32_t dflash_abi_version(void) { return DFLASH_ABI_VERSION; }
 
 char * dflash_library_info(void) {
     return attempt_string([] {
-        log_init();
+        backends_init();
         json backends = json::array(), devices = json::array(), features = json::object();
         for (size_t i = 0; i < ggml_backend_reg_count(); ++i) {
             ggml_backend_reg_t reg = ggml_backend_reg_get(i);
@@ -72,12 +86,10 @@ char * dflash_library_info(void) {
             }
         }
         for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-            ggml_backend_dev_t dev  = ggml_backend_dev_get(i);
-            size_t             free = 0, total = 0;
-            ggml_backend_dev_memory(dev, &free, &total);
-            devices.push_back(
-                { { "name", ggml_backend_dev_name(dev) }, { "description", ggml_backend_dev_description(dev) },
-                    { "type", device_type(dev) }, { "memory_total", total }, { "memory_free", free } });
+            ggml_backend_dev_t dev = ggml_backend_dev_get(i);
+            if (!is_rpc(dev)) {   // another machine's
+                devices.push_back(describe(dev));
+            }
         }
         const json info = {
             { "abi", DFLASH_ABI_VERSION },
@@ -85,6 +97,7 @@ char * dflash_library_info(void) {
             { "backends", backends },
             { "devices", devices },
             { "features", features },
+            { "cpu_variant", cpu_variant() },
             { "gpu_offload", llama_supports_gpu_offload() },
             { "tapped_architectures", access_tapped_archs().all },
             { "tapped_to_the_end", access_tapped_archs().to_the_end },
@@ -135,7 +148,7 @@ int dflash_quantize(const char * path_in, const char * path_out, const char * ft
             { "iq4_nl", LLAMA_FTYPE_MOSTLY_IQ4_NL },
             { "iq4_xs", LLAMA_FTYPE_MOSTLY_IQ4_XS },
         };
-        log_init();
+        backends_init();
         std::string name = ftype ? ftype : "";
         std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return (char) std::tolower(c); });
         const auto it = types.find(name);
@@ -179,18 +192,34 @@ void dflash_engine_params_default(dflash_engine_params * p) {
     p->slot_similarity                                        = 0.1f;
     p->n_checkpoints                                          = 2;
     p->checkpoint_step                                        = 64;
+    p->kv_offload                                             = true;
 }
+
+namespace {
+
+// "NAME=BYTES,..." -> devices.
+std::vector<ggml_backend_dev_t> parse_devices(const char * text) {
+    std::vector<ggml_backend_dev_t> devices;
+    std::istringstream              parts(text ? text : "");
+    for (std::string part; std::getline(parts, part, ',');) {
+        const size_t equals = part.find('=');
+        char *       end    = nullptr;
+        const size_t bytes  = equals == std::string::npos ? 0 : std::strtoull(part.c_str() + equals + 1, &end, 10);
+        if (bytes == 0 || *end || equals == 0) {
+            throw status_error(DFLASH_ERROR_ARG, "devices has '" + part + "', must be NAME=BYTES");
+        }
+        devices.push_back(stand_in_device(part.substr(0, equals), bytes));
+    }
+    return devices;
+}
+
+}   // namespace
 
 dflash_engine * dflash_engine_create(
     const dflash_engine_params * params, dflash_progress_callback progress, void * user, int * status) {
     dflash_engine * e  = nullptr;
     const int       rc = attempt([&] {
-        static const bool once = [] {
-            log_init();
-            llama_backend_init();
-            return true;
-        }();
-        (void) once;
+        backends_init();
         if (!params) {
             throw status_error(DFLASH_ERROR_ARG, "params is NULL");
         }
@@ -206,6 +235,17 @@ void dflash_engine_destroy(dflash_engine * e) {
     attempt([&] { delete e; });
 }
 
+char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status) {
+    const auto plan = [&] {
+        backends_init();
+        if (!params) {
+            throw status_error(DFLASH_ERROR_ARG, "params is NULL");
+        }
+        return engine::plan(*params, parse_devices(devices));
+    };
+    return attempt_string(plan, status);
+}
+
 char * dflash_engine_info(const dflash_engine * e) {
     return attempt_string([&] { return e->info(); });
 }
@@ -214,7 +254,44 @@ char * dflash_engine_stats(const dflash_engine * e) {
     return attempt_string([&] { return e->stats(); });
 }
 
+int dflash_engine_rpc_check(const dflash_engine * e) {
+    return attempt([&] { e->check_rpc(); });
+}
+
 void dflash_engine_interrupt(dflash_engine * e) { e->interrupt(); }
+
+// ---- RPC servers ----
+
+char * dflash_rpc_devices(const char * servers, int * status) {
+    const auto devices = [&] {
+        backends_init();
+        rpc_servers found(servers);
+        found.connect();
+        json all = json::array();
+        for (ggml_backend_dev_t device : found.own_devices()) {
+            all.push_back(describe(device));
+        }
+        found.raise_failures();
+        return all.dump(-1, ' ', false, json::error_handler_t::replace);
+    };
+    return attempt_string(devices, status);
+}
+
+void dflash_rpc_server_params_default(dflash_rpc_server_params * p) {
+    *p      = {};
+    p->host = "127.0.0.1";
+    p->port = 50052;
+}
+
+int dflash_rpc_serve(const dflash_rpc_server_params * p) {
+    return attempt([&] {
+        backends_init();
+        if (!p) {
+            throw status_error(DFLASH_ERROR_ARG, "params is NULL");
+        }
+        rpc_serve(*p);
+    });
+}
 
 // ---- requests ----
 

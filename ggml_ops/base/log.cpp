@@ -15,6 +15,7 @@ void *              g_user      = nullptr;
 int                 g_min_level = 3;
 int                 g_level     = 1;   // of the current line: continuations have none
 std::string         g_error;
+thread_local int    t_silences = 0;
 
 // ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
 void on_log(ggml_log_level level, const char * text, void *) {
@@ -30,7 +31,7 @@ void on_log(ggml_log_level level, const char * text, void *) {
         if (ours >= 3 && g_error.empty()) {
             g_error = text;
         }
-        if (ours >= g_min_level) {
+        if (ours >= g_min_level && t_silences == 0) {
             callback = g_callback;
             user     = g_user;
         }
@@ -57,6 +58,9 @@ void log_set(dflash_log_callback callback, int min_level, void * user) {
     g_min_level = min_level;
     g_user      = user;
 }
+
+log_silence::log_silence() { ++t_silences; }
+log_silence::~log_silence() { --t_silences; }
 
 std::string logged_error() {
     std::lock_guard<std::mutex> lock(g_mutex);

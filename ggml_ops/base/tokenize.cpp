@@ -13,7 +13,12 @@
 #include <mutex>
 #include <string>
 
-#ifndef _WIN32
+#ifdef _WIN32
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#else
 #include <pthread.h>
 #endif
 
@@ -30,46 +35,68 @@ constexpr size_t MOST = 1 << 20;
 // Spaces or digits in a row where they take time squared: 15 ms.
 constexpr size_t RUN = 512;
 
-#ifdef _WIN32
-
-// Its std::regex counts its calls, and throws before the stack ends.
-void run_on_stack(size_t, const std::function<void()> & f) { f(); }
-
-#else
-
 struct job {
     const std::function<void()> & f;
     std::exception_ptr            failure;
 };
 
-void * run_job(void * data) {
+void run_job(void * data) {
     job & j = *static_cast<job *>(data);
     try {
         j.f();
     } catch (...) {
         j.failure = std::current_exception();
     }
+}
+
+#ifdef _WIN32
+
+DWORD WINAPI thread_main(void * data) {
+    run_job(data);
+    return 0;
+}
+
+bool run_in_thread(size_t bytes, job & work) {
+    const HANDLE thread = CreateThread(nullptr, bytes, thread_main, &work, STACK_SIZE_PARAM_IS_A_RESERVATION, nullptr);
+    if (!thread) {
+        return false;
+    }
+    WaitForSingleObject(thread, INFINITE);
+    CloseHandle(thread);
+    return true;
+}
+
+#else
+
+void * thread_main(void * data) {
+    run_job(data);
     return nullptr;
 }
 
-void run_on_stack(size_t bytes, const std::function<void()> & f) {
-    job            work = { f, nullptr };
+bool run_in_thread(size_t bytes, job & work) {
     pthread_t      thread;
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
-    const bool started =
-        pthread_attr_setstacksize(&attributes, bytes) == 0 && pthread_create(&thread, &attributes, run_job, &work) == 0;
+    const bool started = pthread_attr_setstacksize(&attributes, bytes) == 0 &&
+                         pthread_create(&thread, &attributes, thread_main, &work) == 0;
     pthread_attr_destroy(&attributes);
-    if (!started) {
+    if (started) {
+        pthread_join(thread, nullptr);
+    }
+    return started;
+}
+
+#endif
+
+void run_on_stack(size_t bytes, const std::function<void()> & f) {
+    job work = { f, nullptr };
+    if (!run_in_thread(bytes, work)) {
         throw status_error(DFLASH_ERROR_MEMORY, "there is no memory to split a text of this length");
     }
-    pthread_join(thread, nullptr);
     if (work.failure) {
         std::rethrow_exception(work.failure);
     }
 }
-
-#endif
 
 // The length of a space, by Unicode, or of a digit at `at`; 0 if there is something else.
 size_t space_or_digit(const std::string & text, size_t at) {

@@ -7,10 +7,20 @@ namespace dflash {
 
 // ---- cost_curve ----
 
+int32_t padded_width(int32_t rows) {
+    constexpr int32_t LARGE = 64;
+    int32_t           width = 1;
+    while (width < rows && width < LARGE) {
+        width *= 2;
+    }
+    return rows <= LARGE ? width : (rows + LARGE - 1) / LARGE * LARGE;
+}
+
 void cost_curve::observe(int32_t rows, double cells, double ms) {
     if (!(ms > 0)) {
         return;
     }
+    rows           = width(rows);
     double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
     // One slow pass (a page fault, another process) must not change the choice: clip, then average.
     ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
@@ -28,6 +38,7 @@ double cost_curve::at(int32_t rows, double cells) const {
     if (points_.empty()) {
         return 0;
     }
+    rows                   = width(rows);
     const double attention = per_cell_ * cells;
     const auto   hi        = points_.lower_bound(rows);
     if (hi == points_.begin()) {
@@ -73,12 +84,17 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
         if (k > 0) {
             gain += items[k - 1].value;
         }
-        const int32_t rows = n_slots + k;
-        if (k > 0 && k < last && rows % 4 != 0 && rows != previous.rows && !verify.points().count(rows)) {
+        const int32_t rows   = n_slots + k;
+        const bool    recurs = verify.padded() ? rows == verify.width(rows)
+                                               : rows % 4 == 0 || rows == previous.rows || verify.points().count(rows);
+        if (k > 0 && k < last && !recurs) {
             continue;
         }
-        const double ms =
-            fixed_ms + verify.at(rows, rows * context) + (rows == previous.rows ? 0.0 : previous.rebuild_ms);
+        const bool same = verify.width(rows) == verify.width(previous.rows);
+        double     ms   = fixed_ms + verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);
+        if (verify.padded() && rows < previous.rows) {   // the pass may stay as wide as the last one
+            ms = std::min(ms, fixed_ms + verify.at(previous.rows, rows * context));
+        }
         const double rate = ms > 0 ? gain / ms : gain;
         if (k == 0 || rate > best.rate) {
             best.n_nodes = rows;

@@ -11,12 +11,20 @@
 
 namespace dflash {
 
+// Rows that a pass over so many is padded to where devices compute: there some rows more cost little, and a graph of
+// another shape much.
+int32_t padded_width(int32_t rows);
+
 // Milliseconds of a pass by its width (rows) and by what its rows attend to: measured points with an empty context,
 // linear in between, plus a price per attended cell. Kept fresh by a moving average.
 class cost_curve {
   public:
     void set(int32_t rows, double ms) { points_[rows] = ms; }
     void set_per_cell(double ms) { per_cell_ = ms; }
+    // Passes are padded: those of one padded_width() cost the same.
+    void    set_padded(bool padded) { padded_ = padded; }
+    bool    padded() const { return padded_; }
+    int32_t width(int32_t rows) const { return padded_ ? padded_width(rows) : rows; }
     // A pass that ran. cells: positions that its rows attended to, summed over the rows.
     void                              observe(int32_t rows, double cells, double ms);
     double                            at(int32_t rows, double cells = 0) const;   // 0 if nothing was ever set
@@ -26,6 +34,7 @@ class cost_curve {
 
   private:
     std::map<int32_t, double> points_;
+    bool                      padded_   = false;
     double                    per_cell_ = 0;
     double excess_ = 0, square_ = 0;   // of the regression behind per_cell_: sums of excess * cells and cells^2, fading
 };
@@ -46,7 +55,7 @@ struct last_pass {
 // values[s]: the draft nodes' values of slot s in falling order (the anchor, worth 1, not among them).
 // context: positions that a row attends to, mean of the slots. fixed_ms: T_draft + T_other of the step. max_rows bounds
 // the pass. Counts are those of measured passes, multiples of 4 (the row groups of the CPU's matrix products) and all
-// there is, so that shapes recur.
+// there is, so that shapes recur; where passes are padded, whole widths.
 node_choice choose_nodes(const std::vector<std::vector<float>> & values, const cost_curve & verify, double context,
     double fixed_ms, int32_t max_rows, last_pass last = {});
 

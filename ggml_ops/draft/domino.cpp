@@ -8,8 +8,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t N_CANDIDATES = 8;    // per position
-constexpr int32_t N_GUESSED    = 32;   // likeliest tokens of a position that the guess is among
+constexpr int32_t DOMINO_CANDIDATES = 8;    // per position
+constexpr int32_t N_GUESSED         = 32;   // likeliest tokens of a position that the guess is among
 
 // The nodes of one graph. Dimensions: first what a row has, then alternatives (or 1), positions, slots.
 class domino_graph {
@@ -159,7 +159,7 @@ class domino_graph {
 }   // namespace
 
 domino_selector::domino_selector(const drafter_model & model) :
-    selector(std::min<int32_t>(N_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
+    selector(std::min<int32_t>(DOMINO_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
     if (model.domino_out->ne[1] < model.n_logits()) {
         throw std::runtime_error("domino_out.weight is for " + std::to_string(model.domino_out->ne[1]) +
                                  " tokens, the logits for " + std::to_string(model.n_logits()));

@@ -3,6 +3,8 @@
 #include "base/abort_guard.h"
 #include "draft/layers.h"
 #include "llama/access.h"
+#include "llama/embedding_rows.h"
+#include "llama/tap_store.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,9 +62,10 @@ void check_pair(const drafter_model & model, const llama_model * target) {
     }
 }
 
-// Embeddings and output projection that the drafter has not are the target's.
-void share_heads(drafter_model & model, const llama_model * target) {
-    const target_heads heads = access_heads(target);
+// Embeddings and output projection that the drafter has not are the target's, or a copy of the latter.
+std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model * target) {
+    const target_heads         heads = access_heads(target);
+    std::unique_ptr<head_copy> copy;
     if (!model.tok_embd) {
         model.tok_embd = heads.tok_embd;
     }
@@ -71,6 +74,12 @@ void share_heads(drafter_model & model, const llama_model * target) {
             throw std::runtime_error("the target's output projection is NVFP4, which a drafter cannot share");
         }
         model.output = heads.output;
+        if (model.output && head_copy::is_needed(model.output, model.layers[0].wk)) {
+            // where it is the embeddings' own tensor, they are here
+            const bool tied = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
+            copy            = std::make_unique<head_copy>(tied ? heads.tok_embd : heads.output, model.layers[0].wk);
+            model.output    = copy->tensor();
+        }
     }
     if (!model.tok_embd || !model.output) {
         throw std::runtime_error("neither the drafter nor the target has token embeddings and an output projection");
@@ -78,6 +87,7 @@ void share_heads(drafter_model & model, const llama_model * target) {
     if (model.output->ne[0] != model.n_embd || model.tok_embd->ne[0] != model.n_embd) {
         throw std::runtime_error("the output projection's width differs from dflash.embedding_length");
     }
+    return copy;
 }
 
 // Drafts only tokens that both know, and looks no others up: padding of one is beyond the other's tensors.
@@ -91,7 +101,7 @@ void bound_vocabulary(drafter_model & model, const llama_model * target) {
 
 std::vector<int64_t> read_d2t(const drafter_model & model) {
     std::vector<int64_t> d2t;
-    if (model.d2t) {
+    if (model.d2t && model.d2t->data) {   // a plan has no data
         d2t.resize(model.d2t->ne[0]);
         ggml_backend_tensor_get(model.d2t, d2t.data(), 0, ggml_nbytes(model.d2t));
     }
@@ -112,11 +122,15 @@ int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     return token;
 }
 
-// The devices of both models, because embeddings and head may be the target's; CPU last, as the scheduler wants it.
-std::vector<ggml_backend_ptr> init_backends(const llama_model * model, const llama_model * target, int32_t n_threads) {
+// The drafter's devices and those of the tensors that it shares; CPU last, as the scheduler wants it.
+std::vector<ggml_backend_ptr> init_backends(
+    const llama_model * model, const std::vector<const ggml_tensor *> & shared, int32_t n_threads) {
     std::vector<ggml_backend_dev_t> devices = access_devices(model);
-    for (ggml_backend_dev_t device : access_devices(target)) {
-        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+    for (const ggml_tensor * tensor : shared) {
+        ggml_backend_dev_t device =
+            tensor ? ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer)) : nullptr;
+        const bool is_cpu = !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+        if (!is_cpu && std::find(devices.begin(), devices.end(), device) == devices.end()) {
             devices.push_back(device);
         }
     }
@@ -128,8 +142,10 @@ std::vector<ggml_backend_ptr> init_backends(const llama_model * model, const lla
         if (!backends.back()) {
             throw std::runtime_error("a backend of the drafter could not be initialized");
         }
-        const auto set_n_threads = (ggml_backend_set_n_threads_t) ggml_backend_reg_get_proc_address(
-            ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads");
+        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);   // a tensor split's has none
+        const auto         set_n_threads =
+            (ggml_backend_set_n_threads_t) (reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads")
+                                                : nullptr);
         if (set_n_threads) {
             set_n_threads(backends.back().get(), n_threads);
         }
@@ -143,19 +159,32 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     model_(access_drafter(model)), params_(params) {
     check_pair(model_, target);
     check_vocabulary(model, target);
-    share_heads(model_, target);
+    head_ = share_heads(model_, target);
     bound_vocabulary(model_, target);
-    d2t_        = read_d2t(model_);
-    mask_token_ = find_mask_token(model, model_.n_vocab);
-    selector_   = make_selector(model_, d2t_);
-    backends_   = init_backends(model, target, params_.n_threads);
-    kv_         = std::make_unique<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v);
+    d2t_                              = read_d2t(model_);
+    mask_token_                       = find_mask_token(model, model_.n_vocab);
+    selector_                         = make_selector(model_, d2t_);
+    ggml_backend_buffer_type_t memory = memory_beside(model_.layers[0].wk);
+    on_device_                        = memory != ggml_backend_cpu_buffer_type();
+    if (on_device_) {
+        ggml_backend_dev_t device = ggml_backend_buft_get_device(memory);
+        packs_                    = { can_unpack_masks(device), can_embed(device, model_.tok_embd) };
+    }
+    backends_ = init_backends(
+        model, { model_.tok_embd, model_.output, params_.taps ? params_.taps->rows() : nullptr }, params_.n_threads);
+    kv_ = std::make_unique<kv_ring>(
+        model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v, params_.kv_offload);
 
     std::vector<ggml_backend_t> backends;
     for (const ggml_backend_ptr & backend : backends_) {
         backends.push_back(backend.get());
     }
     graphs_ = std::make_unique<graph_cache>(backends);
+}
+
+std::map<ggml_backend_buffer_type_t, size_t> drafter::copied_memory() const {
+    return head_ ? std::map<ggml_backend_buffer_type_t, size_t>{ { head_->memory_type(), head_->memory_bytes() } }
+                 : std::map<ggml_backend_buffer_type_t, size_t>{};
 }
 
 const char * drafter::kind() const {
@@ -252,6 +281,14 @@ void drafter::run(
     }
 }
 
+// The job goes on behind its first n_rows rows.
+void drafter::skip(draft_job & job, int32_t n_rows) const {
+    job.taps += job.taps ? (size_t) n_rows * tap_width() : 0;
+    job.cells += job.cells ? n_rows : 0;
+    job.pos += n_rows;
+    job.n_inject -= n_rows;
+}
+
 // Makes the jobs' rows fit one pass: what would leave the ring again is not computed at all, and long prompts go in
 // passes of their own.
 void drafter::fit_jobs(std::vector<draft_job> & jobs) {
@@ -261,9 +298,7 @@ void drafter::fit_jobs(std::vector<draft_job> & jobs) {
             rewind(job.slot, job.pos);
         }
         if (const int32_t n_lost = job.n_inject - params_.n_ctx; n_lost > 0) {
-            job.taps += (size_t) n_lost * tap_width();
-            job.pos += n_lost;
-            job.n_inject -= n_lost;
+            skip(job, n_lost);
             kv_->restart(job.slot, job.pos);
         }
         while (job.n_inject > params_.n_batch) {
@@ -283,9 +318,7 @@ void drafter::inject(draft_job & job, int32_t n_rows) {
     part.denoise   = false;
     std::vector<draft> no_drafts;
     run({ part }, 0, no_drafts);
-    job.taps += (size_t) n_rows * tap_width();
-    job.pos += n_rows;
-    job.n_inject -= n_rows;
+    skip(job, n_rows);
 }
 
 graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const {
@@ -298,7 +331,7 @@ graph_shape drafter::shape_of(const std::vector<draft_job> & jobs, int32_t lengt
             shape.spans.push_back(kv_->span(job.pos + job.n_inject));
         }
     }
-    shape.n_inject = inject_bucket(shape.n_inject);
+    shape.n_inject = inject_bucket(shape.n_inject, on_device_);
     if (!shape.slots.empty()) {
         shape.length = model_.n_rows(length);
         shape.first  = model_.anchor_first ? 0 : 1;
@@ -313,9 +346,29 @@ draft_graph & drafter::prepare(const graph_shape & shape) {
         return *graph;
     }
     ++n_graphs_built;
-    auto graph = std::make_unique<draft_graph>(shape);
+    return graphs_->add([&] { return build_new(shape); });
+}
+
+std::unique_ptr<draft_graph> drafter::build_new(const graph_shape & shape) const {
+    auto graph       = std::make_unique<draft_graph>(shape);
+    graph->alignment = graphs_->alignment();
+    graph->packs     = packs_;
     build(*graph);
-    return graphs_->add(std::move(graph));
+    return graph;
+}
+
+void drafter::reserve() {
+    const abort_guard guard(abort_guard::phase::pass);
+    graph_shape       shape;
+    shape.n_inject = inject_bucket(params_.n_batch, on_device_);
+    shape.length   = model_.n_rows(model_.max_length());
+    shape.first    = model_.anchor_first ? 0 : 1;
+    shape.n_pos    = model_.max_length() - 1;
+    for (int32_t slot = 0; slot < params_.n_slots; ++slot) {
+        shape.slots.push_back(slot);
+        shape.spans.push_back(kv_->span(params_.n_ctx));
+    }
+    graphs_->reserve([&] { return build_new(shape); });
 }
 
 // The rows of each block that the head needs: [n_embd, n_block] -> [n_embd, n_head * n_slots].
@@ -326,7 +379,7 @@ static ggml_tensor * first_rows(const draft_graph & graph, ggml_tensor * hidden)
 
 void drafter::build(draft_graph & graph) const {
     layer_builder builder(graph, model_, *kv_, params_.flash_attn);
-    ggml_tensor * taps  = builder.tap_rows();
+    ggml_tensor * taps  = builder.tap_rows(params_.taps);
     ggml_tensor * block = builder.block_rows();
     for (size_t il = 0; il < model_.layers.size(); ++il) {
         block = builder.layer(il, taps, block);
@@ -348,18 +401,40 @@ void drafter::build(draft_graph & graph) const {
     selector_->build(graph, hidden, logits);
 }
 
+// The jobs' taps, then padding.
+void drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs) {
+    if (graph.tap_cells) {
+        std::vector<int32_t> cells;
+        for (const draft_job & job : jobs) {
+            std::transform(job.cells, job.cells + job.n_inject, std::back_inserter(cells),
+                [](const tap_cell & cell) { return *cell; });
+        }
+        cells.resize(graph.shape.n_inject, tap_store::ZEROS);
+        upload(graph.tap_cells, cells);
+    } else if (graph.taps) {
+        std::vector<float> taps;
+        taps.reserve((size_t) graph.shape.n_inject * tap_width());
+        for (const draft_job & job : jobs) {
+            taps.insert(taps.end(), job.taps, job.taps + (size_t) job.n_inject * tap_width());
+        }
+        taps.resize((size_t) graph.shape.n_inject * tap_width());
+        if (graph.unscale) {
+            upload(graph.unscale, scale_taps(taps, tap_width()));
+        }
+        upload(graph.taps, taps);
+    }
+}
+
 // Rows: the jobs' taps, padding up to n_inject, then the blocks.
 void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs) {
     const graph_shape &  shape = graph.shape;
-    std::vector<float>   taps((size_t) shape.n_inject * tap_width());
-    std::vector<int32_t> tokens, anchors;
+    std::vector<int32_t> tokens, anchors, table_rows;
     std::vector<float>   masked;
     std::vector<int64_t> cells;
     positions            pos_kv(shape.n_rows(), model_.is_mrope()), pos_q(shape.n_block(), model_.is_mrope());
 
     int32_t row = 0;
     for (const draft_job & job : jobs) {
-        std::copy_n(job.taps, (size_t) job.n_inject * tap_width(), taps.data() + (size_t) row * tap_width());
         for (int32_t i = 0; i < job.n_inject; ++i) {
             pos_kv.set(row++, job.pos + i);
             cells.push_back(kv_->cell(job.slot, job.pos + i));
@@ -367,9 +442,6 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
         kv_->extend(job.slot, job.pos + job.n_inject);
     }
     cells.resize(shape.n_inject, kv_->padding_cell(jobs[0].slot));
-    if (graph.unscale) {
-        upload(graph.unscale, scale_taps(taps, tap_width()));
-    }
     row = shape.n_inject;
 
     for (const draft_job & job : jobs) {
@@ -383,14 +455,20 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
             pos_kv.set(row++, next_pos(job.slot) + i);
             cells.push_back(kv_->block_cell(job.slot, i));
             tokens.push_back(i == 0 ? anchors.back() : mask_token_);
+            table_rows.push_back(i == 0 ? (int32_t) anchors.size() - 1 : shape.n_slots());
             masked.push_back(tokens.back() == mask_token_ ? 1.0f : 0.0f);
         }
     }
 
-    upload(graph.taps, taps);
+    set_taps(graph, jobs);
     upload(graph.pos_kv, pos_kv.data());
     upload(graph.cells, cells);
-    upload(graph.tokens, tokens);
+    if (graph.token_rows) {
+        std::vector<int32_t> table = anchors;
+        table.push_back(mask_token_);
+        set_embedding_rows(graph.token_rows, model_.tok_embd, table);
+    }
+    upload(graph.tokens, graph.token_rows ? table_rows : tokens);
     upload(graph.masked, masked);
     upload(graph.pos_q, pos_q.data());
     upload(graph.anchors, anchors);
@@ -403,11 +481,16 @@ void drafter::set_masks(const draft_graph & graph, int32_t i) {
     set_mask(graph.masks_swa[i], slot, model_.n_swa, model_.causal_swa);
 }
 
-void drafter::set_mask(ggml_tensor * tensor, int32_t slot, int32_t window, bool causal) {
+void drafter::set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal) {
+    ggml_tensor * tensor = mask.tensor;
     if (!tensor) {
         return;
     }
     kv_->fill_mask(mask_, slot, (int32_t) tensor->ne[0], (int32_t) tensor->ne[1], window, causal);
+    if (mask.words.words) {
+        dflash::set_mask(mask.words, GGML_TYPE_F32, mask_.data());
+        return;
+    }
     if (tensor->type == GGML_TYPE_F32) {
         upload(tensor, mask_);
         return;
@@ -415,6 +498,14 @@ void drafter::set_mask(ggml_tensor * tensor, int32_t slot, int32_t window, bool 
     mask_f16_.resize(mask_.size());
     ggml_fp32_to_fp16_row(mask_.data(), mask_f16_.data(), (int64_t) mask_.size());
     upload(tensor, mask_f16_);
+}
+
+int32_t drafter::target_token(int32_t id) const {
+    if (id < 0 || id >= model_.n_logits()) {
+        throw std::runtime_error("the drafter's device returned token " + std::to_string(id) + " of a vocabulary of " +
+                                 std::to_string(model_.n_logits()));
+    }
+    return d2t_.empty() ? id : (int32_t) d2t_[id];
 }
 
 // The outputs of a pass -> one draft for each job that denoises.

@@ -7,8 +7,10 @@
 #pragma once
 
 #include "draft/graph.h"
+#include "draft/head_copy.h"
 #include "draft/kv_ring.h"
 #include "draft/selector.h"
+#include "draft/tap_cell.h"
 #include "draft/tree.h"
 #include "llama/drafter_model.h"
 
@@ -20,13 +22,18 @@
 
 namespace dflash {
 
+class tap_store;   // llama/tap_store.h
+
 struct drafter_params {
     int32_t   n_slots;
     int32_t   n_ctx;     // newest positions kept per slot
     int32_t   n_batch;   // most rows injected in one pass
     int32_t   n_threads;
     bool      flash_attn;
+    bool      kv_offload;       // K and V lie with their layers; false: on the host
     ggml_type type_k, type_v;   // F16 or F32
+    // where taps come from; null: from the host
+    const tap_store * taps = nullptr;
 };
 
 // One slot's part of a pass.
@@ -37,6 +44,8 @@ struct draft_job {
     int32_t       pos;       // must be the slot's next position
     bool          denoise;   // also draft the block that starts with `anchor` at position pos + n_inject
     int32_t       anchor;
+    // [n_inject] instead of taps, if the drafter reads a store
+    const tap_cell * cells = nullptr;
 };
 
 class drafter {
@@ -50,10 +59,20 @@ class drafter {
     const char * kind() const;
     int32_t      tap_width() const { return model_.tap_width(); }
     int32_t      n_ctx() const { return params_.n_ctx; }
+    bool         on_device() const { return on_device_; }
     bool         lattice() const { return selector_->lattice(); }
     int32_t      top_k() const { return selector_->top_k(); }
-    int32_t      target_token(int32_t id) const { return d2t_.empty() ? id : (int32_t) d2t_[id]; }
-    size_t       memory_bytes() const { return kv_->memory_bytes(); }
+    // Throws std::runtime_error for an id that is none: a device or a server may return anything.
+    int32_t target_token(int32_t id) const;
+    size_t  memory_bytes() const { return kv_->memory_bytes(); }
+    // Bytes of its context and of compute buffers, by buffer type.
+    std::map<ggml_backend_buffer_type_t, size_t> context_memory() const { return kv_->memory(); }
+    std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const { return graphs_->memory(); }
+    // Bytes of what it copied of the target's weights, by buffer type.
+    std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const;
+
+    // Takes the memory of passes ahead: of the largest that run() may be asked for.
+    void reserve();
 
     // First position not injected yet.
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
@@ -73,24 +92,31 @@ class drafter {
     int64_t n_graphs_built = 0, n_graphs_reused = 0;
 
   private:
-    void          fit_jobs(std::vector<draft_job> & jobs);
-    void          inject(draft_job & job, int32_t n_rows);
-    graph_shape   shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const;
-    draft_graph & prepare(const graph_shape & shape);
-    void          build(draft_graph & graph) const;
-    void          set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs);
-    void          set_masks(const draft_graph & graph, int32_t i);
-    void          set_mask(ggml_tensor * tensor, int32_t slot, int32_t window, bool causal);
+    void                         skip(draft_job & job, int32_t n_rows) const;
+    void                         fit_jobs(std::vector<draft_job> & jobs);
+    void                         inject(draft_job & job, int32_t n_rows);
+    graph_shape                  shape_of(const std::vector<draft_job> & jobs, int32_t length, bool probe) const;
+    draft_graph &                prepare(const graph_shape & shape);
+    std::unique_ptr<draft_graph> build_new(const graph_shape & shape) const;
+    void                         build(draft_graph & graph) const;
+    void                         set_inputs(const draft_graph & graph, const std::vector<draft_job> & jobs);
+    void                         set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs);
+    void                         set_masks(const draft_graph & graph, int32_t i);
+    void                         set_mask(const draft_mask & mask, int32_t slot, int32_t window, bool causal);
     void read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
         draft_probe * probe) const;
 
     drafter_model        model_;
     drafter_params       params_;
     int32_t              mask_token_;
+    bool                 on_device_ = false;
+    packing              packs_;
     std::vector<int64_t> d2t_;   // empty: draft tokens are the target's
 
     std::vector<float>       mask_;   // scratch of set_mask()
     std::vector<ggml_fp16_t> mask_f16_;
+
+    std::unique_ptr<head_copy> head_;   // null: the head lies well where it is
 
     std::vector<ggml_backend_ptr> backends_;   // must outlive what follows
     std::unique_ptr<kv_ring>      kv_;

@@ -19,9 +19,21 @@ ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight) {
     return ggml_backend_dev_buffer_type(device);
 }
 
-int32_t inject_bucket(int32_t n_inject) {
+size_t alignment_of(const std::vector<ggml_backend_t> & backends) {
+    size_t alignment = 1;
+    for (ggml_backend_t backend : backends) {
+        ggml_backend_buffer_type_t type = ggml_backend_get_default_buffer_type(backend);
+        if (!ggml_backend_buft_is_host(type)) {
+            alignment = std::max(alignment, ggml_backend_buft_get_alignment(type));
+        }
+    }
+    return alignment;
+}
+
+int32_t inject_bucket(int32_t n_inject, bool on_device) {
     for (const int32_t bucket : { 0, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256 }) {
-        if (n_inject <= bucket) {
+        const bool is_coarse = bucket == 0 || bucket == 16 || bucket >= 64;
+        if (n_inject <= bucket && (is_coarse || !on_device)) {
             return bucket;
         }
     }
@@ -55,24 +67,77 @@ draft_graph * graph_cache::find(const graph_shape & shape) {
     return graphs_.front().get();
 }
 
-draft_graph & graph_cache::add(std::unique_ptr<draft_graph> graph) {
-    const bool inherits = graphs_.size() >= CAPACITY;
-    if (inherits) {   // a scheduler keeps its compute buffers: the new graph takes over the oldest one's
-        graph->sched = std::move(graphs_.back()->sched);
-        graphs_.pop_back();
-        ggml_backend_sched_reset(graph->sched.get());
-    } else {
-        graph->sched.reset(
-            ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
-    }
-    // A scheduler that was taken over must plan anew: its allocator would keep the plan for any graph with as many
-    // nodes of the same sizes, though other tensors may be inputs and outputs.
-    if ((inherits && !ggml_backend_sched_reserve(graph->sched.get(), graph->gf)) ||
-        !ggml_backend_sched_alloc_graph(graph->sched.get(), graph->gf)) {
-        throw std::runtime_error("not enough memory for a drafter pass: lower -ub, -np or --draft-ctx");
+namespace {
+
+[[noreturn]] void throw_no_memory() {
+    throw std::runtime_error("not enough memory for a drafter pass: lower -ub, -np or --draft-ctx");
+}
+
+}   // namespace
+
+draft_graph & graph_cache::add(const std::function<std::unique_ptr<draft_graph>()> & make) {
+    ggml_backend_sched_ptr       sched = take_scheduler(make);
+    std::unique_ptr<draft_graph> graph = make();
+    graph->sched                       = std::move(sched);
+    if (!ggml_backend_sched_alloc_graph(graph->sched.get(), graph->gf)) {
+        throw_no_memory();
     }
     graphs_.insert(graphs_.begin(), std::move(graph));
     return *graphs_.front();
+}
+
+ggml_backend_sched_ptr graph_cache::new_scheduler() {
+    return ggml_backend_sched_ptr(
+        ggml_backend_sched_new(backends_.data(), nullptr, (int) backends_.size(), MAX_NODES, false, true));
+}
+
+void graph_cache::reserve(const std::function<std::unique_ptr<draft_graph>()> & make) {
+    while (graphs_.size() + reserved_.size() < CAPACITY) {
+        ggml_backend_sched_ptr             sched = new_scheduler();
+        const std::unique_ptr<draft_graph> graph = make();
+        if (!ggml_backend_sched_reserve(sched.get(), graph->gf)) {
+            throw_no_memory();
+        }
+        reserved_.push_back(std::move(sched));
+    }
+}
+
+// A new one, or that of the oldest graph: a scheduler keeps its compute buffers. One that was taken over must plan
+// anew: its allocator would keep the plan for any graph with as many nodes of the same sizes, though other tensors may
+// be inputs and outputs.
+ggml_backend_sched_ptr graph_cache::take_scheduler(const std::function<std::unique_ptr<draft_graph>()> & make) {
+    ggml_backend_sched_ptr sched;
+    if (!reserved_.empty()) {
+        sched = std::move(reserved_.back());
+        reserved_.pop_back();
+    } else if (graphs_.size() < CAPACITY) {
+        return new_scheduler();
+    } else {
+        sched = std::move(graphs_.back()->sched);
+        graphs_.pop_back();
+    }
+    ggml_backend_sched_reset(sched.get());
+    // Planning puts copies in the place of sources that lie on other devices, for good: it needs a graph of its own.
+    const std::unique_ptr<draft_graph> planned = make();
+    if (!ggml_backend_sched_reserve(sched.get(), planned->gf)) {
+        throw_no_memory();
+    }
+    return sched;
+}
+
+std::map<ggml_backend_buffer_type_t, size_t> graph_cache::memory() const {
+    std::map<ggml_backend_buffer_type_t, size_t> bytes;
+    const auto                                   add = [&](const ggml_backend_sched_ptr & sched) {
+        for (ggml_backend_t backend : backends_) {
+            bytes[ggml_backend_get_default_buffer_type(backend)] +=
+                ggml_backend_sched_get_buffer_size(sched.get(), backend);
+        }
+    };
+    std::for_each(reserved_.begin(), reserved_.end(), add);
+    for (const auto & graph : graphs_) {
+        add(graph->sched);
+    }
+    return bytes;
 }
 
 }   // namespace dflash

@@ -3,11 +3,15 @@
 
 #pragma once
 
+#include "llama/mask_words.h"
+
 #include "ggml-backend.h"
 #include "ggml-cpp.h"
 #include "ggml.h"
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -15,6 +19,10 @@ namespace dflash {
 
 // Memory of the device that holds a weight.
 ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight);
+
+// Bytes at whose multiples operands must begin, for ops on any of these backends: Vulkan's top-k, products and
+// attention read no others. The CPU takes all.
+size_t alignment_of(const std::vector<ggml_backend_t> & backends);
 
 // What a graph depends on.
 struct graph_shape {
@@ -37,25 +45,42 @@ struct graph_shape {
     int32_t n_rows() const { return n_inject + n_block(); }   // rows whose K/V are computed: taps, then blocks
 };
 
-// Rows of taps come in a few counts, so that graphs can be used again.
-int32_t inject_bucket(int32_t n_inject);
+// Rows of taps come in a few counts, so that graphs can be used again; on devices, where padding costs little, in
+// fewer.
+int32_t inject_bucket(int32_t n_inject, bool on_device);
+
+// A slot's mask [span, length], as attention reads it. It is an input itself, or made of words.
+struct draft_mask {
+    ggml_tensor * tensor = nullptr;   // null: no layer reads it
+    mask_inputs   words;              // of each row, or of one that stands for all
+};
+
+// What a graph sends to its device in few bytes.
+struct packing {
+    bool masks = false;   // as bits
+    bool rows  = false;   // of the embeddings: as they lie in the host's memory
+};
 
 struct draft_graph {
     graph_shape            shape;
     ggml_context_ptr       ctx;
     ggml_backend_sched_ptr sched;
-    ggml_cgraph *          gf = nullptr;
+    ggml_cgraph *          gf        = nullptr;
+    size_t                 alignment = 1;   // bytes: where operands must begin; alignment_of() the backends
+    packing                packs;
 
     // Inputs; null where the shape or the model has no use for them. Positions have 4 axes with M-RoPE, else 1.
-    ggml_tensor *              taps    = nullptr;   // F32 [n_taps * n_embd, n_inject]
-    ggml_tensor *              unscale = nullptr;   // F32 [1, n_inject]: undoes what tap_scale() did to a row
-    ggml_tensor *              tokens  = nullptr;   // I32 [n_block]
-    ggml_tensor *              masked  = nullptr;   // F32 [1, n_block]: 1 where the token is the mask, else 0
-    ggml_tensor *              anchors = nullptr;   // I32 [n_slots]
-    ggml_tensor *              pos_kv  = nullptr;   // I32 [n_rows * axes]
-    ggml_tensor *              pos_q   = nullptr;   // I32 [n_block * axes]
-    ggml_tensor *              cells   = nullptr;   // I64 [n_rows]: where K/V go
-    std::vector<ggml_tensor *> masks, masks_swa;    // per slot [span, length]: full and sliding-window attention
+    ggml_tensor * taps       = nullptr;   // F32 [n_taps * n_embd, n_inject], from the host
+    ggml_tensor * tap_cells  = nullptr;   // I32 [n_inject]: of a store, instead
+    ggml_tensor * unscale    = nullptr;   // F32 [1, n_inject]: undoes what tap_scale() did to a row
+    ggml_tensor * tokens     = nullptr;   // I32 [n_block]: of the vocabulary, or of token_rows
+    ggml_tensor * token_rows = nullptr;   // [n_embd, n_slots + 1] of the embeddings: the anchors', and the mask token's
+    ggml_tensor * masked     = nullptr;   // F32 [1, n_block]: 1 where the token is the mask, else 0
+    ggml_tensor * anchors    = nullptr;   // I32 [n_slots]
+    ggml_tensor * pos_kv     = nullptr;   // I32 [n_rows * axes]
+    ggml_tensor * pos_q      = nullptr;   // I32 [n_block * axes]
+    ggml_tensor * cells      = nullptr;   // I64 [n_rows]: where K/V go
+    std::vector<draft_mask> masks, masks_swa;   // per slot: full and sliding-window attention
 
     // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's. The logits
     // are those of each block's first n_head() rows.
@@ -75,18 +100,33 @@ struct draft_graph {
 class graph_cache {
   public:
     // The backends must outlive the cache; the CPU's is the last.
-    explicit graph_cache(std::vector<ggml_backend_t> backends) : backends_(std::move(backends)) {}
+    explicit graph_cache(std::vector<ggml_backend_t> backends) :
+        alignment_(alignment_of(backends)), backends_(std::move(backends)) {}
+
+    size_t alignment() const { return alignment_; }
 
     // The kept graph of this shape, or null.
     draft_graph * find(const graph_shape & shape);
-    // Keeps a new graph and gives it memory. Throws std::runtime_error where memory is short.
-    draft_graph & add(std::unique_ptr<draft_graph> graph);
+    // Keeps a new graph, which `make` builds, and gives it memory. Throws std::runtime_error where memory is short.
+    draft_graph & add(const std::function<std::unique_ptr<draft_graph>()> & make);
+
+    // Takes memory for as many graphs as are kept, each as large as the one that `make` builds: from then on no smaller
+    // graph needs more.
+    void reserve(const std::function<std::unique_ptr<draft_graph>()> & make);
+
+    // Bytes of compute buffers.
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const;
 
   private:
     static constexpr size_t CAPACITY = 4;
 
+    ggml_backend_sched_ptr new_scheduler();
+    ggml_backend_sched_ptr take_scheduler(const std::function<std::unique_ptr<draft_graph>()> & make);
+
+    size_t                                    alignment_;
     std::vector<ggml_backend_t>               backends_;
-    std::vector<std::unique_ptr<draft_graph>> graphs_;   // most recently used first
+    std::vector<ggml_backend_sched_ptr>       reserved_;   // with memory, for graphs to come
+    std::vector<std::unique_ptr<draft_graph>> graphs_;     // most recently used first
 };
 
 }   // namespace dflash

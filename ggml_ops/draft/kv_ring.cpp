@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <stdexcept>
 
 namespace dflash {
@@ -19,7 +18,8 @@ int32_t pad(int32_t n, int32_t step) { return (n + step - 1) / step * step; }
 
 }   // namespace
 
-kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v) :
+kv_ring::kv_ring(
+    const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v, bool offload) :
     n_ctx_(n_ctx), block_size_(model.block_size), n_scratch_(model.block_size + 1),
     n_cells_(pad(n_scratch_ + n_ctx, SPAN_STEP)), ranges_(n_slots) {
     const int64_t n_row  = model.n_head_kv * model.head_dim;
@@ -27,7 +27,7 @@ kv_ring::kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, gg
 
     std::map<ggml_backend_buffer_type_t, ggml_context *> context_of;
     for (const drafter_layer & layer : model.layers) {
-        ggml_context *& ctx = context_of[memory_beside(layer.wk)];
+        ggml_context *& ctx = context_of[offload ? memory_beside(layer.wk) : ggml_backend_cpu_buffer_type()];
         if (!ctx) {
             contexts_.emplace_back(ggml_init({ 2 * model.layers.size() * ggml_tensor_overhead(), nullptr, true }));
             ctx = contexts_.back().get();
@@ -49,6 +49,14 @@ size_t kv_ring::memory_bytes() const {
     size_t bytes = 0;
     for (const auto & buffer : buffers_) {
         bytes += ggml_backend_buffer_get_size(buffer.get());
+    }
+    return bytes;
+}
+
+std::map<ggml_backend_buffer_type_t, size_t> kv_ring::memory() const {
+    std::map<ggml_backend_buffer_type_t, size_t> bytes;
+    for (const auto & buffer : buffers_) {
+        bytes[ggml_backend_buffer_get_type(buffer.get())] += ggml_backend_buffer_get_size(buffer.get());
     }
     return bytes;
 }

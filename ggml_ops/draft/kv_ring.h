@@ -13,20 +13,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace dflash {
 
 class kv_ring {
   public:
-    // Each layer's cells lie on the device of its weights. type_k and type_v: F16 or F32. Throws std::runtime_error
-    // where memory is short.
-    kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v);
+    // Each layer's cells lie on the device of its weights, or without `offload` on the host. type_k and type_v: F16 or
+    // F32. Throws std::runtime_error where memory is short.
+    kv_ring(
+        const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v, bool offload);
 
     ggml_tensor * k(size_t layer) const { return k_[layer]; }   // [n_head_kv * head_dim, n_cells * n_slots]
     ggml_tensor * v(size_t layer) const { return v_[layer]; }
     int32_t       n_ctx() const { return n_ctx_; }
     size_t        memory_bytes() const;
+    std::map<ggml_backend_buffer_type_t, size_t> memory() const;   // the same, by buffer type
 
     // Positions [begin, end) of a slot are stored.
     int32_t end(int32_t slot) const { return ranges_[slot].end; }

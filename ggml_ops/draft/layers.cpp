@@ -1,6 +1,9 @@
 #include "draft/layers.h"
 
+#include "llama/tap_store.h"
+
 #include <algorithm>
+#include <cmath>
 
 namespace dflash {
 
@@ -18,40 +21,75 @@ layer_builder::layer_builder(draft_graph & graph, const drafter_model & model, c
 
 // An input that no layer reads would get no memory: masks of one kind are there if a layer of that kind is.
 void layer_builder::add_masks() {
-    const auto is_swa   = [](const drafter_layer & layer) { return layer.swa; };
-    const bool any_swa  = std::any_of(model_.layers.begin(), model_.layers.end(), is_swa);
-    const bool all_swa  = std::all_of(model_.layers.begin(), model_.layers.end(), is_swa);
-    const auto new_mask = [&](int32_t span) {
-        return graph_.input(ggml_new_tensor_2d(ctx_, flash_attn_ ? GGML_TYPE_F16 : GGML_TYPE_F32, span, shape_.length));
-    };
+    const auto is_swa  = [](const drafter_layer & layer) { return layer.swa; };
+    const bool any_swa = std::any_of(model_.layers.begin(), model_.layers.end(), is_swa);
+    const bool all_swa = std::all_of(model_.layers.begin(), model_.layers.end(), is_swa);
     for (const int32_t span : shape_.spans) {
-        graph_.masks.push_back(all_swa ? nullptr : new_mask(span));
-        graph_.masks_swa.push_back(any_swa ? new_mask(span) : nullptr);
+        graph_.masks.push_back(all_swa ? draft_mask() : new_mask(span, !model_.causal));
+        graph_.masks_swa.push_back(any_swa ? new_mask(span, false) : draft_mask());
     }
+}
+
+// all_alike: its rows are.
+draft_mask layer_builder::new_mask(int32_t span, bool all_alike) {
+    const ggml_type type = flash_attn_ ? GGML_TYPE_F16 : GGML_TYPE_F32;
+    draft_mask      mask;
+    if (!graph_.packs.masks || span % WORD_CELLS != 0) {
+        mask.tensor = graph_.input(ggml_new_tensor_2d(ctx_, type, span, shape_.length));
+        return mask;
+    }
+    mask.words  = new_mask_inputs(ctx_, span, all_alike ? 1 : shape_.length);
+    mask.tensor = unpack_mask(ctx_, mask.words, GGML_TYPE_F32);
+    if (all_alike) {
+        mask.tensor = ggml_repeat_4d(ctx_, mask.tensor, span, shape_.length, 1, 1);
+    }
+    mask.tensor = flash_attn_ ? ggml_cast(ctx_, mask.tensor, type) : mask.tensor;
+    return mask;
 }
 
 // ---- rows ----
 
-ggml_tensor * layer_builder::tap_rows() {
+ggml_tensor * layer_builder::tap_rows(const tap_store * store) {
     if (shape_.n_inject == 0) {
         return nullptr;
     }
-    graph_.taps         = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
-    ggml_tensor * fused = model_.layer_fusion ? fuse_by_layer() : ggml_mul_mat(ctx_, model_.fc, graph_.taps);
+    ggml_tensor * taps    = read_taps(store);
+    ggml_tensor * unscale = nullptr;
+    if (model_.scales_taps()) {
+        unscale = store ? scale_taps(taps) : graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_inject));
+        graph_.unscale = store ? nullptr : unscale;
+    }
+    ggml_tensor * fused = model_.layer_fusion ? fuse_by_layer(taps) : ggml_mul_mat(ctx_, model_.fc, taps);
     if (!model_.layer_fusion) {
         ggml_prec_set_acc(fused, GGML_PREC_F32);
     }
-    if (model_.scales_taps()) {
-        graph_.unscale = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_inject));
-        fused          = ggml_mul(ctx_, fused, graph_.unscale);
+    return norm(unscale ? ggml_mul(ctx_, fused, unscale) : fused, model_.enc_norm);
+}
+
+// F32 [n_taps * n_embd, n_inject]
+ggml_tensor * layer_builder::read_taps(const tap_store * store) {
+    if (!store) {
+        graph_.taps = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, model_.tap_width(), shape_.n_inject));
+        return graph_.taps;
     }
-    return norm(fused, model_.enc_norm);
+    graph_.tap_cells = graph_.input(ggml_new_tensor_1d(ctx_, GGML_TYPE_I32, shape_.n_inject));
+    return ggml_get_rows(ctx_, store->rows(), graph_.tap_cells);
+}
+
+// What the host does to rows that it uploads: brings those that are too large for F16 to at most TAP_NORM, no element
+// of them can be larger. Returns what undoes it, F32 [1, n_inject].
+ggml_tensor * layer_builder::scale_taps(ggml_tensor *& taps) {
+    constexpr float TAP_NORM = 1024.0f;
+    ggml_tensor *   norms    = ggml_sqrt(ctx_, ggml_sum_rows(ctx_, ggml_sqr(ctx_, taps)));
+    ggml_tensor *   unscale  = ggml_clamp(ctx_, ggml_scale(ctx_, norms, 1.0f / TAP_NORM), 1.0f, INFINITY);
+    taps                     = ggml_div(ctx_, taps, unscale);
+    return unscale;
 }
 
 // DFlare: taps -> their mixtures, one for each layer, [n_embd, n_inject, n_layer].
-ggml_tensor * layer_builder::fuse_by_layer() {
+ggml_tensor * layer_builder::fuse_by_layer(ggml_tensor * taps) {
     const int64_t n_embd = model_.n_embd, n_taps = model_.layer_fusion->ne[0];
-    ggml_tensor * taps = ggml_reshape_3d(ctx_, graph_.taps, n_embd, n_taps, shape_.n_inject);
+    taps               = ggml_reshape_3d(ctx_, taps, n_embd, n_taps, shape_.n_inject);
     taps               = ggml_cont(ctx_, ggml_transpose(ctx_, taps));   // [n_taps, n_embd, n_inject]
     ggml_tensor * rows = ggml_mul_mat(ctx_, model_.layer_fusion, taps);
     ggml_prec_set_acc(rows, GGML_PREC_F32);   // taps are raw values of the residual stream
@@ -68,7 +106,12 @@ ggml_tensor * layer_builder::block_rows() {
     if (shape_.n_block() == 0) {
         return nullptr;
     }
-    ggml_tensor * rows = ggml_get_rows(ctx_, model_.tok_embd, graph_.tokens);
+    ggml_tensor * table = model_.tok_embd;
+    if (graph_.packs.rows) {
+        table = graph_.token_rows =
+            graph_.input(ggml_new_tensor_2d(ctx_, table->type, table->ne[0], shape_.n_slots() + 1));
+    }
+    ggml_tensor * rows = ggml_get_rows(ctx_, table, graph_.tokens);
     if (model_.mask_embd) {   // rows of the mask token: its own embedding instead
         graph_.masked      = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_block()));
         ggml_tensor * ours = ggml_mul(ctx_, ggml_repeat(ctx_, model_.mask_embd, rows), graph_.masked);
@@ -192,7 +235,7 @@ ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
     };
     ggml_tensor * k    = cells(kv_.k(il));
     ggml_tensor * v    = cells(kv_.v(il));
-    ggml_tensor * mask = layer.swa ? graph_.masks_swa[i] : graph_.masks[i];
+    ggml_tensor * mask = layer.swa ? graph_.masks_swa[i].tensor : graph_.masks[i].tensor;
     if (flash_attn_) {
         ggml_tensor * out = ggml_flash_attn_ext(ctx_, q, k, v, mask, model_.attention_scale, 0.0f, 0.0f);
         ggml_flash_attn_ext_add_sinks(out, layer.attn_sinks);

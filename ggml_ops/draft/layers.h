@@ -14,12 +14,15 @@
 
 namespace dflash {
 
+class tap_store;   // llama/tap_store.h
+
 class layer_builder {
   public:
     layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn);
 
     // Taps -> tap rows [n_embd, n_inject], of DFlare [n_embd, n_inject, n_layer]; null if the shape injects nothing.
-    ggml_tensor * tap_rows();
+    // store: where they are, null: on the host.
+    ggml_tensor * tap_rows(const tap_store * store);
     // Tokens -> block rows [n_embd, n_block]; null if the shape denoises nothing.
     ggml_tensor * block_rows();
     // One layer. Takes block rows and returns the next layer's; null stays null. Call for all layers in order.
@@ -36,7 +39,10 @@ class layer_builder {
     };
 
     void          add_masks();
-    ggml_tensor * fuse_by_layer();
+    draft_mask    new_mask(int32_t span, bool all_alike);
+    ggml_tensor * read_taps(const tap_store * store);
+    ggml_tensor * scale_taps(ggml_tensor *& taps);
+    ggml_tensor * fuse_by_layer(ggml_tensor * taps);
     ggml_tensor * tap_rows_of(size_t il, ggml_tensor * taps);
     void          store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows);
     ggml_tensor * project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows);

@@ -62,11 +62,11 @@ size_t quotation_odds::index(int32_t matched) const {
     return it - bins_.begin();
 }
 
-static constexpr double PRIOR_WEIGHT = 8, MOST = 0.998;
+static constexpr double PRIOR_WEIGHT = 8, MOST_CERTAIN = 0.998;
 
 float quotation_odds::at(int32_t matched) const {
     const bin & b = bins_[index(matched)];
-    return (float) std::min(MOST, (PRIOR_WEIGHT * b.prior + b.seen.accepted) / (PRIOR_WEIGHT + b.seen.trials));
+    return (float) std::min(MOST_CERTAIN, (PRIOR_WEIGHT * b.prior + b.seen.accepted) / (PRIOR_WEIGHT + b.seen.trials));
 }
 
 void quotation_odds::observe(int32_t matched, int32_t offered, int32_t accepted) {

@@ -11,7 +11,7 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t N_CANDIDATES = 16;   // per position
+constexpr int32_t MARKOV_CANDIDATES = 16;   // per position
 
 // How much the confidence head's log-odds count beside those of the best candidate's own probability. Fitted to what
 // was accepted of the pocket drafters: docs/budget.md.
@@ -37,7 +37,7 @@ void heed(float confidence, float * probs, int32_t k) {
 }   // namespace
 
 markov_selector::markov_selector(const drafter_model & model, const std::vector<int64_t> & d2t) :
-    selector(std::min<int32_t>(N_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
+    selector(std::min<int32_t>(MARKOV_CANDIDATES, (int32_t) model.n_logits())), model_(model) {
     if (d2t.empty()) {
         return;
     }

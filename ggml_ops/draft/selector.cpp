@@ -15,7 +15,8 @@ ggml_tensor * rows_of_blocks(const draft_graph & graph, ggml_tensor * rows, int6
     ggml_context * ctx     = graph.ctx.get();
     ggml_tensor *  view =
         ggml_view_3d(ctx, rows, rows->ne[0], n, n_slots, rows->nb[1], rows->nb[1] * length, rows->nb[1] * from);
-    return ggml_reshape_2d(ctx, n_slots == 1 ? view : ggml_cont(ctx, view), rows->ne[0], n * n_slots);
+    const bool as_is = n_slots == 1 && rows->nb[1] * from % graph.alignment == 0;
+    return ggml_reshape_2d(ctx, as_is ? view : ggml_cont(ctx, view), rows->ne[0], n * n_slots);
 }
 
 ggml_tensor * proposing_rows(const draft_graph & graph, ggml_tensor * rows) {
@@ -46,13 +47,13 @@ void selector::finish_pairs(draft & drafted, draft_probe * probe) const {
 
 namespace {
 
-constexpr int32_t N_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
+constexpr int32_t DFLASH_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
 
 // DFlash: each position's likeliest tokens, whatever is chosen before.
 class marginals_selector : public selector {
   public:
     explicit marginals_selector(const drafter_model & model) :
-        selector((int32_t) std::min<int64_t>(N_CANDIDATES, model.n_logits())) {}
+        selector((int32_t) std::min<int64_t>(DFLASH_CANDIDATES, model.n_logits())) {}
 
     bool    lattice() const override { return false; }
     int32_t n_scores() const override { return top_k(); }

@@ -37,7 +37,7 @@ int32_t batch::add_tree(
         }
     }
     for (int32_t i = t.size(); i < padded_size; ++i) {
-        const int32_t row = add_row(seq, t.nodes[0].token, n_past, false);
+        const int32_t row = add_row(seq, t.nodes[0].token, n_past, padding_outputs_);
         llama_batch_ext_set_parent(rows_.get(), row, LLAMA_PARENT_PADDING);
     }
     return first;

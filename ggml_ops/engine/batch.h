@@ -30,6 +30,8 @@ class batch {
     // Marks a row as the root of a tree.
     void set_root(int32_t row);
 
+    // Rows that fill a tree have logits, so that their number does not change the graph.
+    void set_padding_outputs(bool outputs) { padding_outputs_ = outputs; }
     // Which sequence takes padding rows, -1: passes are not padded.
     void    set_padding_seq(int32_t seq) { padding_seq_ = seq; }
     int32_t padding_seq() const { return padding_seq_; }
@@ -39,6 +41,7 @@ class batch {
   private:
     llama_batch_ext_ptr rows_;
     int32_t             n_rows_ = 0, n_outputs_ = 0, n_padding_ = 0, padding_seq_ = -1;
+    bool                padding_outputs_ = false;
 };
 
 }   // namespace dflash

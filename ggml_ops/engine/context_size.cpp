@@ -75,6 +75,7 @@ void engine::set_context_size() {
         shape.n_ubatch       = p.n_ubatch;
         shape.unified        = p.kv_unified;
         shape.swa_full       = p.swa_full;
+        shape.offload        = p.kv_offload;
         const int64_t most   = affordable_tokens(model_.get(), shape, spare_memory());
         const int64_t least  = std::min(wanted, std::max(LEAST, each ? LEAST_OF_SLOT * n_slots : 0));
         p.n_ctx              = (uint32_t) (wanted <= most ? wanted : std::max(least, most / STEP * STEP));

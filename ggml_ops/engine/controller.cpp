@@ -56,6 +56,11 @@ std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
     return lengths;
 }
 
+// Prompts need rows and outputs of the pass, too, and make a graph of their own.
+static bool any_reads(const std::vector<slot> & slots) {
+    return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return s.reading(); });
+}
+
 // Delta-net layers take trees of one size; those of each other size are passes of their own. Where one pass is cheaper,
 // smaller trees are padded.
 int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) const {
@@ -68,16 +73,52 @@ int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) c
             n_past = std::max(n_past, s.n_past());
         }
     }
-    if (!limits_.equal_trees || n_slots_of.size() < 2 || costs_.verify.empty()) {
+    if (!limits_.equal_trees || n_slots_of.empty()) {
         return 0;
     }
-    const int32_t size     = n_slots_of.rbegin()->first;
+    const int32_t largest = n_slots_of.rbegin()->first;
+    if (costs_.verify.padded()) {
+        const int32_t size = std::min(limits_.n_nodes, padded_rows(largest * n_slots, room) / n_slots);
+        const bool    fits =
+            size > 1 && n_past + size <= limits_.n_ctx_slot && n_slots * size <= std::min(room, limits_.n_outputs);
+        return fits && !any_reads(slots) ? size : 0;
+    }
+    if (n_slots_of.size() < 2 || costs_.verify.empty()) {
+        return 0;
+    }
+    const int32_t size     = largest;
     double        apart_ms = 0;
     for (const auto & [n_nodes, n] : n_slots_of) {
         apart_ms += costs_.verify.at(n_nodes * n, 0);
     }
     const bool fits = n_past + size <= limits_.n_ctx_slot && n_slots * size <= std::min(room, limits_.n_rows);
     return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
+}
+
+// The width of a pass over so many rows: the last one's, if that is wider, until passes in a row have lost by it what a
+// narrower graph costs.
+int32_t controller::padded_rows(int32_t n_rows, int32_t room) const {
+    const auto    fits   = [&](int32_t width) { return width <= std::min(room, limits_.n_outputs); };
+    const int32_t narrow = costs_.verify.width(n_rows);
+    const double  wasted = wasted_ms_ + costs_.verify.at(last_width_) - costs_.verify.at(narrow);
+    const bool    stays  = last_width_ > narrow && fits(last_width_) && wasted <= costs_.rebuild_ms;
+    return stays ? last_width_ : fits(narrow) ? narrow : n_rows;
+}
+
+int32_t controller::last_padded_size(const std::vector<slot> & slots, int32_t room) const {
+    int32_t      n_nodes = 0;
+    const slot * last    = nullptr;
+    for (const slot & s : slots) {
+        if (s.writing()) {
+            last = &s;
+            n_nodes += s.next.size();
+        }
+    }
+    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->block || any_reads(slots)) {
+        return 0;
+    }
+    const int32_t size = last->next.size() + padded_rows(n_nodes, room) - n_nodes;
+    return last->n_past() + size <= limits_.n_ctx_slot && size <= limits_.n_nodes ? size : 0;
 }
 
 // ---- whether to draft, and how long a block ----
@@ -120,6 +161,11 @@ void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
 
 int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room) {
     begin_choice(slots, room);
+    const int32_t length = choose_any_length(slots);
+    return limits_.pads_blocks && length > 1 ? std::min(std::max(8, padded_width(length)), limits_.max_length) : length;
+}
+
+int32_t controller::choose_any_length(const std::vector<slot> & slots) {
     if (limits_.max_length == 0) {
         set_reason(REASON_NONE);
         return 1;
@@ -320,8 +366,20 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
                 plain_rate(n_slots));
         }
     }
-    draft_ms_   = 0;
-    last_rows_  = n_rows;
+    draft_ms_  = 0;
+    last_rows_ = n_rows;
+    if (trees_only) {
+        int32_t n_nodes = 0;
+        for (const slot & s : slots) {
+            n_nodes += s.n_rows;
+        }
+        const int32_t narrow = costs_.verify.width(n_nodes);
+        const double  wasted = costs_.verify.at(n_rows) - costs_.verify.at(narrow);
+        wasted_ms_           = n_rows > narrow ? wasted_ms_ + std::max(0.0, wasted) : 0;
+        last_width_          = n_rows;
+    } else {   // the next pass has another graph anyway
+        last_width_ = 0;
+    }
     trees_only_ = trees_only;
 }
 

@@ -35,6 +35,7 @@ struct pass_limits {
     int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
     int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
     int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
+    bool    pads_blocks   = false;                  // blocks come in few lengths: the drafter is on a device
     bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
 };
 
@@ -54,6 +55,8 @@ class controller {
     // the choices of one step, in the order of its phases
     // Rows that every tree of this pass takes up, 0: as they are. room: rows that all together may take up.
     int32_t padded_size(const std::vector<slot> & slots, int32_t room) const;
+    // The same for the last tree alone, where trees of unlike sizes share passes, which are padded.
+    int32_t last_padded_size(const std::vector<slot> & slots, int32_t room) const;
     // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
     // the same for all slots; 1: none. room: nodes that all trees together may have.
     int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
@@ -92,6 +95,8 @@ class controller {
     const char *         reason_of(const slot & s) const;
     std::vector<int32_t> block_lengths(int32_t n_max) const;
     int32_t              auto_length(int32_t n_drafting);
+    int32_t              choose_any_length(const std::vector<slot> & slots);
+    int32_t              padded_rows(int32_t n_rows, int32_t room) const;
     bool                 quotes_suffice(const std::vector<slot> & slots) const;
     void                 learn_values(slot & s) const;
 
@@ -105,6 +110,8 @@ class controller {
     double  draft_ms_        = 0;   // of the drafter pass before it, 0: none
     double  expected_tokens_ = 0;   // that it yields
     int32_t last_rows_       = 0;   // rows of the last target pass
+    int32_t last_width_      = 0;   // of the last one without prompts
+    double  wasted_ms_       = 0;   // that passes in a row took for being wider than they had to be
     bool    trees_only_      = false;
 
     draft_switch  switch_;

@@ -1,11 +1,12 @@
 #include "engine/costs.h"
 
+#include "base/files.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <vector>
@@ -58,7 +59,7 @@ void pass_costs::measure_verify(
     const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start) {
     rebuild_ms = 0;
     for (const int32_t rows : measured_widths()) {
-        if (rows > shapes.n_rows_max || verify.points().count(rows)) {
+        if (rows > shapes.n_rows_max || verify.points().count(rows) || verify.width(rows) != rows) {
             continue;
         }
         if (rows > 2 && since_start.ms() > LIMIT_MS) {
@@ -108,7 +109,7 @@ static bool read_curve(const json & j, cost_curve & curve) {
 }
 
 bool pass_costs::read(const std::string & path, bool has_drafter) {
-    std::ifstream in(path);
+    std::ifstream in(file_path(path));
     if (path.empty() || !in) {
         return false;
     }
@@ -120,6 +121,7 @@ bool pass_costs::read(const std::string & path, bool has_drafter) {
         !j.value("cell_ms", json()).is_number() || verify_read.empty() || draft_read.empty() == has_drafter) {
         return false;
     }
+    verify_read.set_padded(verify.padded());
     verify     = std::move(verify_read);
     draft      = std::move(draft_read);
     rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
@@ -137,18 +139,15 @@ void pass_costs::write(const std::string & path) const {
     const auto now         = std::chrono::steady_clock::now().time_since_epoch();
     const std::string part = path + "." + std::to_string(now.count()) + ".part";
     {
-        std::ofstream out(part);
+        std::ofstream out(file_path(part));
         out << j.dump(1) << "\n";
         if (!out) {
-            std::remove(part.c_str());
+            remove_file(part);
             return;
         }
     }
-#ifdef _WIN32
-    std::remove(path.c_str());   // rename() does not replace there
-#endif
-    if (std::rename(part.c_str(), path.c_str()) != 0) {
-        std::remove(part.c_str());
+    if (rename_file(part, path)) {
+        remove_file(part);
     }
 }
 

@@ -16,7 +16,7 @@ namespace dflash {
 
 // Tap rows that a slot may hold back before a drafter pass injects them: long prompts in large passes, slots that do
 // not draft now and then.
-static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = 64;
+static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = engine::MAX_STORED_TAPS;
 
 // ---- slots ----
 
@@ -35,9 +35,27 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         throw status_error(DFLASH_ERROR_ARG,
             "cap is " + std::to_string(cap) + ", must be at least n_slots (" + std::to_string(slots_.size()) + ")");
     }
-    const stopwatch whole;
-    const double    passes_before = times_.verify + times_.draft;
-    stopwatch       watch;
+    int32_t n_updates = 0;
+    raise_rpc_failures([&] { n_updates = run_step(updates); });
+    return n_updates;
+}
+
+// What went wrong because an RPC server failed is that server's fault.
+void engine::raise_rpc_failures(const std::function<void()> & f) const {
+    try {
+        f();
+    } catch (...) {
+        rpc_.raise_failures();
+        throw;
+    }
+    rpc_.raise_failures();
+}
+
+int32_t engine::run_step(dflash_update * updates) {
+    const stopwatch       whole;
+    const double          passes_before = times_.verify + times_.draft;
+    const transfer_counts moved_before  = transfers_of_this_thread();
+    stopwatch             watch;
 
     plan();
     watch.lap(times_.plan);
@@ -51,6 +69,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
         watch.lap(times_.walk);
         controller_.observe_verify(slots_, batch_.n_rows(), trees_only_, verify_ms);
         commit();
+        end_pass();
         watch.lap(times_.commit);
         quote();
         const int32_t length = controller_.choose_length(slots_, room_for_trees());
@@ -63,6 +82,7 @@ int32_t engine::step(dflash_update * updates, int32_t cap) {
     const int32_t n_updates = report_updates(updates, verify_ms);
 
     ++totals_.n_steps;
+    totals_.add(moved_before, transfers_of_this_thread());
     const double step_ms = whole.ms();
     times_.step += step_ms;
     if (trees_only_) {
@@ -107,12 +127,17 @@ void engine::plan() {
     }
     const int32_t room = find_room();
     cut_trees(room);
-    const int32_t       padded_size = controller_.padded_size(slots_, room);
+    const int32_t padded_size = controller_.padded_size(slots_, room);
+    const int32_t last_size   = controller_.last_padded_size(slots_, room);
+    const slot *  last        = nullptr;   // of those that write
+    for (const slot & s : slots_) {
+        last = s.writing() ? &s : last;
+    }
     std::vector<slot *> reading;
     for (slot & s : slots_) {
         if (s.writing()) {
             s.samples = true;
-            add_tree(s, s.next, true, s.next.size() > 1, padded_size);
+            add_tree(s, s.next, true, s.next.size() > 1, &s == last ? std::max(padded_size, last_size) : padded_size);
         } else if (s.reading() && !s.follows()) {
             reading.push_back(&s);
         }
@@ -126,12 +151,34 @@ void engine::plan() {
     }
     trees_only_ = batch_.n_rows() == n_tree_rows;
     batch_.pad(std::min(limits_.n_rows, free_cells()));
+    choose_best_logits();
+}
+
+// What suffices for all slots that sample in this pass; a pass that does not sample changes nothing.
+void engine::choose_best_logits() {
+    if (!logit_store_) {
+        return;
+    }
+    bool        samples = false;
+    best_logits wanted  = best_logits::largest;
+    for (const slot & s : slots_) {
+        if (!s.samples) {
+            continue;
+        }
+        const best_logits needs = s.n_probs > 0 || s.block ? best_logits::none : s.sampler->needs();
+        samples                 = true;
+        wanted =
+            needs == best_logits::none || wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);
+    }
+    if (samples) {
+        logit_store_->wanted = wanted;
+    }
 }
 
 // Without `all_outputs` only the tree's last row has logits. rolls_back: the walk may leave a part of the tree; a
 // recurrent state rolls a chain back as it does a tree.
 void engine::add_tree(slot & s, const tree & t, bool all_outputs, bool rolls_back, int32_t padded_size) {
-    s.open      = !t.is_chain() || (tapes_ && (rolls_back || padded_size > t.size()));
+    s.open      = !t.is_chain() || padded_size > t.size() || (tapes_ && rolls_back);
     s.first_row = batch_.add_tree(s.id, t, s.n_past(), all_outputs, s.open, padded_size);
     s.n_rows    = t.size();
 }
@@ -181,13 +228,19 @@ void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
 
 // On failure every slot of the pass has lost its state.
 bool engine::verify() {
-    interrupted_ = false;
-    const int rc = process();
+    interrupted_           = false;
+    const int32_t n_reused = llama_perf_context(ctx_.get()).n_reused;
+    const int     rc       = process();
     if (batch_.n_padding() > 0) {
         llama_memory_seq_rm(llama_get_memory(ctx_.get()), batch_.padding_seq(), -1, -1);
     }
     if (rc == 0) {
         ++totals_.n_passes;
+        const bool reused = llama_perf_context(ctx_.get()).n_reused > n_reused;
+        totals_.n_reused += reused;
+        totals_.n_decoding += trees_only_ && decoded_;
+        totals_.n_decoding_reused += trees_only_ && decoded_ && reused;
+        decoded_ = trees_only_;
         totals_.n_rows += batch_.n_rows() - batch_.n_padding();
         return true;
     }
@@ -199,14 +252,38 @@ bool engine::verify() {
             fail(s, why);
         }
     }
+    end_pass();
     return false;
+}
+
+// Cells of the store for the taps of this pass; there are some when no slot holds any (create_tap_store).
+void engine::give_tap_cells() {
+    if (!tap_store_) {
+        return;
+    }
+    end_pass();
+    std::vector<tap_cell> cells(batch_.n_rows() - batch_.n_padding());
+    if (tap_store_->n_free() < (int32_t) cells.size()) {
+        inject_all();
+    }
+    std::generate(cells.begin(), cells.end(), [this] { return tap_store_->take(); });
+    tap_store_->set_pass(std::move(cells));
+}
+
+// Frees the cells of this pass that no slot keeps.
+void engine::end_pass() {
+    if (tap_store_) {
+        tap_store_->set_pass({});
+    }
 }
 
 // The pass over the rows in batch_. Returns llama_process()'s code.
 int engine::process() {
+    give_tap_cells();
     const abort_guard guard(abort_guard::phase::pass);
     const int         rc = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
     llama_synchronize(ctx_.get());
+    rpc_.raise_failures();   // before anybody reads what the pass left
     return rc;
 }
 
@@ -383,9 +460,13 @@ bool engine::keep_path(slot & s, const tree & t, const std::vector<int32_t> & pa
     return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);
 }
 
-// Copies the taps of rows [row, row + n) of the pass behind what the slot already holds.
+// The taps of rows [row, row + n) of the pass, behind what the slot already holds.
 void engine::keep_taps(slot & s, int32_t row, int32_t n) {
     if (!drafter_) {
+        return;
+    }
+    if (tap_store_) {
+        s.taps.append(tap_store_->pass().data() + row, n);
         return;
     }
     const auto & layers = drafter_->model().target_layers;
@@ -464,12 +545,30 @@ void engine::draft(int32_t length) {
             const int32_t n_late = (int32_t) s.prompt.size() - drafter_->n_ctx() - s.taps.pos;
             s.taps.drop_front(n_late, drafter_->tap_width());
         }
-        if (denoises || s.taps.rows >= (reads ? FLUSH_READING : FLUSH_RESTING)) {
-            jobs.push_back({ s.id, s.taps.data.data(), s.taps.rows, s.taps.pos, denoises, s.anchor });
+        if (denoises || s.taps.rows >= (reads && !tap_store_ ? FLUSH_READING : FLUSH_RESTING)) {
+            jobs.push_back(job_of(s, denoises));
         }
     }
     if (!jobs.empty()) {
         run_drafter(jobs, length);
+    }
+}
+
+draft_job engine::job_of(const slot & s, bool denoises) {
+    const pending_taps & taps = s.taps;
+    return { s.id, taps.data.data(), taps.rows, taps.pos, denoises, s.anchor, taps.cells.data() };
+}
+
+// Every slot's pending taps.
+void engine::inject_all() {
+    std::vector<draft_job> jobs;
+    for (const slot & s : slots_) {
+        if (s.taps.rows > 0) {
+            jobs.push_back(job_of(s, false));
+        }
+    }
+    if (!jobs.empty()) {
+        run_drafter(jobs, 0);
     }
 }
 

@@ -9,8 +9,14 @@
 #include "engine/batch.h"
 #include "engine/controller.h"
 #include "engine/host_cache.h"
+#include "engine/memory_table.h"
+#include "engine/placement.h"
 #include "engine/request.h"
+#include "engine/rpc_servers.h"
 #include "engine/slot.h"
+#include "llama/logit_store.h"
+#include "llama/tap_store.h"
+#include "transfers/transfer_count.h"
 
 #include "llama-cpp.h"
 
@@ -44,8 +50,17 @@ struct phase_times {
 
 // Counts since load.
 struct engine_totals {
-    int64_t n_steps = 0, n_passes = 0, n_rows = 0, n_tokens = 0;
-    int64_t n_lookup_drafted = 0, n_lookup_accepted = 0;
+    int64_t         n_steps = 0, n_passes = 0, n_rows = 0, n_tokens = 0;
+    int64_t         n_lookup_drafted = 0, n_lookup_accepted = 0;
+    int64_t         n_reused   = 0;                          // passes whose graph was there
+    int64_t         n_decoding = 0, n_decoding_reused = 0;   // the same of passes without prompts after such
+    transfer_counts moved{};                                 // by steps
+
+    void add(const transfer_counts & before, const transfer_counts & after) {
+        moved.to_device += after.to_device - before.to_device;
+        moved.from_device += after.from_device - before.from_device;
+        moved.between_devices += after.between_devices - before.between_devices;
+    }
 };
 
 // What was saved or restored.
@@ -65,8 +80,14 @@ struct kept_counts {
 
 class engine {
   public:
+    // Taps that a slot may leave in the store while it does not draft.
+    static constexpr int32_t MAX_STORED_TAPS = 64;
+
     engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user);
     ~engine();
+    // What an engine with these parameters would allocate, by device, as JSON (report.cpp); nothing is allocated.
+    // stand_ins: devices that take the place of this machine's, none: its own.
+    static std::string plan(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
 
     // requests (request.cpp, prefix_cache.cpp, room.cpp); dflash.h has the contracts
     std::unique_ptr<dflash_prepared> prepare(const dflash_request & request) const;
@@ -83,6 +104,7 @@ class engine {
 
     int32_t step(dflash_update * updates, int32_t cap);
     void    interrupt() { interrupted_ = true; }
+    void    check_rpc() const { rpc_.check(); }
 
     // Open looks, for tests (proof.cpp).
     void        score(int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
@@ -103,6 +125,11 @@ class engine {
     common_chat_templates * templates() const { return templates_.get(); }
 
   private:
+    engine(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+
+    int32_t run_step(dflash_update * updates);
+    void    raise_rpc_failures(const std::function<void()> & f) const;
+
     // one step, in this order
     void plan();
     bool verify();
@@ -126,12 +153,18 @@ class engine {
     void        commit_prompt(slot & s);
     bool        commit_tree(slot & s);
     bool        keep_path(slot & s, const tree & t, const std::vector<int32_t> & path);
+    void        give_tap_cells();
+    void        choose_best_logits();
+    void        end_pass();
     void        keep_taps(slot & s, int32_t row, int32_t n);
-    void        run_drafter(const std::vector<draft_job> & jobs, int32_t length);
-    void        grow_tree(slot & s);
-    int32_t     report_updates(dflash_update * updates, double verify_ms);
-    void        finish(slot & s, int32_t state);
-    void        fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
+    void        inject_all();
+
+    static draft_job job_of(const slot & s, bool denoises);
+    void             run_drafter(const std::vector<draft_job> & jobs, int32_t length);
+    void             grow_tree(slot & s);
+    int32_t          report_updates(dflash_update * updates, double verify_ms);
+    void             finish(slot & s, int32_t state);
+    void             fail(slot & s, const std::string & why, int32_t state = DFLASH_FAILED);
 
     slot & idle_slot(int32_t slot);
     void   check_tokens(const int32_t * tokens, int32_t n) const;
@@ -152,6 +185,8 @@ class engine {
     int32_t       share(const slot & from, slot & to, int32_t n);
     bool          share_memory(const slot & from, const slot & to);
     void          drop_torn_taps(slot & s);
+    pending_taps  on_host(const pending_taps & taps) const;
+    pending_taps  in_store(const pending_taps & taps);
     void          keep_on_host(const slot & s);
     conversation  copy_of(const slot & s) const;
     int32_t       restore(slot & s, const conversation & c, int32_t n);
@@ -178,6 +213,11 @@ class engine {
     void    end_early(slot & s, const std::string & why);
     void    end_full(slot & s);
 
+    // report.cpp
+    memory_table allocated() const;
+    std::string  planned() const;
+    size_t       output_bytes() const;
+
     // load.cpp
     void   load(dflash_progress_callback progress, void * user);
     void   resolve_params();
@@ -188,9 +228,15 @@ class engine {
     void   set_context_size();
     void   create_context();
     void   set_tree_support();
+    void   pad_passes();
     void   create_drafter();
+    void   create_tap_store();
+    void   place_models();
+    void   create_logit_store();
     void   load_templates();
     void   need_tapes(int32_t n_nodes);
+    void   reserve_passes();
+    bool   on_devices() const;
     void   warm_up();
     double time_verify(int32_t n_rows);
     double time_draft(int32_t n_slots, int32_t length);
@@ -209,8 +255,16 @@ class engine {
     std::string          model_path_, drafter_path_;
     std::string          ctx_limit_;   // what decided the context's size: "given", "training" or "memory"
 
-    llama_model_ptr   model_, draft_model_;
-    llama_context_ptr ctx_;
+    bool                            plans_ = false;   // models have no data, and buffers no memory
+    std::vector<ggml_backend_dev_t> stand_ins_;       // of a plan for another machine
+    buffer_bytes                    weights_, draft_weights_;
+
+    rpc_servers                  rpc_;
+    placement                    target_place_, drafter_place_;   // what the models borrow
+    llama_model_ptr              model_, draft_model_;
+    std::unique_ptr<tap_store>   tap_store_;     // null: taps go over the host
+    std::unique_ptr<logit_store> logit_store_;   // null: logits go to the host
+    llama_context_ptr            ctx_;
     struct templates_deleter {
         void operator()(common_chat_templates * t) const;
     };
@@ -233,6 +287,7 @@ class engine {
     controller        controller_{ limits_ };
     batch             batch_;                // of this step
     bool              trees_only_ = false;   // it has no prompt rows
+    bool              decoded_    = false;   // nor had the last one
 
     engine_totals     totals_;
     phase_times       times_;

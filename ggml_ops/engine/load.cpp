@@ -13,13 +13,13 @@
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "llama/cache_access.h"
+#include "llama/embedding_rows.h"
 #include "llama/tree.h"
+#include "plan/planned_buffer.h"
 
 #include "llama-ext.h"
 
 #include <algorithm>
-#include <cmath>
-#include <sstream>
 
 namespace dflash {
 
@@ -30,22 +30,7 @@ namespace {
 constexpr int32_t TAPE_ROWS         = 32;   // nodes of a recurrent target's tree; each costs 1/40 of a state
 constexpr int32_t MIN_ROWS          = 64;   // of a pass: trees have so many
 constexpr int32_t DEFAULT_DRAFT_CTX = 4096;
-
-std::vector<float> parse_split(const char * text) {
-    std::vector<float> split(llama_max_devices(), 0.0f);
-    std::stringstream  in(text ? text : "");
-    std::string        part;
-    for (size_t i = 0; std::getline(in, part, ','); ++i) {
-        char *      end = nullptr;
-        const float f   = std::strtof(part.c_str(), &end);
-        if (i >= split.size() || part.empty() || *end || !(f >= 0) || !std::isfinite(f)) {
-            throw status_error(DFLASH_ERROR_ARG, std::string("tensor_split is '") + text + "', must be at most " +
-                                                     std::to_string(split.size()) + " numbers such as 3,1");
-        }
-        split[i] = f;
-    }
-    return split;
-}
+constexpr int32_t MAX_LAYERS        = 1 << 10;
 
 // What goes wrong with a loaded drafter is about the pair.
 template <class F> auto pair_error(F && f) {
@@ -77,38 +62,19 @@ llama_load_mode load_mode(const dflash_engine_params & p) {
     return p.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
 }
 
-llama_split_mode split_mode(const char * name) {
-    const std::string mode = name;
-    if (mode == "none") {
-        return LLAMA_SPLIT_MODE_NONE;
-    }
-    if (mode == "layer") {
-        return LLAMA_SPLIT_MODE_LAYER;
-    }
-    if (mode == "row") {
-        return LLAMA_SPLIT_MODE_ROW;
-    }
-    throw status_error(DFLASH_ERROR_ARG, "split_mode is '" + mode + "', must be none, layer or row");
-}
-
-llama_model * load_model(const char * path, const char * what, int32_t n_gpu_layers, const dflash_engine_params & p,
-    load_progress progress) {
+llama_model * load_model(const char * path, const char * what, const placement & placed, const dflash_engine_params & p,
+    bool plans, load_progress progress) {
     std::string why;
     if (!gguf_check(path, why)) {
         throw status_error(DFLASH_ERROR_MODEL, why);
     }
     logged_error();   // forget what went wrong before
-    const std::vector<float> split = parse_split(p.tensor_split);
-    llama_model_params       mp    = llama_model_default_params();
-    mp.n_gpu_layers                = n_gpu_layers;
-    mp.main_gpu                    = p.main_gpu;
-    mp.tensor_split                = p.tensor_split ? split.data() : nullptr;
-    mp.load_mode                   = load_mode(p);
+    llama_model_params mp          = llama_model_default_params();
+    mp.no_alloc                    = plans;
+    mp.load_mode                   = plans ? LLAMA_LOAD_MODE_NONE : load_mode(p);
     mp.progress_callback           = on_progress;
     mp.progress_callback_user_data = &progress;
-    if (p.split_mode && *p.split_mode) {
-        mp.split_mode = split_mode(p.split_mode);
-    }
+    placed.apply(mp);
     llama_model * model = llama_model_load_from_file(path, mp);
     if (!model && progress.cancelled) {
         throw status_error(DFLASH_ERROR_ARG, std::string("loading the ") + what + " was cancelled");
@@ -120,16 +86,30 @@ llama_model * load_model(const char * path, const char * what, int32_t n_gpu_lay
     return model;
 }
 
-bool is_set(const char * text) { return text && *text; }
-
 }   // namespace
 
 engine::engine(const dflash_engine_params & params, dflash_progress_callback progress, void * user) : params_(params) {
     {
         const abort_guard guard(abort_guard::phase::load);
-        load(progress, user);
+        raise_rpc_failures([&] { load(progress, user); });
     }
-    warm_up();
+    raise_rpc_failures([&] { warm_up(); });
+}
+
+engine::engine(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins) :
+    params_(params), plans_(true), stand_ins_(stand_ins) {
+    const abort_guard guard(abort_guard::phase::load);
+    raise_rpc_failures([&] {
+        load(nullptr, nullptr);
+        access_reserve(ctx_.get());
+        reserve_passes();
+    });
+}
+
+std::string engine::plan(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins) {
+    const log_silence silence;
+    const plan_scope  scope;
+    return engine(params, stand_ins).planned();
 }
 
 engine::~engine() {
@@ -140,11 +120,24 @@ engine::~engine() {
 
 void engine::load(dflash_progress_callback progress, void * user) {
     resolve_params();
+    rpc_.connect();
+    place_models();
     load_models(progress, user);
     set_limits();
+    if (plans_) {
+        access_plan_contexts(model_.get());
+    }
     create_context();
+    create_logit_store();
     set_tree_support();
     create_drafter();
+    if (plans_) {
+        return;
+    }
+    if (on_devices()) {
+        reserve_passes();
+    }
+    pad_passes();
     load_templates();
     host_ = host_cache(host_cache_limit());
     slots_.resize(params_.n_slots);
@@ -184,10 +177,16 @@ void engine::resolve_params() {
         throw status_error(DFLASH_ERROR_ARG, "share_ctx needs kv_unified: slots with a cache each cannot share one");
     }
     cache_type(p.type_k, "type_k", false);
-    cache_type(p.type_v, "type_v", false);
+    if (ggml_is_quantized(cache_type(p.type_v, "type_v", false)) && p.flash_attn == 0) {
+        throw status_error(
+            DFLASH_ERROR_ARG, std::string("type_v is '") + p.type_v +
+                                  "', which needs flash attention: leave flash_attn on or auto, or quantize K alone");
+    }
     cache_type(p.type_k_draft, "type_k_draft", true);
     cache_type(p.type_v_draft, "type_v_draft", true);
-    parse_split(p.tensor_split);
+    check_range("n_cpu_moe", p.n_cpu_moe, 0, MAX_LAYERS);
+    check_range("n_cpu_ffn", p.n_cpu_ffn, 0, MAX_LAYERS);
+    rpc_              = rpc_servers(p.rpc);
     p.n_threads       = p.n_threads > 0 ? p.n_threads : common_cpu_get_num_math();
     p.n_threads_batch = p.n_threads_batch > 0 ? p.n_threads_batch : p.n_threads;
     check_range("n_threads", p.n_threads, 1, GGML_MAX_N_THREADS);
@@ -200,10 +199,34 @@ void engine::resolve_params() {
     }
 }
 
+// Devices have names once the RPC servers are known.
+void engine::place_models() {
+    std::vector<ggml_backend_dev_t> known = !stand_ins_.empty() ? stand_ins_
+                                            : rpc_.none()       ? local_devices()
+                                                                : rpc_.devices();
+    known.erase(std::remove(known.begin(), known.end(), nullptr), known.end());
+    target_place_  = placement::of_target(params_, known);
+    drafter_place_ = placement::of_drafter(params_, known);
+    if (!stand_ins_.empty()) {
+        known.push_back(nullptr);
+        target_place_.prefer(known);
+        drafter_place_.prefer(known);
+        return;
+    }
+    target_place_.prefer(rpc_.devices());
+    drafter_place_.prefer(rpc_servers().devices());   // not on servers of another engine
+    if (!rpc_.none()) {                               // a drafter pass over the network would cost more than it saves
+        drafter_place_.stay_on(rpc_servers().devices());
+    }
+}
+
 void engine::load_models(dflash_progress_callback progress, void * user) {
     const dflash_engine_params & p            = params_;
     const float                  target_share = is_set(p.drafter) ? 0.8f : 1.0f;
-    model_.reset(load_model(p.model, "target", p.n_gpu_layers, p, { progress, user, 0.0f, target_share, false }));
+    model_.reset(
+        load_model(p.model, "target", target_place_, p, plans_, { progress, user, 0.0f, target_share, false }));
+    rpc_.raise_failures();
+    weights_ = access_weights(model_.get());
     if (!llama_model_has_decoder(model_.get()) || llama_model_has_encoder(model_.get())) {
         throw status_error(DFLASH_ERROR_MODEL, std::string(p.model) +
                                                    " is not a text-generation model (general.architecture " +
@@ -212,9 +235,15 @@ void engine::load_models(dflash_progress_callback progress, void * user) {
     if (llama_vocab_n_tokens(vocab()) < 1) {
         throw status_error(DFLASH_ERROR_MODEL, std::string(p.model) + " has no vocabulary (tokenizer.ggml.tokens)");
     }
+    if (is_recurrent() && target_place_.splits_tensors_over_rpc()) {
+        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor: RPC servers cannot hold the recurrent states of " +
+                                                 access_arch(model_.get()) + " in parts; use layer");
+    }
     if (is_set(p.drafter)) {
-        draft_model_.reset(load_model(
-            p.drafter, "drafter", p.n_gpu_layers_draft, p, { progress, user, target_share, 1 - target_share, false }));
+        drafter_place_.settle(target_place_, model_.get());
+        draft_model_.reset(load_model(p.drafter, "drafter", drafter_place_, p, plans_,
+            { progress, user, target_share, 1 - target_share, false }));
+        draft_weights_     = access_weights(draft_model_.get());
         limits_.max_length = pair_error([&] { return access_drafter(draft_model_.get()).max_length(); });
     }
 }
@@ -255,6 +284,7 @@ void engine::create_context() {
     cp.type_k                              = cache_type(p.type_k, "type_k", false);
     cp.type_v                              = cache_type(p.type_v, "type_v", false);
     cp.swa_full                            = p.swa_full;
+    cp.offload_kqv                         = p.kv_offload;
     cp.kv_unified          = p.kv_unified;   // one stream: rows of all slots share one pass, whatever their number
     cp.no_perf             = false;
     cp.abort_callback      = [](void * e) { return ((engine *) e)->interrupted_.load(); };
@@ -283,12 +313,31 @@ void engine::create_context() {
                                                     " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
     access_order_cells(ctx_.get());
+    access_send_little(ctx_.get());
     batch_.init(ctx_.get());
     // a model without attention has states only
     limits_.n_cells = p.kv_unified && !llama_model_is_recurrent(model_.get()) ? (int32_t) p.n_ctx : 0;
     checkpoints_    = recurrent || llama_model_n_swa(model_.get()) > 0;
     drops_          = recurrent || access_drops_cells(ctx_.get());
     idle_costs_     = p.kv_unified && !access_on_host(ctx_.get());
+}
+
+void engine::create_logit_store() {
+    const ggml_backend_dev_t device  = access_head_device(model_.get());
+    const int32_t            n_vocab = llama_vocab_n_tokens(vocab());
+    if (device && logit_store::can_find(device, n_vocab)) {
+        logit_store_ = std::make_unique<logit_store>(n_vocab);
+        access_set_logit_store(ctx_.get(), logit_store_.get());
+    }
+}
+
+// Graphs are used again where all of the target is on devices and its memory takes padded trees.
+void engine::pad_passes() {
+    const bool pads =
+        logit_store_ && access_on_devices(model_.get()) && no_tree_.empty() && (!is_recurrent() || tapes_);
+    controller_.costs().verify.set_padded(pads);
+    batch_.set_padding_outputs(pads);
+    limits_.pads_blocks = drafter_ && drafter_->on_device();
 }
 
 // What the target's memory can roll back: trees, chains, or nothing.
@@ -342,14 +391,59 @@ void engine::create_drafter() {
     dp.n_threads  = p.n_threads_batch;
     dp.type_k     = cache_type(p.type_k_draft, "type_k_draft", true);
     dp.type_v     = cache_type(p.type_v_draft, "type_v_draft", true);
+    dp.kv_offload = p.kv_offload;
     dp.flash_attn = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
-    drafter_      = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
+    create_tap_store();
+    dp.taps  = tap_store_.get();
+    drafter_ = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });
     if (p.accept == DFLASH_ACCEPT_BLOCK) {
         require_lattice(drafter_.get());
     }
     for (const int32_t layer : drafter_->model().target_layers) {
         llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
     }
+}
+
+// Whether anything of the drafter's passes is computed on a device.
+bool engine::on_devices() const {
+    return draft_model_ && !(access_devices(model_.get()).empty() && access_devices(draft_model_.get()).empty());
+}
+
+// The memory of all passes to come, so that none fails for want of it. On the host it is taken when it is used.
+void engine::reserve_passes() {
+    if (!drafter_) {
+        return;
+    }
+    try {
+        drafter_->reserve();
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_MEMORY, e.what());
+    }
+}
+
+// Bytes on the host for what the largest pass of the target gives out.
+size_t engine::output_bytes() const {
+    size_t floats = (size_t) limits_.n_outputs * llama_vocab_n_tokens(vocab());
+    if (drafter_ && !tap_store_) {
+        floats += drafter_->model().target_layers.size() * llama_model_n_embd(model_.get()) * llama_n_batch(ctx_.get());
+    }
+    return floats * sizeof(float);
+}
+
+// Memory for taps where target and drafter compute; without it they go over the host.
+void engine::create_tap_store() {
+    const drafter_model      model  = pair_error([&] { return access_drafter(draft_model_.get()); });
+    const ggml_backend_dev_t device = tap_store::device_for(model_.get(), model.target_layers, model.fc);
+    if (!device) {
+        return;
+    }
+    const int32_t n_rows = limits_.n_rows + (int32_t) params_.n_slots * MAX_STORED_TAPS;
+    try {
+        tap_store_ = std::make_unique<tap_store>(device, model.target_layers, model.n_embd, n_rows);
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_MEMORY, e.what());
+    }
+    access_set_tap_store(ctx_.get(), tap_store_.get());
 }
 
 void engine::load_templates() {
@@ -393,7 +487,7 @@ void engine::warm_up() {
         costs.write(cost_cache_);
     }
     // A recurrent target would keep a whole state for the padding rows.
-    if (params_.kv_unified && !is_recurrent() && costs.padding_pays()) {
+    if (params_.kv_unified && !is_recurrent() && !costs.verify.padded() && costs.padding_pays()) {
         batch_.set_padding_seq((int32_t) slots_.size());
     }
     llama_memory_clear(llama_get_memory(ctx_.get()), true);
@@ -421,11 +515,12 @@ double engine::time_verify(int32_t n_rows) {
 
 // Milliseconds of a drafter pass that injects a few rows and denoises `length` tokens for each of n_slots slots.
 double engine::time_draft(int32_t n_slots, int32_t length) {
-    const int32_t            token = std::max(0, llama_vocab_bos(vocab())), n_inject = std::min(4, length);
-    const std::vector<float> taps((size_t) n_inject * drafter_->tap_width());
-    std::vector<draft_job>   jobs;
+    const int32_t               token = std::max(0, llama_vocab_bos(vocab())), n_inject = std::min(4, length);
+    const std::vector<float>    taps((size_t) n_inject * drafter_->tap_width());
+    const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
+    std::vector<draft_job>      jobs;
     for (int32_t i = 0; i < n_slots; ++i) {
-        jobs.push_back({ i, taps.data(), n_inject, 0, true, token });
+        jobs.push_back({ i, taps.data(), n_inject, 0, true, token, cells.data() });
     }
     std::vector<dflash::draft> drafts;
     const stopwatch            watch;

@@ -252,6 +252,37 @@ void engine::drop_torn_taps(slot & s) {
 
 // ---- to the host and back ----
 
+pending_taps engine::on_host(const pending_taps & taps) const {
+    if (!tap_store_) {
+        return taps;
+    }
+    pending_taps copy = taps;
+    copy.data         = tap_store_->read(taps.cells);
+    copy.cells.clear();
+    return copy;
+}
+
+// None where the store has no room: the drafter goes on behind them.
+pending_taps engine::in_store(const pending_taps & taps) {
+    if (!tap_store_) {
+        return taps;
+    }
+    pending_taps copy;
+    copy.clear(taps.pos);
+    if (tap_store_->n_free() < taps.rows) {
+        inject_all();
+    }
+    if (tap_store_->n_free() < taps.rows) {
+        return copy;
+    }
+    for (int32_t i = 0; i < taps.rows; ++i) {
+        const tap_cell cell = tap_store_->take();
+        copy.append(&cell, 1);
+    }
+    tap_store_->write(copy.cells, taps.data.data());
+    return copy;
+}
+
 // Copies what the slot holds to the host's cache, if that has room and does not have it yet.
 void engine::keep_on_host(const slot & s) {
     if (!host_.enabled() || s.tokens.empty() || host_.holds(s.tokens)) {
@@ -279,7 +310,7 @@ conversation engine::copy_of(const slot & s) const {
     c.reach       = host_reach(s);
     c.checkpoints = s.checkpoints;
     c.n_asked     = s.n_asked;
-    c.taps        = s.taps;
+    c.taps        = on_host(s.taps);
     c.state       = s.is_aside() ? s.aside : read_state(s.id, 0);
     if (drafter_) {
         c.ring = drafter_->take_context(s.id, s.n_past());
@@ -304,7 +335,7 @@ int32_t engine::restore(slot & s, const conversation & c, int32_t n) {
     s.tokens      = c.tokens;
     s.checkpoints = c.checkpoints;
     s.n_asked     = c.n_asked;
-    s.taps        = c.taps;
+    s.taps        = in_store(c.taps);
     if (drafter_) {
         drafter_->put_context(s.id, c.ring);
         drop_torn_taps(s);
@@ -319,6 +350,7 @@ raw_bytes engine::read_state(int32_t seq, uint32_t flags) const {
     if (llama_state_seq_get_data_ext(ctx_.get(), bytes.data(), bytes.size(), seq, flags) != bytes.size()) {
         bytes.clear();
     }
+    rpc_.raise_failures();   // it would be zeros
     return bytes;
 }
 

@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 
+#include "accept/sampling.h"
 #include "base/stopwatch.h"
 #include "llama/access.h"
 
@@ -64,7 +65,7 @@ void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, i
                 if (i_out < 0) {
                     continue;
                 }
-                const float * row  = llama_get_logits_ith(ctx_.get(), k);
+                const float * row  = logits_of(ctx_.get(), k);
                 const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
                 if (best_id) {
                     best_id[i_out] = best;
@@ -104,10 +105,18 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     }
     draft_probe full;
     feed(
-        s, tokens, n - 1, limits_.n_rows, false, "draft_probe", [&](int32_t, int32_t rows) { keep_taps(s, 0, rows); },
+        s, tokens, n - 1, limits_.n_rows, false, "draft_probe",
+        [&](int32_t, int32_t rows) {
+            keep_taps(s, 0, rows);
+            if (tap_store_) {   // which has no room for long texts
+                inject_all();
+            }
+        },
         [&] {
             std::vector<dflash::draft> drafts;
-            drafter_->run({ { s.id, s.taps.data.data(), s.taps.rows, 0, true, tokens[n - 1] } }, length, drafts, &full);
+            draft_job                  job = job_of(s, true);
+            job.anchor                     = tokens[n - 1];
+            drafter_->run({ job }, length, drafts, &full);
         });
     const auto copy = [](const auto & from, auto * to) {
         if (to) {
@@ -243,7 +252,7 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         const dflash_tree_rows & rows = trees[i];
         slot &                   s    = slots_[rows.slot];
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
-            std::copy_n(llama_get_logits_ith(ctx_.get(), s.first_row + k), n_vocab, rows.logits + (size_t) k * n_vocab);
+            std::copy_n(logits_of(ctx_.get(), s.first_row + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
         const bool kept = keep_path(s, checked[i], std::vector<int32_t>(rows.path, rows.path + rows.n_path));
         if (drafter_) {   // its context does not follow

@@ -35,6 +35,16 @@ json describe(const llama_model * m) {
     };
 }
 
+json by_device(const memory_table & table) {
+    json j = json::object();
+    for (const memory_table::row & row : table.rows()) {
+        for (const auto & [part, bytes] : row.parts) {
+            j[row.device][part] = bytes;
+        }
+    }
+    return j;
+}
+
 template <class Map> json map_json(const Map & counts) {
     json j = json::object();
     for (const auto & [key, n] : counts) {
@@ -48,6 +58,33 @@ template <class Map> json map_json(const Map & counts) {
 }
 
 }   // namespace
+
+memory_table engine::allocated() const {
+    memory_table table;
+    buffer_bytes context, compute;
+    for (const auto & [type, data] : llama_get_memory_breakdown(ctx_.get())) {
+        context[type] += data.context;
+        compute[type] += data.compute;
+    }
+    const buffer_bytes tapes = access_tapes(ctx_.get());
+    for (const auto & [type, bytes] : tapes) {
+        context[type] -= std::min(bytes, context[type]);
+    }
+    table.add("target", weights_);
+    table.add("context", context);
+    table.add("tapes", tapes);
+    table.add("compute", compute);
+    if (drafter_) {
+        table.add("drafter", draft_weights_);
+        table.add("drafter", drafter_->copied_memory());
+        table.add("drafter_context", drafter_->context_memory());
+        table.add("drafter_compute", drafter_->compute_memory());
+    }
+    if (tap_store_) {
+        table.add("taps", { { ggml_backend_dev_buffer_type(tap_store_->device()), tap_store_->memory_bytes() } });
+    }
+    return table;
+}
 
 std::string engine::info() const {
     size_t context = 0, compute = 0;
@@ -86,27 +123,60 @@ std::string engine::info() const {
         j["tape_rows"]            = tape_rows_;
     }
     if (drafter_) {
-        json d                         = describe(draft_model_.get());
-        d["kind"]                      = drafter_->kind();
-        d["block_size"]                = drafter_->model().block_size;
-        d["anchor_first"]              = drafter_->model().anchor_first;
-        d["keeps_block"]               = drafter_->model().keeps_block();
-        d["n_vocab_draft"]             = drafter_->model().output->ne[1];
-        d["top_k"]                     = drafter_->top_k();
-        d["lattice"]                   = drafter_->lattice();
-        d["target_layers"]             = drafter_->model().target_layers;
-        d["mask_token"]                = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
-        d["draft_ctx"]                 = drafter_->n_ctx();
-        d["no_draft"]                  = no_draft_;
-        j["drafter"]                   = d;
-        j["memory"]["drafter"]         = llama_model_size(draft_model_.get());
+        json d             = describe(draft_model_.get());
+        d["kind"]          = drafter_->kind();
+        d["block_size"]    = drafter_->model().block_size;
+        d["anchor_first"]  = drafter_->model().anchor_first;
+        d["keeps_block"]   = drafter_->model().keeps_block();
+        d["n_vocab_draft"] = drafter_->model().output->ne[1];
+        d["top_k"]         = drafter_->top_k();
+        d["lattice"]       = drafter_->lattice();
+        d["target_layers"] = drafter_->model().target_layers;
+        d["mask_token"]    = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
+        d["draft_ctx"]     = drafter_->n_ctx();
+        d["no_draft"]      = no_draft_;
+        size_t copied      = 0;
+        for (const auto & [type, bytes] : drafter_->copied_memory()) {
+            copied += bytes;
+        }
+        j["memory"]["drafter"]         = llama_model_size(draft_model_.get()) + copied;
+        d["head_copied"]               = copied > 0;
         j["memory"]["drafter_context"] = drafter_->memory_bytes();
+        j["memory"]["taps"]            = tap_store_ ? tap_store_->memory_bytes() : 0;
+        d["taps_on"]                   = tap_store_ ? json(ggml_backend_dev_name(tap_store_->device())) : json(nullptr);
+        j["drafter"]                   = d;
     }
+    j["placement"] = by_device(allocated());
+    return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string engine::planned() const {
+    memory_table table = allocated();
+    table.add("output", { { ggml_backend_cpu_buffer_type(), output_bytes() } });
+    json devices = json::array();
+    for (const ggml_backend_dev_t device : access_devices(model_.get())) {
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        devices.push_back({ { "name", ggml_backend_dev_name(device) },
+            { "description", ggml_backend_dev_description(device) }, { "free", free }, { "total", total } });
+    }
+    json j = {
+        { "target", describe(model_.get()) },
+        { "drafter", draft_model_ ? describe(draft_model_.get()) : json(nullptr) },
+        { "n_expert", llama_model_n_expert(model_.get()) },
+        { "n_ctx", params_.n_ctx },
+        { "n_ctx_slot", limits_.n_ctx_slot },
+        { "ctx_limit", ctx_limit_ },
+        { "n_slots", params_.n_slots },
+        { "draft_ctx", drafter_ ? drafter_->n_ctx() : 0 },
+        { "tape_rows", tape_rows_ },
+        { "devices", devices },
+        { "placement", by_device(table) },
+    };
     return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string engine::stats() const {
-    const llama_perf_context_data     perf   = llama_perf_context(ctx_.get());
     const pass_costs &                costs  = controller_.costs();
     const controller::choice_counts & counts = controller_.counts();
     const length_choice &             choice = controller_.last_choice();
@@ -135,8 +205,10 @@ std::string engine::stats() const {
         { "t_grow_ms", times_.grow },
         { "t_step_ms", times_.step },
         { "t_other_ms", std::max(0.0, t_other) },
-        { "graphs_reused_target", perf.n_reused },
-        { "graphs_built_target", std::max<int64_t>(0, totals_.n_passes - perf.n_reused) },
+        { "graphs_reused_target", totals_.n_reused },
+        { "graphs_built_target", totals_.n_passes - totals_.n_reused },
+        { "graphs_reused_target_decoding", totals_.n_decoding_reused },
+        { "graphs_built_target_decoding", totals_.n_decoding - totals_.n_decoding_reused },
         { "graphs_built_drafter", drafter_ ? drafter_->n_graphs_built : 0 },
         { "graphs_reused_drafter", drafter_ ? drafter_->n_graphs_reused : 0 },
         { "cost_verify_ms", map_json(costs.verify.points()) },
@@ -154,6 +226,8 @@ std::string engine::stats() const {
                 { "limit", host_.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host_.limit()) } } },
         { "moved", { { "shared", kept_.n_shared }, { "saved", kept_.n_saved }, { "restored", kept_.n_restored },
                        { "left", kept_.n_left }, { "set_aside", kept_.n_set_aside } } },
+        { "moved_bytes", { { "to_device", totals_.moved.to_device }, { "from_device", totals_.moved.from_device },
+                             { "between_devices", totals_.moved.between_devices } } },
         { "drafter_failure", controller_.drafter_failure() },
         { "choice", last_choice },
     };

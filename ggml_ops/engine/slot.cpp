@@ -4,36 +4,6 @@
 
 namespace dflash {
 
-// ---- pending_taps ----
-
-void pending_taps::clear(int32_t at) {
-    data.clear();
-    pos  = at;
-    rows = 0;
-}
-
-void pending_taps::truncate(int32_t end, size_t width) {
-    rows = std::clamp(end - pos, 0, rows);
-    data.resize(rows * width);
-    if (rows == 0) {
-        pos = std::min(pos, end);
-    }
-}
-
-void pending_taps::drop_front(int32_t n, size_t width) {
-    n = std::clamp(n, 0, rows);
-    data.erase(data.begin(), data.begin() + n * width);
-    pos += n;
-    rows -= n;
-}
-
-float * pending_taps::append(int32_t n, size_t width) {
-    const size_t end = rows * width;
-    data.resize(end + n * width);
-    rows += n;
-    return data.data() + end;
-}
-
 // ---- what can be kept ----
 
 int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common) {

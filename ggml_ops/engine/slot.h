@@ -12,6 +12,7 @@
 #include "draft/lookup.h"
 #include "draft/prediction.h"
 #include "draft/tree.h"
+#include "engine/pending_taps.h"
 #include "dflash.h"
 
 #include <cstdint>
@@ -22,18 +23,6 @@
 namespace dflash {
 
 class sampler;   // accept/sampling.h
-
-// Host copies of tap rows that the drafter has not injected yet: positions [pos, pos + rows). `width`: floats of a row.
-struct pending_taps {
-    std::vector<float> data;   // [rows, width]
-    int32_t            pos  = 0;
-    int32_t            rows = 0;
-
-    void    clear(int32_t at);                     // hold nothing, go on at position `at`
-    void    truncate(int32_t end, size_t width);   // keep positions < end
-    void    drop_front(int32_t n, size_t width);   // forget the n oldest rows
-    float * append(int32_t n, size_t width);       // room for n more rows
-};
 
 // The part of a sequence's memory that cannot go back by itself (a recurrent state, a sliding window), as it was after
 // its first `at` tokens. Copies share the bytes.

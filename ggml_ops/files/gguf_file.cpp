@@ -1,5 +1,7 @@
 #include "files/gguf_file.h"
 
+#include "base/files.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -282,13 +284,13 @@ double gguf_value::real(uint64_t i) const {
 }
 
 gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
-    const std::filesystem::path file_path = std::filesystem::u8path(path);
+    const std::filesystem::path file = file_path(path);
     std::error_code             ec;
-    if (!std::filesystem::is_regular_file(file_path, ec)) {
+    if (!std::filesystem::is_regular_file(file, ec)) {
         throw gguf_error(path + ": no such file; give the path of a .gguf file", "");
     }
-    size = std::filesystem::file_size(file_path, ec);
-    stream_.open(file_path, std::ios::binary);
+    size = std::filesystem::file_size(file, ec);
+    stream_.open(file, std::ios::binary);
     if (ec || !stream_) {
         throw gguf_error(path + ": cannot be opened; check its permissions", "");
     }

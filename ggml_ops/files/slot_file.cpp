@@ -1,9 +1,10 @@
 #include "files/slot_file.h"
 
+#include "base/files.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -60,7 +61,7 @@ class checksum {
 
 class writer {
   public:
-    explicit writer(const std::string & path) : out_(path, std::ios::binary | std::ios::trunc) {}
+    explicit writer(const std::string & path) : out_(file_path(path), std::ios::binary | std::ios::trunc) {}
 
     void write(const void * data, size_t size) {
         out_.write((const char *) data, (std::streamsize) size);
@@ -84,8 +85,9 @@ class writer {
 // ---- reading ----
 
 // A folder, or a pipe that nobody writes to, is not opened.
-std::string regular_file(const std::string & path) {
-    std::error_code error;
+std::filesystem::path regular_file(const std::string & name) {
+    const std::filesystem::path path = file_path(name);
+    std::error_code             error;
     if (!std::filesystem::is_regular_file(path, error)) {
         refuse(error ? "cannot be read: " + error.message() : "cannot be read: it is no regular file");
     }
@@ -170,7 +172,7 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
 
 uint64_t file_fingerprint(const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
-    std::ifstream    in(path, std::ios::binary | std::ios::ate);
+    std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);
     const auto       size = (uint64_t) in.tellg();
     if (!in) {
         refuse(std::string("cannot be read: ") + std::strerror(errno));
@@ -211,10 +213,9 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
     std::memcpy(h.magic, MAGIC, sizeof(MAGIC));
 
     // Beside it, with a name as short as any.
-    const auto        now = std::chrono::steady_clock::now().time_since_epoch();
-    const std::string part =
-        std::filesystem::path(path).replace_filename(std::to_string(now.count()) + ".part").string();
-    errno = 0;
+    const auto        now  = std::chrono::steady_clock::now().time_since_epoch();
+    const std::string part = file_path(path).replace_filename(std::to_string(now.count()) + ".part").u8string();
+    errno                  = 0;
     writer out(part);
     out.write(&h, sizeof(h));
     out.write(c.tokens.data(), c.tokens.size() * sizeof(int32_t));
@@ -226,13 +227,14 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
     }
     out.write(c.ring.data.data(), c.ring.data.size());
     out.write(c.taps.data.data(), c.taps.data.size() * sizeof(float));
-    const size_t size = out.finish();
-#ifdef _WIN32
-    std::remove(path.c_str());   // rename() does not replace there
-#endif
-    if (!out.good() || std::rename(part.c_str(), path.c_str()) != 0) {
-        const std::string why = errno ? std::strerror(errno) : "the disk may be full";
-        std::remove(part.c_str());
+    const size_t          size        = out.finish();
+    const int             write_error = errno;
+    const std::error_code error       = out.good() ? rename_file(part, path) : std::error_code();
+    if (!out.good() || error) {
+        const std::string why = error         ? error.message()
+                                : write_error ? std::strerror(write_error)
+                                              : "the disk may be full";
+        remove_file(part);
         refuse("cannot be written: " + why);
     }
     return size;

@@ -29,7 +29,7 @@
 #endif
 
 // Changes with every incompatible change of this header; dflash_local checks it at import.
-#define DFLASH_ABI_VERSION 9
+#define DFLASH_ABI_VERSION 11
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,15 +48,17 @@ typedef enum dflash_status {
     DFLASH_ERROR_BUSY     = -5,   // the slot is running, or a call is not allowed now
     DFLASH_ERROR_COMPUTE  = -6,   // a forward pass failed; the slots named in the updates have lost their state
     DFLASH_ERROR_INTERNAL = -7,
+    DFLASH_ERROR_RPC      = -8,   // an RPC server cannot be reached, is of another version, or was lost: an engine that
+                                  // computes there is of no use any more
 } dflash_status;
 
 // ---- library ------------------------------------------------------------------------------------------------------
 
 DFLASH_API uint32_t dflash_abi_version(void);
 // JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
-// "features": {backend: {...}}, "gpu_offload", "tapped_architectures": [...], "tapped_to_the_end": [...]}:
-// architectures that a drafter can read, and those of them that also give out the last layer's output. Release with
-// dflash_free().
+// "features": {backend: {...}}, "cpu_variant", "gpu_offload", "tapped_architectures": [...],
+// "tapped_to_the_end": [...]}: which variant of the CPU backend was chosen, "" if there is only one; architectures that
+// a drafter can read, and those of them that also give out the last layer's output. Release with dflash_free().
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);
@@ -99,7 +101,7 @@ typedef struct dflash_engine_params {
     const char * type_k_draft;   // KV cache type of the drafter: "f16" or "f32"
     const char * type_v_draft;
     const char * tensor_split;   // "3,1" or NULL
-    const char * split_mode;     // "layer", "row", "none" or NULL
+    const char * split_mode;     // "layer", "row", "tensor", "none" or NULL
     bool         use_mmap;
     bool         use_mlock;
     bool         swa_full;
@@ -128,6 +130,16 @@ typedef struct dflash_engine_params {
     int32_t      checkpoint_step;   // one that is closer to the one before replaces it, in tokens
     uint64_t     host_memory;       // bytes that are free on the host before anything is loaded, 0 = all there is
     const char * chat_template;     // Jinja source or the name of one of llama.cpp's templates, NULL: the model's own
+    const char * device;            // names of the devices that the target may use, "CUDA0,CUDA1"; "none"; NULL: all
+    const char * device_draft;      // the drafter's; NULL: the one where the target's output is
+    const char * override_tensor;   // "REGEX=BUFFER,...": tensors whose names match go there; NULL: none
+    const char * override_tensor_draft;
+    bool         cpu_moe;      // the weights of all experts stay on the CPU
+    int32_t      n_cpu_moe;    // those of the first layers, so many
+    int32_t      n_cpu_ffn;    // dense feed-forward weights of the first layers, so many
+    bool         kv_offload;   // K, V and states lie with their layers; false: on the host
+    const char * rpc;   // RPC servers, "host:port,...": their devices come before this machine's; NULL: none. The
+                        // drafter stays on this machine
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
@@ -156,6 +168,36 @@ DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 // "dflash"|"dflash2", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens,
 // add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
+
+// What an engine with these parameters would allocate; nothing is. devices: "NAME=BYTES,...": devices of another
+// machine that take the place of this one's, or NULL. JSON: target, drafter (as dflash_engine_info), n_expert, n_ctx,
+// n_ctx_slot, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name", "description",
+// "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output", what the largest
+// pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with dflash_free().
+DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
+
+// ---- RPC servers --------------------------------------------------------------------------------------------------
+
+// The devices of RPC servers ("host:port,..."), by the names that they have in this process from now on: a JSON list as
+// "devices" of dflash_library_info(). NULL if one of the servers cannot be had, and `status` (may be NULL) is
+// DFLASH_ERROR_RPC; one that serves another program answers nobody else, so that this takes seconds. Release with
+// dflash_free().
+DFLASH_API char * dflash_rpc_devices(const char * servers, int * status);
+// Whether the RPC servers of an engine still answer: 0, or DFLASH_ERROR_RPC.
+DFLASH_API int dflash_engine_rpc_check(const dflash_engine * engine);
+
+typedef struct dflash_rpc_server_params {
+    const char * host;        // IPv4 address to listen on
+    int32_t      port;        // 1..65535
+    const char * devices;     // names, "CUDA0,CUDA1"; NULL: all GPUs, without one the CPU
+    int32_t      n_threads;   // of a CPU, <= 0: physical cores
+    const char * cache;       // folder for large tensors, which then need not be sent again; NULL: none
+} dflash_rpc_server_params;
+
+DFLASH_API void dflash_rpc_server_params_default(dflash_rpc_server_params * params);
+// Lend this machine's devices to one program at a time, until the process ends. Returns only if it cannot, with an
+// error. Whoever reaches the port can read and write this process's memory.
+DFLASH_API int dflash_rpc_serve(const dflash_rpc_server_params * params);
 
 // ---- kernels ------------------------------------------------------------------------------------------------------
 
@@ -361,9 +403,9 @@ typedef struct dflash_slot_stats {   // of the current or last request
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
-// other), graphs_reused / graphs_built for target and drafter, cost curve {nodes: ms}, drafter cost, last choice and
-// why, how often each tree size, block length and reason was chosen; "cells" of the cache, "host_cache" and how often
-// what slots hold moved ("moved"). Release with dflash_free().
+// other), graphs_reused / graphs_built for target, target_decoding (its passes without prompts after such) and drafter,
+// cost curve {nodes: ms}, drafter cost, last choice and why, how often each tree size, block length and reason was
+// chosen; "cells" of the cache, "host_cache" and how often what slots hold moved ("moved"). Release with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------

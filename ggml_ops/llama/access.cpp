@@ -163,6 +163,26 @@ std::vector<ggml_backend_dev_t> access_devices(const llama_model * model) {
     return devices;
 }
 
+std::map<ggml_backend_buffer_type_t, size_t> access_weights(const llama_model * model) {
+    return model->memory_breakdown();
+}
+
+void access_plan_contexts(llama_model * model) { model->hparams.no_alloc = false; }
+
+bool access_on_devices(const llama_model * model) {
+    size_t on_host = 0;
+    for (const auto & [type, bytes] : model->memory_breakdown()) {
+        ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+        const bool         is_cpu = !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+        on_host += is_cpu || ggml_backend_buft_is_host(type) ? bytes : 0;
+    }
+    // some KiB: alignment, and what no pass reads
+    constexpr size_t LITTLE = 1 << 16;
+    return on_host <= (model->tok_embd ? ggml_nbytes(model->tok_embd) : 0) + LITTLE;
+}
+
+ggml_backend_dev_t access_output_device(const llama_model * model) { return model->dev_output(); }
+
 bool access_has_tapes(const llama_model * model) { return tape_store(*model).possible(); }
 
 state_bytes access_state_bytes(const llama_context * ctx) {
@@ -176,6 +196,20 @@ state_bytes access_state_bytes(const llama_context * ctx) {
     }
     return bytes;
 }
+
+std::map<ggml_backend_buffer_type_t, size_t> access_tapes(const llama_context * ctx) {
+    std::map<ggml_backend_buffer_type_t, size_t> bytes;
+    if (const auto * hybrid = dynamic_cast<const llama_memory_hybrid *>(llama_get_memory(ctx))) {
+        for (const ggml_tensor * tape : hybrid->get_mem_recr()->tapes.layers) {
+            if (tape) {
+                bytes[ggml_backend_buffer_get_type(tape->buffer)] += ggml_nbytes(tape);
+            }
+        }
+    }
+    return bytes;
+}
+
+void access_reserve(llama_context * ctx) { ctx->sched_reserve(); }
 
 std::string access_arch(const llama_model * model) { return model->arch_name(); }
 

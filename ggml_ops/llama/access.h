@@ -9,6 +9,7 @@
 #include "llama.h"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,15 @@ LLAMA_API void access_order_cells(llama_context * ctx);
 LLAMA_API int64_t access_packs(const llama_context * ctx);
 
 LLAMA_API std::vector<ggml_backend_dev_t> access_devices(const llama_model * model);
+// Bytes of a model's weights, by buffer type.
+LLAMA_API std::map<ggml_backend_buffer_type_t, size_t> access_weights(const llama_model * model);
+// Of a model that was loaded without its data (no_alloc): its contexts take their memory as those of any model, which
+// within a plan_scope is none. From then on access_weights() knows nothing of it.
+LLAMA_API void access_plan_contexts(llama_model * model);
+// Whether devices compute everything but the look-up of embeddings.
+LLAMA_API bool access_on_devices(const llama_model * model);
+// Where the output projection is computed: a device, the CPU, or the one that stands for all of a tensor split.
+LLAMA_API ggml_backend_dev_t access_output_device(const llama_model * model);
 // Whether a target with recurrent states can hold trees (llama_memory_set_tree_capacity).
 LLAMA_API bool access_has_tapes(const llama_model * model);
 // Bytes of one sequence's recurrent state, and of what rolls it back.
@@ -47,6 +57,10 @@ struct state_bytes {
     size_t state, tape;
 };
 LLAMA_API state_bytes access_state_bytes(const llama_context * ctx);
+// Bytes of all tapes, by buffer type.
+LLAMA_API std::map<ggml_backend_buffer_type_t, size_t> access_tapes(const llama_context * ctx);
+// Takes the memory of passes ahead, where what they give out has changed since the context was made.
+LLAMA_API void access_reserve(llama_context * ctx);
 LLAMA_API std::string access_arch(const llama_model * model);
 // Whether the architecture's graph offers the input of layer `layer` as a tap (others would abort when asked).
 LLAMA_API bool access_has_tap(const llama_model * model, int32_t layer);

@@ -38,7 +38,7 @@ struct cache_parts {
     bool drops_cells() const { return window && window->get_size() != kv->get_size(); }
 };
 
-bool is_host(ggml_backend_dev_t device) {
+bool is_cpu(ggml_backend_dev_t device) {
     return !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
 }
 
@@ -97,7 +97,7 @@ std::vector<memory_need> access_cache_needs(const llama_model * model, const cac
     std::vector<memory_need> needs;
     for (uint32_t il = 0; il < h.n_layer(); ++il) {
         const ggml_backend_dev_t layer  = model->dev_layer((int) il);
-        const ggml_backend_dev_t device = is_host(layer) ? nullptr : layer;
+        const ggml_backend_dev_t device = is_cpu(layer) || !shape.offload ? nullptr : layer;
         auto                     need   = std::find_if(
             needs.begin(), needs.end(), [device](const memory_need & other) { return other.device == device; });
         if (need == needs.end()) {
@@ -124,7 +124,7 @@ std::vector<memory_need> access_cache_needs(const llama_model * model, const cac
 size_t access_host_weights(const llama_model * model) {
     size_t bytes = 0;
     for (const auto & [type, size] : model->memory_breakdown()) {
-        bytes += is_host(ggml_backend_buft_get_device(type)) ? size : 0;
+        bytes += is_cpu(ggml_backend_buft_get_device(type)) ? size : 0;
     }
     return bytes;
 }

@@ -29,6 +29,7 @@ struct cache_shape {
     ggml_type type_k, type_v;
     uint32_t  n_seqs, n_ubatch;
     bool      unified, swa_full;
+    bool      offload;   // each layer's part lies on the device of the layer
 };
 // Bytes of K, V and states on one device.
 struct memory_need {

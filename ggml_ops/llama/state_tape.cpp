@@ -1,6 +1,6 @@
 #include "llama/state_tape.h"
 
-#include "gdn/gdn_tree.h"
+#include "gdn/has_kernel.h"
 #include "llama-impl.h"
 #include "llama-io.h"
 #include "llama-memory-recurrent.h"
@@ -40,14 +40,7 @@ bool tape_store::has_kernel(ggml_backend_dev_t device) const {
     if (!device) {   // the CPU's buffers belong to none
         return true;
     }
-    ggml_context_ptr ctx{ ggml_init({ 8 * ggml_tensor_overhead(), nullptr, true }) };
-    const auto       rows = [&](int64_t ne0, int64_t ne1) {
-        return ggml_new_tensor_4d(ctx.get(), GGML_TYPE_F32, ne0, ne1, 1, 1);
-    };
-    ggml_tensor * k = rows(head, heads_k), *v = rows(head, heads_v), *g = rows(1, heads_v);
-    ggml_tensor * state = ggml_new_tensor_4d(ctx.get(), GGML_TYPE_F32, head, head, heads_v, 1);
-    return ggml_backend_dev_supports_op(
-        device, ggml_gdn_tree(ctx.get(), k, k, v, g, g, state, ggml_new_tensor_2d(ctx.get(), GGML_TYPE_I32, 1, 1)));
+    return ggml_gdn_has_kernel(device, head, heads_k, heads_v);
 }
 
 bool tape_ref::has_path(const int32_t * rows, int32_t n) const {

@@ -3,6 +3,7 @@
 #include "base/abort_guard.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/backends.h"
 
 #include "common/common.h"
 #include "ggml-cpp.h"
@@ -220,13 +221,14 @@ matrix_rows::matrix_rows(const char * device, const char * type) :
         throw status_error(
             DFLASH_ERROR_ARG, std::string("device is '") + (device ? device : "") + "', which is not here");
     }
+    gpu_rows_              = find<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
+    tile_rows_             = find<int(ggml_type)>(device_, "dflash_tile_rows");
+    set_tile_rows_         = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
-    while (ggml_backend_reg_dev_get(reg, index_) != device_) {
+    const int          n   = (int) ggml_backend_reg_dev_count(reg);   // none of an RPC server's devices is among them
+    while (gpu_rows_ && index_ < n && ggml_backend_reg_dev_get(reg, index_) != device_) {
         ++index_;
     }
-    gpu_rows_      = find<int(int, ggml_type, int)>(device_, "ggml_backend_cuda_set_matrix_rows");
-    tile_rows_     = find<int(ggml_type)>(device_, "dflash_tile_rows");
-    set_tile_rows_ = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     if (tile_rows_) {
         own_tile_rows(tile_rows_);
     }
@@ -311,7 +313,7 @@ char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback p
     int    rc  = DFLASH_OK;
     try {
         dflash::set_error("");
-        dflash::log_init();
+        dflash::backends_init();
         if (!params) {
             throw dflash::status_error(DFLASH_ERROR_ARG, "params is NULL");
         }
@@ -328,7 +330,7 @@ char * dflash_tune(const dflash_tune_params * params, dflash_progress_callback p
 int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows) {
     try {
         dflash::set_error("");
-        dflash::log_init();
+        dflash::backends_init();
         const dflash::matrix_rows kernel(device, type);
         if (rows >= 0) {
             kernel.set(rows);

@@ -226,7 +226,7 @@ class LastSeconds(Answer):
 class Machine(Answer):
     """The machine, and what runs on it."""
 
-    state: Literal["ready", "sleeping", "dead"]
+    state: Literal["ready", "sleeping", "lost", "dead"]
     pair: MachinePair
     computer: Computer
     devices: list[Device]

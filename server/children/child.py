@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,9 @@ log = logging.getLogger(__name__)
 PATIENCE = 5.0
 # Characters of a line that is told on; what is longer is cut.
 LONGEST_LINE = 4096
+
+# Windows' way to keep Ctrl-C from it; other systems have sessions.
+_OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 Listener = Callable[[str], None]
 
@@ -49,6 +53,7 @@ class Child:
             stderr=None if on_line is None else pipe,
             env=None if env is None else dict(env),
             start_new_session=on_line is not None,
+            creationflags=_OWN_GROUP if on_line is not None else 0,
         )
         return cls(process, on_line)
 

@@ -10,10 +10,12 @@ for Python's lock. It ends when its standard input does.
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -29,6 +31,7 @@ from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
+from dflash_local.server.signals import ENDING
 
 # llama.cpp's tokenizers may recurse once for each character.
 STACK = 256 << 20
@@ -208,16 +211,26 @@ def log_from(level: int) -> None:
 _alive: list[Any] = []  # llama.cpp keeps a bare pointer
 
 
+def _give_way(nice: int) -> None:
+    """Let processes of ordinary priority go first."""
+    if sys.platform == "win32":
+        kernel = ctypes.windll.kernel32
+        kernel.GetCurrentProcess.restype = ctypes.c_void_p
+        kernel.SetPriorityClass(ctypes.c_void_p(kernel.GetCurrentProcess()), subprocess.BELOW_NORMAL_PRIORITY_CLASS)
+    else:
+        os.nice(nice)
+
+
 def main() -> None:
     """Load, say so, and serve."""
     # The terminal's Ctrl-C and a supervisor's SIGTERM reach the whole group: the server ends this process when it is
     # done with it.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     parent = Parent()
     options = json.loads(sys.argv[1])
     if nice := options.pop("nice", 0):
-        os.nice(nice)
+        _give_way(nice)
     log_from(LOG_INFO if options["verbose"] else LOG_ERROR)
 
     def run() -> None:

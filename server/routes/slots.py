@@ -43,7 +43,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """Save what a slot holds to a file, let it hold what a file has, or erase it. A busy slot is waited for."""
         if settings.slot_save_path is None:
             raise not_supported("This server does not support slots action. Start it with `--slot-save-path`")
-        async with service.sleep.awake():
+        async with service.awake():
             return await _act(request, service.engine, settings, settings.slot_save_path)
 
     add_endpoint(app, (PATH,), slot_action, answer=SlotSaved | SlotRestored | SlotErased, openapi_extra=_DOCUMENTED)

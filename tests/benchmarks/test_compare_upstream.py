@@ -113,7 +113,7 @@ class Scripted:
         self.turns: list[tuple[str, str]] = []
 
     def turn(self, name: str, bodies: Sequence[dict[str, Any]]) -> LoadResult:
-        (body,) = bodies
+        body = bodies[0]
         self.turns.append((name, json.dumps(body, sort_keys=True)))
         return LoadResult(1.0, (Answer("text", 9, 11, "stop", 1.0, 0.1, self.seconds[name], passes=2),))
 
@@ -128,6 +128,53 @@ def test_systems_take_turns_and_draft_lengths_without_a_chance_sit_out() -> None
     assert {group[0][0] for group in rounds} == set(systems.names)
     assert len(set(bodies)) == 12  # another seed in every repeat
     assert all('"cache_prompt": false' in body and '"max_tokens": 50' in body for body in bodies)
+
+
+def test_one_by_one_keeps_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never two servers at once, plain and ours first; a draft length that fails is left out, plain and ours never."""
+    broken, started = {MIDDLE}, list[str]()
+
+    class Alone(Scripted):
+        def __init__(self, commands: dict[str, list[str]], _logs: Path) -> None:
+            super().__init__({PLAIN: 9.0, SHORT: 1.5, MIDDLE: 1.0, BEST: 1.2, OURS: 1.0} | dict.fromkeys(commands, 1.0))
+            (self.name,) = commands
+            started.append(self.name)
+
+        def __enter__(self) -> Alone:
+            if self.name in broken:
+                raise LoadError(f"{self.name} ended with status 1:\nabort")
+            return self
+
+        def __exit__(self, *_error: object) -> None: ...
+
+    monkeypatch.setattr(compare, "Systems", Alone)
+    setting = Setting(bundled_pair(), Path("bin"), n_gpu_layers=7)
+    assert all(("-ngl", "7") in itertools.pairwise(argv) for argv in setting.commands().values())
+    assert sum("-ngld" in argv for argv in setting.commands().values()) == 4
+
+    def cells() -> list[Cell]:
+        return [Cell("dflash", "q8_0", t, {}) for t in (0.0, 1.0)]
+
+    filled = cells()
+    seen = [
+        (len(done[-1].runs), sorted(done[-1].left_out))
+        for done in compare.measure_apart(setting, tmp_path, [{"messages": []}] * 3, filled, 50, 2)
+    ]
+    assert started == [PLAIN, OURS, SHORT, MIDDLE, BEST]
+    assert seen == [(2, sorted(UPSTREAM)), (3, [BEST, MIDDLE]), (3, [BEST, MIDDLE]), (4, [MIDDLE])]
+    assert all(len(run.tokens) == 3 for cell in filled for runs in cell.runs.values() for run in runs)
+    text = markdown(filled, "Here.")
+    assert f"Left out of T1: {MIDDLE}, {MIDDLE} ended with status 1:" in text and "abort" not in text
+    for cell in filled:
+        assert Cell.from_json(json.loads(json.dumps(cell.to_json()))) == cell
+    broken.add(OURS)
+    with pytest.raises(LoadError):
+        list(compare.measure_apart(setting, tmp_path, [{"messages": []}], cells(), 50, 1))
+
+
+def test_without_any_draft_length_plain_is_upstreams_best(cell: Cell) -> None:
+    alone = Cell("dflash", "q4_0", 0.0, {name: cell.runs[name] for name in (PLAIN, OURS)})
+    assert alone.best == PLAIN and alone.ratio(alone.best) == alone.ratio(PLAIN)
 
 
 def test_resume_takes_finished_cells_of_the_same_settings_only(cell: Cell, tmp_path: Path) -> None:

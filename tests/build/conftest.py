@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.build import builder, installation, recipe, tree, upstream, wheel
+from dflash_local.build import builder, bundle, installation, recipe, tree, upstream, vulkan, wheel
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PATCH = """\
@@ -45,6 +45,19 @@ class World:
         (self.source / "patches" / "UPSTREAM").write_text(
             f"# pin\npackage llama-cpp-python==1.0\nsha256 {sha256}\nllama.cpp {commit}\n"
         )
+
+    def vulkan_headers(self, version: tuple[int, int, int], *, spirv: bool = True) -> Path:
+        """A folder with headers of this version, of which only the version is read."""
+        folder = self.bin.parent / f"headers-{version[2]}"
+        (folder / "vulkan").mkdir(parents=True, exist_ok=True)
+        complete = f"VK_MAKE_API_VERSION(0, {version[0]}, {version[1]}, VK_HEADER_VERSION)"
+        (folder / "vulkan" / "vulkan_core.h").write_text(
+            f"#define VK_HEADER_VERSION {version[2]}\n#define VK_HEADER_VERSION_COMPLETE {complete}\n"
+        )
+        if spirv:
+            (folder / "spirv" / "unified1").mkdir(parents=True, exist_ok=True)
+            (folder / "spirv" / "unified1" / "spirv.hpp").touch()
+        return folder
 
     def tool(self, name: str, version: str = "1") -> Path:
         """A program on PATH that only knows its version."""
@@ -83,14 +96,16 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     world.tool("cc")
     world.tool("c++")
 
-    for variable in ("CC", "CXX", "CUDACXX", "CMAKE_ARGS", *recipe.ENVIRONMENT):
+    headers = ("CMAKE_PREFIX_PATH", "VULKAN_SDK", "CPATH", "CPLUS_INCLUDE_PATH")
+    for variable in ("CC", "CXX", "CUDACXX", "CMAKE_ARGS", *headers, *recipe.ENVIRONMENT):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PATH", f"{world.bin}:/usr/bin:/bin")
+    monkeypatch.setattr(vulkan, "_SYSTEM", (str(world.vulkan_headers(vulkan.NEEDED)),))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "no-cuda"))
     monkeypatch.setenv("DFLASH_CACHE", str(world.cache))
     monkeypatch.setenv("FAKE_PIP", str(world.pip))
     fake = [sys.executable, str(Path(__file__).with_name("fake_pip.py"))]
-    for module in (installation, upstream, wheel):
+    for module in (bundle, installation, upstream, wheel):
         monkeypatch.setattr(module, "pip", lambda: fake)
     for module in (builder, tree):
         monkeypatch.setattr(module, "native_source", lambda: world.source)

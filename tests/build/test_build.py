@@ -20,6 +20,7 @@ from dflash_local import cli
 from dflash_local.build import builder, installation, upstream
 from dflash_local.build.wheel import WHEELS_KEPT
 from dflash_local.errors import BuildError
+from dflash_local.file_lock import locked
 
 from .conftest import World
 
@@ -122,7 +123,7 @@ def test_builds_wait_for_each_other(world: World, capsys: pytest.CaptureFixture[
     wheel = next((world.cache / "wheels" / stamp["key"]).iterdir())
 
     def other_build() -> None:
-        with builder._lock(world.cache / "build.lock"):
+        with locked(world.cache / "build.lock"):
             held.set()
             time.sleep(0.3)
             shutil.unpack_archive(wheel, world.pip / "site", "zip")
@@ -271,6 +272,16 @@ def test_compile_error_shows_its_cause_and_the_log(world: World) -> None:
     assert log.read_text().count("noise") == 50
     (world.pip / "fail-wheel").unlink()
     assert builder.build("cpu") is True, "a failed build must not stand in the way of the next"
+
+
+def test_progress_counts_the_files_of_the_whole_build(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build inside the build, of what generates Vulkan's shaders, counts its own two files."""
+    lines = ["  [1/500] c++ a.cpp", "[1/2] c++ gen.cpp", "[2/2] ld gen", "  [200/500] c++ b.cpp", "  [500/500] ld"]
+    (world.pip / "fail-wheel").write_text("\n".join(lines))
+    failure()
+    out = capsys.readouterr().out
+    assert "40 % of 500 files" in out and "100 % of 500 files" in out
+    assert "of 2 files" not in out
 
 
 def test_wheel_without_libdflash_is_refused_and_not_cached(world: World) -> None:

@@ -24,6 +24,7 @@ def test_progress_leaves_stdout_alone(
 
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path))
     monkeypatch.delenv("DFLASH_PEER_BIN", raising=False)
+    monkeypatch.setattr(peer, "installed_stamp", lambda: {"backend": "cpu"})
     monkeypatch.setattr(peer, "_compile", compiled)
     assert (peer.build() / peer.PROGRAM).is_file()
     out, err = capsys.readouterr()

@@ -41,8 +41,23 @@ def argv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(bench, "_upstream_flags", lambda args, engine: [])
     prompts = tmp_path / "prompts.txt"
     prompts.write_text('one\n{"prompt": "two"}\n')
-    models = ["-m", str(tmp_path / "a folder" / "target <i>.gguf"), "-md", str(tmp_path / "drafter.gguf")]
-    return ["bench", *models, "-p", str(prompts), "--repeat", "2", "--hf-token", "hf_secret"]
+    target, drafter = tmp_path / "a folder" / "target <i>.gguf", tmp_path / "drafter.gguf"
+    target.parent.mkdir()
+    for file in (target, drafter):
+        file.write_bytes(b"GGUF")
+    return [
+        "bench",
+        "-m",
+        str(target),
+        "-md",
+        str(drafter),
+        "-p",
+        str(prompts),
+        "--repeat",
+        "2",
+        "--hf-token",
+        "hf_secret",
+    ]
 
 
 def test_report_is_of_the_record(argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from dflash_local.options import EngineOptions
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}
+SOFTWARE = {"name": "Vulkan0", "type": "gpu", "description": "llvmpipe (LLVM 15)", "memory_total": 0, "memory_free": 0}
 GPU = {"name": "CUDA0", "type": "gpu", "description": "Some GPU", "memory_total": 8 * GIB, "memory_free": 6 * GIB}
 
 
@@ -116,6 +117,7 @@ def test_a_gpu_backend_without_a_gpu_warns(monkeypatch: pytest.MonkeyPatch) -> N
         (["CPU"], [CPU], [Level.OK]),
         (["CUDA", "CPU"], [CPU], [Level.OK, Level.WARN]),
         (["CUDA", "CPU"], [GPU, CPU], [Level.OK, Level.OK]),
+        (["Vulkan", "CPU"], [SOFTWARE, CPU], [Level.OK, Level.OK, Level.WARN]),
     ):
         monkeypatch.setattr(
             native, "library_info", lambda b=backends, d=devices: {"abi": 1, "backends": b, "devices": d}

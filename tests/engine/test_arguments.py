@@ -32,7 +32,9 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     path.write_bytes(b"x")
     monkeypatch.setattr(native, "library_path", lambda: path)
     monkeypatch.setattr(
-        native, "library_info", lambda: {"version": "1", "devices": [{"name": "CPU", "description": "a CPU"}]}
+        native,
+        "library_info",
+        lambda: {"version": "1", "devices": [{"name": "CPU", "description": "a CPU", "type": "cpu"}]},
     )
     monkeypatch.setenv("DFLASH_CACHE", str(tmp_path / "cache"))
     return path

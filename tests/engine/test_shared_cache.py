@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,23 @@ def words(seed: object, n: int) -> list[int]:
 
 def question(engine: Engine, number: int) -> list[int]:
     return engine.tokenize(PROMPT.format(number))
+
+
+@contextmanager
+def held(engine: Engine) -> Iterator[None]:
+    """The engine takes no step meanwhile: all that is submitted starts at once, on the busiest machine too."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        goes_on.wait(60)
+
+    engine._scheduler.call(wait)
+    assert waits.wait(60)
+    try:
+        yield
+    finally:
+        goes_on.set()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +110,8 @@ def test_requests_wait_for_room(make: Make, alone: Any) -> None:
     """Two prompts that do not fit side by side run one after the other, also with a free slot."""
     engine = make()
     prompts = [words(f"wait {i}", 600) for i in range(3)]
-    generations = [engine.submit(prompt, GREEDY, max_tokens=30) for prompt in prompts]
+    with held(engine):
+        generations = [engine.submit(prompt, GREEDY, max_tokens=30) for prompt in prompts]
     most = 0
     while not all(generation.done for generation in generations):
         most = max(most, engine.n_running)
@@ -105,7 +126,8 @@ def test_answers_that_outgrow_the_cache_wait_on_the_host(make: Make, alone: Any,
     engine = make()
     prompts = [words(f"grow {i}", 60) for i in range(4)]
     options: dict[str, Any] = {"sampling": replace(sampling, ignore_eos=True), "max_tokens": 450}
-    generations = [engine.submit(prompt, **options) for prompt in prompts]
+    with held(engine):
+        generations = [engine.submit(prompt, **options) for prompt in prompts]
     answers = [generation.result(120) for generation in generations]
     assert moved(engine)["set_aside"] > 0
     for prompt, answer in zip(prompts, answers, strict=True):
@@ -115,9 +137,10 @@ def test_answers_that_outgrow_the_cache_wait_on_the_host(make: Make, alone: Any,
 
 def test_an_answer_that_waits_on_the_host_can_be_cancelled(make: Make) -> None:
     engine = make()
-    generations = [engine.submit(words(f"cancel {i}", 60), ENDLESS, max_tokens=600) for i in range(3)]
+    with held(engine):
+        generations = [engine.submit(words(f"cancel {i}", 60), ENDLESS, max_tokens=600) for i in range(3)]
     while not moved(engine)["set_aside"]:
-        pass
+        time.sleep(0.001)
     generations[2].cancel()
     assert generations[2].result(10).finish_reason == "cancelled"
     assert [generation.result(60).finish_reason for generation in generations[:2]] == ["length"] * 2
@@ -204,21 +227,24 @@ def test_requests_with_one_prompt_share_its_reading(make: Make, hybrid: bool) ->
     for slot in range(4):
         engine.slot_clear(slot)
     before = engine.stats()["rows"]
-    generations = [engine.submit(prompt, sampling, max_tokens=1) for sampling in samplings]
+    with held(engine):
+        generations = [engine.submit(prompt, sampling, max_tokens=1) for sampling in samplings]
     answers = [generation.result(60) for generation in generations]
     assert [answer.cached_tokens for answer in answers] == [0, *([384 if hybrid else 399] * 3)]
     assert engine.stats()["rows"] - before == 400 + 3 * (16 if hybrid else 1)
 
     for slot in range(4):
         engine.slot_clear(slot)
-    generations = [engine.submit(prompt, sampling, max_tokens=30) for sampling in samplings]
+    with held(engine):
+        generations = [engine.submit(prompt, sampling, max_tokens=30) for sampling in samplings]
     assert [generation.result(60).tokens for generation in generations] == [answer.tokens for answer in expected]
 
 
 def test_who_follows_a_reader_that_goes_away_reads_on(make: Make, alone: Any) -> None:
-    engine = make(n_batch=64, n_ubatch=64)
+    engine = make(n_batch=16, n_ubatch=16)
     prompt = words("leader", 800)
-    reader, follower = (engine.submit(prompt, GREEDY, max_tokens=10) for _ in range(2))
+    with held(engine):
+        reader, follower = (engine.submit(prompt, GREEDY, max_tokens=10) for _ in range(2))
     while engine.stats()["rows"] < 200:
         pass
     reader.cancel()

@@ -5,26 +5,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_local import native
 from dflash_local.build.log import BuildLog
 from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, sha256
+from dflash_local.file_lock import locked
+from tests.toolchains import TOOLCHAINS
 
 REPO = Path(__file__).resolve().parents[2]
 SOURCES_KEPT = 3
-ARM_COMPILER = "aarch64-linux-gnu-g++"
-ARM_EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 ENVIRONMENT = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
@@ -44,18 +41,18 @@ class Project:
     def configure(self) -> None:
         """Quick when nothing has changed. Raises RuntimeError with CMake's words."""
         command = ["cmake", "-S", str(REPO / "ggml_ops" / "tests"), "-B", str(self.folder), "-G", "Ninja"]
-        with _lock(self.folder):
-            _run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
+        with locked(self.folder / "lock"):
+            run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
 
     def build(self) -> None:
         """Compile what has changed since the last time. Raises RuntimeError with the compiler's words."""
         self.configure()
-        with _lock(self.folder):
-            _run(["cmake", "--build", str(self.folder)])
+        with locked(self.folder / "lock"):
+            run(["cmake", "--build", str(self.folder)])
 
     def tests(self) -> list[NativeTest]:
         """Of a configured project."""
-        listing = json.loads(_run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"]))
+        listing = json.loads(run(["ctest", "--test-dir", str(self.folder), "--show-only=json-v1"]))
         found = []
         for test in listing["tests"]:
             labels = [entry["value"] for entry in test["properties"] if entry["name"] == "LABELS"]
@@ -64,7 +61,7 @@ class Project:
 
     def run(self, name: str) -> None:
         """Run one test of a built project. Raises RuntimeError with what it printed."""
-        _run(["ctest", "--test-dir", str(self.folder), "--output-on-failure", "--tests-regex", f"^{name}$"])
+        run(["ctest", "--test-dir", str(self.folder), "--output-on-failure", "--tests-regex", f"^{name}$"])
 
 
 def host() -> Project:
@@ -78,12 +75,14 @@ def arm() -> Project | None:
 
     Kept in the cache: once ggml is there, only what changed in ggml_ops is compiled.
     """
-    emulator = next(filter(None, map(shutil.which, ARM_EMULATORS)), None)
-    if not (shutil.which(ARM_COMPILER) and emulator):
+    toolchain = TOOLCHAINS["arm"]
+    if toolchain.missing():
         return None
+    (compiler,), emulators = toolchain.programs
+    emulator = next(filter(None, map(shutil.which, emulators)))
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"]
-    options += [f"-DCMAKE_CXX_COMPILER={ARM_COMPILER}", f"-DCMAKE_C_COMPILER={ARM_COMPILER.replace('g++', 'gcc')}"]
-    version = _run([ARM_COMPILER, "--version"])
+    options += [f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_C_COMPILER={compiler.replace('g++', 'gcc')}"]
+    version = run([compiler, "--version"])
     key = hashlib.sha256(f"{REPO}{version}{llama_source()}".encode()).hexdigest()[:16]
     return Project((cache_dir() / "cross").resolve() / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
 
@@ -95,7 +94,7 @@ def llama_source() -> Path:
     key = hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()[:16]
     home = (cache_dir() / "source").resolve()  # a link while tests run
     tree = home / key
-    with _lock(home):
+    with locked(home / "lock"):
         if not tree.is_dir():
             for old in sorted(home.glob("*/"), key=lambda folder: folder.stat().st_mtime)[: 1 - SOURCES_KEPT]:
                 shutil.rmtree(old)
@@ -109,16 +108,8 @@ def llama_source() -> Path:
     return tree / "vendor" / "llama.cpp"
 
 
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """One process at a time, wherever pytest's workers run several."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _run(command: list[str]) -> str:
+def run(command: list[str]) -> str:
+    """What it prints. Raises RuntimeError with that if it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")

@@ -8,7 +8,9 @@ from functools import cache
 
 import pytest
 
-from .native import ARM_COMPILER, Project, arm, host
+from tests.toolchains import TOOLCHAINS
+
+from .native import Project, arm, host
 
 PROJECTS = {"host": host, "arm": arm}
 
@@ -25,8 +27,8 @@ def listed(machine: str) -> list[object]:
     """A parameter for each test that CMake knows. What goes wrong here fails as a test, with the reason."""
     project = PROJECTS[machine]()
     if project is None:
-        packages = "g++-aarch64-linux-gnu qemu-user-static"
-        reason = f"needs {ARM_COMPILER} and qemu-aarch64 (Debian, Ubuntu: apt install {packages})"
+        toolchain = TOOLCHAINS["arm"]
+        reason = f"needs {', '.join(toolchain.missing())} ({toolchain.hint})"
         return [pytest.param(machine, "", marks=pytest.mark.skip(reason=reason), id=machine)]
     try:
         project.configure()

@@ -411,7 +411,9 @@ def test_a_hint_for_a_local_target(tmp_path: Path, pocket: dict[str, Path], caps
     for more in (("--draft", "off"), ("-md", str(pocket["dflash"]))):
         taken("-m", local, *more)
         assert capsys.readouterr().err == ""
-    taken("-m", str(tmp_path / "none.gguf"))  # the engine will say
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    taken("-m", str(broken))  # the engine will say
 
 
 def test_pull(endpoint: StandIn, target: bytes, checkpoint: None, tmp_path: Path, capsys: Any) -> None:

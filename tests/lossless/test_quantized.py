@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu_proof.equality import gap
 from dflash_local import Engine
 from dflash_local.native import MAX_NODES, quantize
 
@@ -43,20 +44,6 @@ def engine(
     quantize(pocket["target"], target, request.param)
     with Engine(target, pocket["dflash"], n_ctx=1024, n_threads=1, warmup=False) as engine:
         yield engine
-
-
-def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int]) -> float:
-    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0
-    if all do."""
-    same = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), None)
-    if same is None:
-        return 0.0 if len(plain) == len(drafted) else float("inf")
-    context = prompt + plain[:same]
-
-    def logit(token: int, width: int) -> float:
-        return float(engine.score([*context, token], len(context), width).logit[0])
-
-    return max(abs(logit(plain[same], width) - logit(drafted[same], width)) for width in (1, BLOCK))
 
 
 @pytest.fixture(scope="module")

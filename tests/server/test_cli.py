@@ -11,7 +11,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.cli.chat_flags import check_chat_flags
 from dflash_local.cli.flags import engine_options, sampling_options
-from dflash_local.cli.serve import make_settings
+from dflash_local.cli.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.generation import Completion, Timings
@@ -32,6 +32,7 @@ def parse(*flags: str) -> argparse.Namespace:
 
 LONG_LINE = """
     -m T.gguf -md D.gguf -c 8192 -np 4 -b 1024 -ub 256 -t 6 -tb 8 -ngl 20 -ngld all -sm row -ts 3,1 -mg 1 -fa on
+    --rpc a:1,b:2 -fit off -fitt 512,256 -fitc 1024 -dev CUDA0,CUDA1 -devd CUDA1 -ot a=CPU -ncmoe 2 -nkvo
     -ctk q8_0 -ctv q8_0 -ctkd f32 -ctvd f32 --swa-full --mlock --no-warmup --draft-ctx 2048 --spec-draft-n-max 7
     --budget 12 --draft chain --accept block --lookup off --no-kv-unified --bit-exact --no-cost-cache
     --kv-unified-per-slot 500 -cram 100 --no-cache-idle-slots -sps 0.5 -ctxcp 3 -cms 0 --no-cache-prompt
@@ -52,7 +53,9 @@ def test_a_llama_server_command_line() -> None:
         "warmup": False, "draft_ctx": 2048, "draft_n_max": 7, "budget": 12, "draft": "chain", "accept": "block",
         "lookup": False, "kv_unified": False, "bit_exact": True, "cost_cache": False, "chat_template": None,
         "n_ctx_slot": 500, "cache_ram": 100, "cache_idle_slots": False, "slot_similarity": 0.5, "n_checkpoints": 3,
-        "checkpoint_step": 0,
+        "checkpoint_step": 0, "device": "CUDA0,CUDA1", "device_draft": "CUDA1", "override_tensor": "a=CPU",
+        "override_tensor_draft": None, "cpu_moe": False, "n_cpu_moe": 2, "n_cpu_ffn": 0, "kv_offload": False,
+        "rpc": "a:1,b:2", "fit": False, "fit_target": "512,256", "fit_ctx": 1024,
     }  # fmt: skip
     settings = make_settings(args)
     assert (settings.alias, settings.api_keys, settings.webui, settings.slots_endpoint) == (

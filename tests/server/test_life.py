@@ -349,7 +349,7 @@ def test_impatience_ends_the_drain(process: tuple[subprocess.Popen[str], str], p
 
 
 def test_a_taken_port_is_one_clear_error() -> None:
-    with listen("127.0.0.1", 0) as sock, pytest.raises(DFlashError, match=r"cannot listen on .*choose another --port"):
+    with listen("127.0.0.1", 0) as sock, pytest.raises(DFlashError, match=r"cannot listen on .*add --port"):
         listen("127.0.0.1", sock.getsockname()[1])
 
 

@@ -139,11 +139,11 @@ def test_an_unknown_variable_is_told() -> None:
         ("LLAMA_ARG_CONTEXT_SHIFT", "1", True),
         ("LLAMA_ARG_CONTEXT_SHIFT", "0", False),
         ("LLAMA_ARG_NO_CONTEXT_SHIFT", "1", False),
-        ("LLAMA_ARG_KV_OFFLOAD", "on", False),
-        ("LLAMA_ARG_KV_OFFLOAD", "off", True),
-        ("LLAMA_ARG_NO_KV_OFFLOAD", "0", True),  # whatever its value
-        ("LLAMA_ARG_CPU_MOE", "false", False),
-        ("LLAMA_ARG_CPU_MOE", "perhaps", True),
+        ("LLAMA_ARG_CONT_BATCHING", "on", False),
+        ("LLAMA_ARG_CONT_BATCHING", "off", True),
+        ("LLAMA_ARG_NO_CONT_BATCHING", "0", True),  # whatever its value
+        ("LLAMA_ARG_UI_MCP_PROXY", "false", False),
+        ("LLAMA_ARG_UI_MCP_PROXY", "perhaps", True),
     ],
 )
 def test_switches_in_variables(variable: str, value: str, refused: bool) -> None:

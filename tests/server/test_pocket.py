@@ -196,15 +196,18 @@ def test_ctrl_c(pocket: dict[str, Path], loaded: bool) -> None:
         assert process.wait(20) == 0
 
 
+TARGET = Path(__file__).parents[2] / "dflash_local" / "demo" / "pocket-target.gguf"
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["-m", str(TARGET), "--port", "99999"], "cannot listen"),
         (["-m", "nowhere.gguf"], "nowhere.gguf"),
         (["-m", "x.gguf", "--chat-template-kwargs", "{"], "not valid JSON"),
         (["-m", "x.gguf", "--api-key-file", "nowhere"], "cannot read the API keys"),
         (["-m", "x.gguf", "--temp", "-1"], "temperature must be at least 0"),
         (["-m", "x.gguf", "--dry-base", "0.5"], "dry_base must be at least 1, got 0.5"),
-        (["-m", "x.gguf", "--port", "99999"], "cannot listen"),
     ],
 )
 def test_what_cannot_start_says_why(flags: list[str], message: str) -> None:

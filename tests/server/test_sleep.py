@@ -13,9 +13,9 @@ import httpx
 import psutil
 import pytest
 
-from dflash_local.cli.serve import make_settings
+from dflash_local.cli.serve_app import make_settings
 from dflash_local.engine import Engine
-from dflash_local.errors import ModelError
+from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live, serving, wait_until
@@ -32,13 +32,13 @@ class Loads:
         self.natives: list[FakeNative] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.fails = False
+        self.failure: DFlashError | None = None
         self._make = make
 
     def __call__(self, _progress: Any) -> Engine:
         assert self.gate.wait(20)
-        if self.fails:
-            raise ModelError("the file is gone")
+        if self.failure is not None:
+            raise self.failure
         self.natives.append(self._make())
         return Engine.over(self.natives[-1])
 
@@ -104,11 +104,11 @@ def test_a_model_that_is_gone_is_tried_again() -> None:
     loads = Loads()
     with live(loads, SOON) as server:
         fall_asleep(server)
-        loads.fails = True
+        loads.failure = ModelError("the file is gone")
         answer = server.http.post("/completion", json=PROMPT)
         assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable_error")
         assert is_sleeping(server)
-        loads.fails = False
+        loads.failure = None
         assert server.http.post("/completion", json=PROMPT).status_code == 200
 
 

@@ -31,10 +31,11 @@ the shape.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from dflash_local.convert.writer import write_gguf
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.inflate.drafter import InflatedDrafter
 from dflash_local.demo.inflate.hybrid import InflatedHybrid
@@ -72,6 +73,41 @@ def inflate(
         PairError: the two files do not belong together.
         DFlashError: the disk is too small.
     """
+    files = list(inflated_files(small, out_dir, shape, ftype, drafter_type=drafter_type, as_f16=quantize is not None))
+    out_dir.mkdir(parents=True, exist_ok=True)
+    _check_disk(out_dir, sum(tensor.n_bytes for file in files for tensor in file.tensors))
+    for path, kind, model, tensors in files:
+        if quantize is None or kind == "f16":
+            write_gguf(path, model.metadata(kind), tensors, progress)
+            continue
+        f16 = path.with_suffix(".f16.gguf")
+        try:
+            write_gguf(f16, model.metadata("f16"), tensors, progress)
+            quantize(f16, path, kind)
+        finally:
+            f16.unlink(missing_ok=True)
+    return Pair(*(file.path for file in files))
+
+
+class InflatedFile(NamedTuple):
+    """A file to write."""
+
+    path: Path
+    type: str
+    model: InflatedModel
+    tensors: list[OutputTensor]
+
+
+def inflated_files(
+    small: Pair,
+    out_dir: Path,
+    shape: Shape,
+    ftype: str,
+    *,
+    drafter_type: str | None = None,
+    as_f16: bool = False,
+) -> Iterator[InflatedFile]:
+    """The target's file and the drafter's, before a tensor is computed; with `as_f16` in f16, whatever their type."""
     target, drafter = (
         SmallModel(small.target, HYBRID_ARCH if shape.delta else TARGET_ARCH),
         SmallModel(small.drafter, DRAFTER_ARCH),
@@ -85,28 +121,14 @@ def inflate(
         place = _places(target.size("block_count"), shape.n_layer)
         models = (InflatedTarget(target, shape, place), InflatedDrafter(drafter, shape, place))
     out = Pair(out_dir / "target.gguf", out_dir / "drafter.gguf")
-    files = []
     for path, kind, model in zip(out, (ftype, drafter_type or ftype), models, strict=True):
-        written = "f16" if quantize else kind
+        written = "f16" if as_f16 else kind
         n_expert = model.experts.n if model.experts else 0
         tensors = [
             quantizer.quantized(tensor, written, n_layer=model.n_layer, n_expert=n_expert) for tensor in model.tensors()
         ]
         model.source.check_all_used()
-        files.append((path, kind, model, tensors))
-    out_dir.mkdir(parents=True, exist_ok=True)
-    _check_disk(out_dir, sum(tensor.n_bytes for *_, tensors in files for tensor in tensors))
-    for path, kind, model, tensors in files:
-        if quantize is None or kind == "f16":
-            write_gguf(path, model.metadata(kind), tensors, progress)
-            continue
-        f16 = path.with_suffix(".f16.gguf")
-        try:
-            write_gguf(f16, model.metadata("f16"), tensors, progress)
-            quantize(f16, path, kind)
-        finally:
-            f16.unlink(missing_ok=True)
-    return out
+        yield InflatedFile(path, kind, model, tensors)
 
 
 def _check_pair(target: SmallModel, drafter: SmallModel) -> None:

@@ -2,7 +2,7 @@
 
 #include "cpu/isa/kernels.h"
 
-#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12) && !defined(DFLASH_NO_AMX)
 
 #include "cpu/gemm/packed_weights.h"
 #include "cpu/isa/features_x86.h"

@@ -142,6 +142,26 @@ static void nodes_against_brute_force() {
     CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
 }
 
+// Passes that are padded: what a width has room for is free, and only whole widths are chosen.
+static void padded_widths() {
+    CHECK(padded_width(1) == 1 && padded_width(3) == 4 && padded_width(9) == 16 && padded_width(64) == 64);
+    CHECK(padded_width(65) == 128);
+    cost_curve c;
+    c.set_padded(true);
+    c.set(1, 10);
+    c.set(8, 11);
+    c.set(16, 12);
+    CHECK(c.at(9) == c.at(16) && c.at(8) < c.at(9));
+    c.observe(13, 0, 24);
+    CHECK(!c.points().count(13) && c.at(16) > 12);
+    const std::vector<float> values(15, 0.3f);
+    CHECK(choose_nodes({ values }, c, 0, 5, 16).n_nodes == 16);
+    CHECK(choose_nodes({ values }, c, 0, 5, 13).n_nodes == 13);   // there is no room for more
+    // another width needs another graph, another count of the same width does not
+    CHECK(choose_nodes({ values }, c, 0, 5, 16, { 7, 100.0 }).n_nodes == 8);
+    CHECK(choose_nodes({ values }, c, 0, 5, 16, { 11, 100.0 }).n_nodes == 16);
+}
+
 // A drafter whose every block is worth `values`, one node per depth.
 static value_profile profile(const std::vector<int32_t> & lengths, int32_t length, float chance, int times = 10) {
     value_profile        p;
@@ -241,6 +261,7 @@ int main() {
     cells();
     a_busy_machine();
     nodes_against_brute_force();
+    padded_widths();
     lengths();
     return TEST_RESULT;
 }

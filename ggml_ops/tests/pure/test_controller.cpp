@@ -105,6 +105,31 @@ static void bounds() {
     CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
+// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs.
+static void padded_passes() {
+    const pass_limits l = limits();
+    controller        c(l);
+    std::vector<slot> slots = { writer(0) };
+    CHECK(c.last_padded_size(slots, 1000) == 0);   // passes are not padded
+    c.costs().verify.set_padded(true);
+    c.costs().verify.set(1, 10);
+    c.costs().verify.set(16, 11);
+    c.costs().rebuild_ms = 2.5;
+    const auto pass      = [&](int32_t n_nodes) {   // -> its width
+        slots[0].next.nodes.resize(n_nodes, node::root(1));
+        const int32_t width = std::max(n_nodes, c.last_padded_size(slots, 1000));
+        slots[0].n_rows     = n_nodes;
+        slots[0].walked     = {};
+        c.observe_verify(slots, width, true, c.costs().verify.at(width));
+        return width;
+    };
+    CHECK(pass(1) == 1 && pass(11) == 16 && pass(13) == 16);
+    CHECK(pass(1) == 16 && pass(1) == 16 && pass(1) == 1);   // 1 ms each
+    CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 1);
+    slots[0].next.nodes.resize(9, node::root(1));
+    CHECK(c.last_padded_size(slots, 12) == 9);   // no room
+}
+
 static void reasons_without_choice() {
     pass_limits l = limits();
     l.max_length  = 0;
@@ -314,6 +339,7 @@ static void taps() {
 
 int main() {
     bounds();
+    padded_passes();
     reasons_without_choice();
     drafts_that_pay();
     drafts_that_lose();

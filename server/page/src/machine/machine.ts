@@ -129,7 +129,7 @@ export interface LastSeconds {
 }
 
 export interface Machine {
-  state: "ready" | "sleeping" | "dead";
+  state: "ready" | "sleeping" | "lost" | "dead";
   pair: { target: Model; drafter: Drafter | null; no_tree: string; not_bit_exact: string };
   computer: Computer;
   devices: Device[];

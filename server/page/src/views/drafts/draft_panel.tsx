@@ -1,12 +1,16 @@
 // What is shown below an answer while drafts are shown.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { Turn } from "../../chat/turn";
 import type { Passes } from "../../drafts/passes";
+import { useNowAndThen } from "../now_and_then";
 import { DraftFigures } from "./draft_figures";
 import { Guess } from "./guess";
 import { OriginLegend, ReasonLegend } from "./legend";
 import { Strip } from "./strip";
+
+/** More cannot be followed, would flicker, and would take from the model on a machine whose cores it uses. */
+const EVERY_MS = 200;
 
 interface Props {
   turn: Turn;
@@ -16,12 +20,23 @@ interface Props {
 
 export function DraftPanel({ turn, passes, onOpen }: Props) {
   const [isOpen, setOpen] = useState(false);
+  const isRunning = turn.state === "running";
+  const followed = useNowAndThen(passes.length, EVERY_MS);
+  const count = isRunning ? Math.min(followed, passes.length) : passes.length;
+  const parts = useMemo(
+    () => (
+      <>
+        {isRunning && <Guess passes={passes} count={count} />}
+        <DraftFigures turn={turn} passes={passes} />
+        <Strip passes={passes} count={count} onOpen={onOpen} />
+        <ReasonLegend passes={passes} />
+      </>
+    ),
+    [turn, passes, count, isRunning],
+  );
   return (
     <section class="drafts" aria-label="Drafts">
-      {turn.state === "running" && <Guess passes={passes} count={passes.length} />}
-      <DraftFigures turn={turn} passes={passes} />
-      <Strip passes={passes} count={passes.length} onOpen={onOpen} />
-      <ReasonLegend passes={passes} />
+      {parts}
       <details class="strip-help" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>How to read this</summary>
         <OriginLegend />

@@ -1,19 +1,16 @@
 // The tree that was just verified, by depth: what was kept on top, what was refused below it, struck through.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { guessed, ORIGINS, type Pass, type Tree } from "../../drafts/pass";
 import type { Passes } from "../../drafts/passes";
 import { columnsOf } from "../../drafts/tree_layout";
 import { visible } from "../../drafts/words";
 
-/** More cannot be seen, and would flicker. */
-const EVERY_MS = 160;
 const ROWS = 4;
 const TOKEN_LENGTH = 12;
 
-/** Some of the passes, as they come. */
 export function Guess({ passes, count }: { passes: Passes; count: number }) {
-  const pass = useNowAndThen(passes.list[count - 1]);
+  const pass = passes.list[count - 1];
   return (
     <div class="guess" aria-hidden="true">
       {pass?.tree && pass.nodes > 1 ? (
@@ -56,20 +53,4 @@ function Columns({ pass, tree }: { pass: Pass; tree: Tree }) {
 function Bonus({ pass }: { pass: Pass }) {
   const text = pass.texts[pass.accepted];
   return text === undefined ? null : <span class="bonus">{visible(text, TOKEN_LENGTH)}</span>;
-}
-
-/** The newest value, but not more often than every so many milliseconds. */
-function useNowAndThen<T>(value: T): T {
-  const [shown, setShown] = useState(value);
-  const newest = useRef(value);
-  const timer = useRef(0);
-  newest.current = value;
-  useEffect(() => {
-    timer.current ||= window.setTimeout(() => {
-      timer.current = 0;
-      setShown(newest.current);
-    }, EVERY_MS);
-  }, [value]);
-  useEffect(() => () => clearTimeout(timer.current), []);
-  return shown;
 }

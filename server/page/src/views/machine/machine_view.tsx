@@ -51,6 +51,11 @@ function Cards({ machine, history }: { machine: Machine; history: History }) {
           The model sleeps: its memory is given back until the next request. These are its last figures.
         </p>
       )}
+      {machine.state === "lost" && (
+        <p class="error">
+          An RPC server was lost: the model is loaded again as soon as it is back. These are its last figures.
+        </p>
+      )}
       {machine.state === "dead" && <p class="error">The engine is dead: the server’s log says why.</p>}
       <div class="cards">
         {machine.throughput ? <ThroughputCard machine={machine} history={history} /> : <SwitchedOff what="metrics" />}

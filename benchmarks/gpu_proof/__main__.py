@@ -1,0 +1,71 @@
+"""The command: unpack the bundle, then run the parts, the most important first, each within its limit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.gpu_proof import bundle, device, parts, report
+from benchmarks.gpu_proof.bundle import BundleError
+from benchmarks.gpu_proof.inflater import Inflater
+from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+
+REPO = Path(__file__).resolve().parents[2]
+BUNDLE, WORK = REPO / "build" / "bundle", REPO / "build" / "gpu-proof"
+RESULTS = REPO / "benchmarks" / "results" / "gpu"
+
+
+def parser() -> argparse.ArgumentParser:
+    ap = argparse.ArgumentParser(prog="make gpu-proof", description="Prove a GPU: docs/gpu.md.")
+    ap.add_argument("--from", dest="source", type=Path, default=BUNDLE, metavar="DIR", help="the bundle (build/bundle)")
+    ap.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: a rehearsal, with small shapes")
+    ap.add_argument("--minutes", type=float, default=25.0, metavar="N", help="all of it ends within these (25)")
+    ap.add_argument("--only", nargs="+", metavar="PART", help="these parts alone")
+    ap.add_argument("--again", action="store_true", help="parts that are done, too")
+    ap.add_argument(
+        "--limit", nargs="+", default=[], type=limit, metavar="PART=SECONDS", help="other limits than the parts' own"
+    )
+    ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="CPU threads of every server and engine")
+    ap.add_argument(
+        "-o", "--out", type=Path, metavar="DIR", help="results (benchmarks/results/gpu; cpu: build/gpu-proof/results)"
+    )
+    ap.add_argument("--list", action="store_true", help="only say what would run, with the limits")
+    return ap
+
+
+def limit(text: str) -> tuple[str, float]:
+    name, _, seconds = text.rpartition("=")
+    return name, float(seconds)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    clock = Clock(60 * args.minutes)
+    out = (args.out or (RESULTS if args.device == "cuda" else WORK / "results")).resolve()
+    plan = parts.plan(args.device, out, args.threads, dict(args.limit))
+    if unknown := {*(args.only or ()), *(name for name, _ in args.limit)} - {part.name for part in plan}:
+        print(f"error: there is no part {', '.join(sorted(unknown))}; there is {', '.join(p.name for p in plan)}")
+        return 2
+    if args.list:
+        print(*(f"{part.limit:5.0f} s  {part.name}: {part.what}" for part in plan), sep="\n")
+        return 0
+    try:
+        unpacked = bundle.unpack(args.source, WORK, REPO)
+        found = device.look(args.device, unpacked.libraries)
+    except (BundleError, device.DeviceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    record = report.Record(out, args.device, unpacked.key, found, [part.title for part in plan])
+    chosen = [part for part in plan if args.again or not record.is_done(part.name)]
+    chosen = [part for part in chosen if not args.only or part.name in args.only]
+    environment = unpacked.environment(args.device, found.libraries)
+    pairs = [part.pair for part in chosen if part.pair]
+    with Inflater(pairs, WORK / "pairs", environment, out / "logs") as inflater:
+        outcomes = run_parts(chosen, clock, environment, inflater, out / "logs", record.add)
+    print(f"\n{record.text()}\n{out / 'summary.md'}")
+    return 0 if all(outcome.status == Outcome.DONE for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

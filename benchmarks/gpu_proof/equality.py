@@ -1,0 +1,198 @@
+"""Does the device compute what the CPU computes, and does drafting leave the output alone there? On the pocket pairs.
+
+Usage: python benchmarks/gpu_proof/equality.py [--ngl 99] [--limit 8]
+
+For each pair, greedily: plain answers, drafted answers with trees of 16 nodes, both on the device. A pass of many rows
+rounds otherwise than one of a single row, so the tolerance is measured: the largest difference of a logit when plain
+answers are scored in passes of 1, 16 and 64 rows. Where a drafted answer leaves the plain one, both tokens' logits must
+be within twice that. Then a second process, which sees no device, scores the same answers on the CPU and runs the
+drafter on the same contexts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import record
+from dflash_local.demo.pocket import HYBRID, bundled_pair
+from dflash_local.engine import Engine
+from dflash_local.errors import DFlashError
+from dflash_local.native import MAX_NODES
+
+DRAFTERS = ("dflash", HYBRID, "dflash2", "dspark")
+BLOCK = 16  # nodes of a tree, and tokens of the drafter's block
+PLACES = 3  # contexts in each answer on which the drafter is run
+# Of the CPU's largest number: rounding to f16 stays far below it, a wrong parent, position or layer far above.
+MOST_OFF = 0.02
+# No device is visible to a process with these.
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1", "GGML_VK_VISIBLE_DEVICES": ""}
+
+Arrays = dict[str, Any]  # numpy's, by what they are
+
+
+def engine(drafter: str, n_gpu_layers: int, threads: int) -> Engine:
+    pair = bundled_pair(drafter)
+    layers: dict[str, Any] = {"n_gpu_layers": n_gpu_layers, "n_gpu_layers_draft": n_gpu_layers}
+    return Engine(pair.target, pair.drafter, n_ctx=1024, n_threads=threads, cost_cache=False, **layers)
+
+
+def gap(engine: Engine, prompt: list[int], plain: list[int], drafted: list[int]) -> float:
+    """How far apart the target sees the two tokens at the first difference, in logits, given the tokens that agree; 0
+    if all do."""
+    same = next((i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b), None)
+    if same is None:
+        return 0.0 if len(plain) == len(drafted) else float("inf")
+    context = prompt + plain[:same]
+
+    def logit(token: int, width: int) -> float:
+        return float(engine.score([*context, token], len(context), width).logit[0])
+
+    return max(abs(logit(plain[same], width) - logit(drafted[same], width)) for width in (1, BLOCK))
+
+
+def lossless(engine: Engine, prompts: Sequence[dict[str, Any]], n: int) -> tuple[dict[str, Any], list[list[int]]]:
+    """Plain against drafted, and the texts (prompt and plain answer) with the places where answers begin."""
+    gaps, texts, differences, accepted = [], [], [], 0
+    for body in prompts:
+        prompt = engine.tokenize(engine.apply_chat(body).prompt)
+        greedy: dict[str, Any] = {"temperature": 0, "max_tokens": n, "ignore_eos": True}
+        plain = engine.generate(prompt, budget=1, **greedy).tokens
+        drafted = engine.generate(prompt, budget=BLOCK, **greedy)
+        accepted += drafted.timings.draft_n_accepted
+        gaps.append(gap(engine, prompt, plain, drafted.tokens))
+        narrow, *wide = (engine.score(prompt + plain, len(prompt), width).logit for width in (1, BLOCK, MAX_NODES))
+        differences += [float(np.abs(narrow - logit).max()) for logit in wide]
+        texts.append([len(prompt), *prompt, *plain])
+    tolerance = max(differences)
+    found = {
+        "answers": len(gaps),
+        "equal": gaps.count(0.0),
+        "largest_gap": max(gaps),
+        "tolerance": 2 * tolerance,
+        "accepted": accepted,
+        "lossless": max(gaps) <= 2 * tolerance and accepted > 0,
+    }
+    return found, texts
+
+
+def numbers(engine: Engine, texts: Sequence[Sequence[int]]) -> Arrays:
+    """What is compared with the CPU: of the target, the logits of each answer's tokens in passes of 16 rows; of the
+    drafter, hidden states and likeliest candidates."""
+    logits, hidden, first = [], [], []
+    for start, *tokens in texts:
+        logits.append(engine.score(tokens, start, BLOCK).logit)
+        for place in np.linspace(start + 1, len(tokens), PLACES, dtype=int):
+            probe = engine.draft_probe(tokens[:place], BLOCK)
+            hidden.append(probe.hidden)
+            first.append(probe.ids[1:, 0])  # the anchor's row proposes nothing
+    return {"logits": np.concatenate(logits), "hidden": np.concatenate(hidden), "first": np.concatenate(first)}
+
+
+def compare(device: Arrays, cpu: Arrays) -> dict[str, Any]:
+    """Largest differences as shares of the CPU's largest number, and how often the drafter's first choices agree."""
+
+    def off(name: str) -> float:
+        return float(np.abs(device[name] - cpu[name]).max() / np.abs(cpu[name]).max())
+
+    found = {f"{name}_off": off(name) for name in ("logits", "hidden")}
+    same = float((device["first"] == cpu["first"]).mean())
+    return {**found, "same_first": same, "parity": max(found.values()) <= MOST_OFF}
+
+
+def on_the_cpu(drafter: str, texts: Sequence[Sequence[int]], threads: int) -> Arrays:
+    """`numbers` of a process that sees no device. Raises DFlashError."""
+    with tempfile.TemporaryDirectory(prefix="equality-") as folder:
+        asked, answered = Path(folder) / "asked.npz", Path(folder) / "answered.npz"
+        np.savez(asked, *(np.array(text, dtype=np.int64) for text in texts))
+        command = [sys.executable, __file__, "--reference", drafter, str(asked), str(answered), "-t", str(threads)]
+        done = subprocess.run(command, env={**os.environ, **HIDDEN}, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise DFlashError(f"the CPU's process failed: {done.stderr.strip()[-300:]}")
+        with np.load(answered) as file:
+            return dict(file)
+
+
+def reference(drafter: str, asked: Path, answered: Path, threads: int) -> None:
+    with np.load(asked) as file:
+        texts = [file[name].tolist() for name in file.files]
+    with engine(drafter, 0, threads) as cpu:
+        np.savez(answered, **numbers(cpu, texts))
+
+
+def examine(drafter: str, args: argparse.Namespace, prompts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One pair; an error is told in place of figures."""
+    found: dict[str, Any] = {"pair": drafter}
+    try:
+        with engine(drafter, args.ngl, args.threads) as device:
+            losses, texts = lossless(device, prompts, args.n_predict)
+            found |= losses
+            ours = numbers(device, texts)
+        return found | compare(ours, on_the_cpu(drafter, texts, args.threads))
+    except DFlashError as error:
+        return found | {"error": str(error)}
+
+
+def sound(pair: Mapping[str, Any]) -> bool:
+    return "error" not in pair and pair["lossless"] and pair["parity"]
+
+
+def markdown(found: Sequence[Mapping[str, Any]], footer: str) -> str:
+    head = ["pair", "answers", "equal", "largest gap", "allowed", "logits off the CPU's", "drafter's hidden states"]
+    head += ["same first choice", ""]
+    rows, errors = [], []
+    for pair in found:
+        if "error" in pair:
+            errors.append(f"\n{pair['pair']} failed: {pair['error']}")
+            continue
+        gaps = [f"{pair[name]:.3g}" for name in ("largest_gap", "tolerance")]
+        shares = [f"{pair[name]:.2g}" for name in ("logits_off", "hidden_off")]
+        counts = [str(pair[name]) for name in ("answers", "equal")]
+        verdict = "right" if sound(pair) else "**wrong**"
+        rows.append([pair["pair"], *counts, *gaps, *shares, f"{100 * pair['same_first']:.1f} %", verdict])
+    return "\n".join([record.table(head, rows), *errors, "", footer]) + "\n"
+
+
+def parser() -> argparse.ArgumentParser:
+    ap = record.parser(__doc__, "equality", n_predict=64, repeats=1)
+    ap.set_defaults(limit=8)
+    ap.add_argument(
+        "--ngl", type=int, default=-1, metavar="N", help="layers of target and drafter on the GPU (-1: all)"
+    )
+    ap.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS), help="bundled pairs, by drafter")
+    ap.add_argument("--reference", nargs=3, metavar=("PAIR", "ASKED", "ANSWERED"), help=argparse.SUPPRESS)
+    return ap
+
+
+def main() -> int:
+    ap = parser()
+    args = ap.parse_args()
+    if args.reference:
+        drafter, asked, answered = args.reference
+        reference(drafter, Path(asked), Path(answered), args.threads)
+        return 0
+    env = record.environment(ap, args)
+    prompts = record.read_prompts(args.prompts, args.limit)
+    found: list[dict[str, Any]] = []
+    for drafter in args.drafters:
+        found.append(examine(drafter, args, prompts))
+        record.save(args.out, {**env, "pairs": found}, markdown(found, record.footer(env)))
+    print(markdown(found, record.footer(env)))
+    if wrong := [pair["pair"] for pair in found if not sound(pair)]:
+        raise DFlashError(f"not as it should be: {', '.join(wrong)}")
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

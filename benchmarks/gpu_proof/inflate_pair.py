@@ -1,0 +1,26 @@
+"""One inflated pair, made or found: `inflate_pair.py SHAPE TYPE DRAFTER --work DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks import pairs, record
+
+
+def main() -> int:
+    ap = argparse.ArgumentParser()
+    for name in ("shape", "ftype", "drafter"):
+        ap.add_argument(name)
+    ap.add_argument("--work", type=Path, required=True)
+    args = ap.parse_args()
+    print(*pairs.make(args.work, args.shape, args.ftype, args.drafter))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,107 @@
+"""Makes the inflated pairs in the background, in the order in which parts need them, while other parts run.
+
+Files of tens of gigabytes: one is begun only if the disk has room for it, and dropped after its last part.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.gpu_proof.parts import HERE, PairName
+
+AT_ONCE = 2
+ROOM = {"8b": 12, "27b": 40}  # GiB that a shape's pair may take; the others little
+
+
+class Inflater:
+    """A context manager: entering begins, leaving ends what still runs."""
+
+    def __init__(self, pairs: Sequence[PairName], folder: Path, environment: Mapping[str, str], logs: Path) -> None:
+        self.folder, self._environment, self._logs = folder, dict(environment), logs
+        self._waiting = list(dict.fromkeys(pairs))
+        self._ended: dict[PairName, str] = {}  # with the reason if it failed
+        self._running: dict[PairName, subprocess.Popen[bytes]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def __enter__(self) -> Inflater:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(AT_ONCE):
+            threading.Thread(target=self._work, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._closed = True
+            running = list(self._running.values())
+            self._changed.notify_all()
+        for process in running:
+            process.kill()
+
+    def has(self, pair: PairName) -> bool:
+        """Is it there, or known not to come?"""
+        with self._changed:
+            return pair in self._ended
+
+    def wait(self, pair: PairName, seconds: float) -> str:
+        """Until the pair is there, at most so long. Returns why it is not, else ""."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: pair in self._ended, seconds):
+                return f"its pair was not inflated within {seconds:.0f} s"
+            return self._ended[pair]
+
+    def drop(self, pair: PairName) -> None:
+        """Delete a pair that no part needs any more."""
+        for folder in self.folder.glob(f"{pair.shape}-{pair.ftype}-{pair.drafter}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _work(self) -> None:
+        while pair := self._take():
+            log = self._logs / f"inflate-{pair.drafter}-{pair.name}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("wb") as file:
+                # Whoever measures meanwhile comes first.
+                command = [
+                    "nice",
+                    "-n",
+                    "19",
+                    sys.executable,
+                    str(HERE / "inflate_pair.py"),
+                    pair.shape,
+                    pair.ftype,
+                    pair.drafter,
+                ]
+                process = subprocess.Popen(
+                    [*command, "--work", str(self.folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                )
+                with self._changed:
+                    self._running[pair] = process
+                status = process.wait()
+            with self._changed:
+                del self._running[pair]
+                self._ended[pair] = "" if status == 0 else f"its pair could not be inflated (log: {log.name})"
+                self._changed.notify_all()
+
+    def _take(self) -> PairName | None:
+        """The next pair, once the disk has room for it beside those that are being made."""
+        while True:
+            with self._changed:
+                if self._closed or not self._waiting:
+                    return None
+                needed = sum(ROOM.get(pair.shape, 1) for pair in (self._waiting[0], *self._running))
+                if shutil.disk_usage(self.folder).free > needed << 30:
+                    return self._waiting.pop(0)
+            time.sleep(1.0)

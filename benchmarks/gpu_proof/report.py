@@ -1,0 +1,62 @@
+"""The summary: which parts ran, how they ended, and where their figures are. Written after each part."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_proof.device import Found
+from benchmarks.gpu_proof.runner import Outcome
+
+
+class Record:
+    """summary.json and summary.md in a folder. An earlier run's parts are kept if it had the same build and device."""
+
+    def __init__(self, out: Path, device: str, key: str, found: Found, plan: Sequence[tuple[str, str]]) -> None:
+        self._out, self._plan = out, plan
+        self._head = {"device": device, "machine": found.text, "build": key}
+        self._parts: dict[str, dict[str, Any]] = {}
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            before = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            before = {}
+        if {name: before.get(name) for name in self._head} == self._head:
+            self._parts = {part["name"]: part for part in before["parts"]}
+
+    def is_done(self, name: str) -> bool:
+        return self._parts.get(name, {}).get("status") == Outcome.DONE
+
+    def add(self, outcome: Outcome) -> None:
+        self._parts[outcome.name] = {**asdict(outcome), "ended": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
+        parts = [self._parts[name] for name, _ in self._plan if name in self._parts]
+        _write(self._out / "summary.json", json.dumps({**self._head, "parts": parts}, indent=1) + "\n")
+        _write(self._out / "summary.md", self.text())
+
+    def text(self) -> str:
+        """The table, with the parts that have not run."""
+        kind = (
+            "" if self._head["device"] == "cuda" else "**A rehearsal, no GPU was used: these figures say nothing.**\n\n"
+        )
+        lines = [f"# {self._head['machine']}", "", f"{kind}Build {self._head['build']}, `make gpu-proof`.", ""]
+        lines += ["| part | what | how it ended | seconds | of at most |", "|---|---|---|---|---|"]
+        for name, what in self._plan:
+            part = self._parts.get(name)
+            if part is None:
+                lines.append(f"| {name} | {what} | not run | | |")
+                continue
+            ended = part["status"] + (f": {part['detail']}" if part["detail"] else "")
+            link = f"[{name}]({name}.md)" if (self._out / f"{name}.md").is_file() else name
+            cell = ended.replace("|", "\\|").replace("\n", " ")
+            lines.append(f"| {link} | {what} | {cell} | {part['seconds']:.0f} | {part['limit']:.0f} |")
+        return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,120 @@
+"""Runs the parts one after the other: each in a process group of its own, with a log and a limit. One that fails or
+takes too long ends alone; what it wrote stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from benchmarks.gpu_proof.inflater import Inflater
+from benchmarks.gpu_proof.parts import Part
+
+LEAST_SECONDS = 10.0  # with less left, a part does not begin
+
+
+class Clock:
+    """Counts down."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a part ended. `detail` is empty where all is well."""
+
+    DONE: ClassVar[str] = "done"
+    FAILED: ClassVar[str] = "failed"
+    LATE: ClassVar[str] = "out of time"
+
+    name: str
+    status: str
+    seconds: float
+    limit: float
+    detail: str = ""
+
+
+def run_parts(
+    parts: Sequence[Part],
+    clock: Clock,
+    environment: Mapping[str, str],
+    inflater: Inflater,
+    logs: Path,
+    tell: Callable[[Outcome], None],
+) -> list[Outcome]:
+    """In their order, but while a part's pair is being made the next one that can begin does. `tell` hears of each
+    outcome at once, so that it is on disk before the next part begins."""
+    outcomes, waiting = [], list(parts)
+    while waiting:
+        part = next((part for part in waiting if part.pair is None or inflater.has(part.pair)), waiting[0])
+        waiting.remove(part)
+        print(f"{part.name}: {part.what} (at most {min(part.limit, clock.left):.0f} s)", flush=True)
+        outcome = run_part(part, clock, environment, inflater, logs / f"{part.name}.log")
+        detail = f": {outcome.detail}" if outcome.detail else ""
+        print(f"  {outcome.status} after {outcome.seconds:.0f} s{detail}", flush=True)
+        tell(outcome)
+        outcomes.append(outcome)
+        if part.pair and part.pair not in [later.pair for later in waiting]:
+            inflater.drop(part.pair)
+    return outcomes
+
+
+def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater: Inflater, log: Path) -> Outcome:
+    """One part, its pair's inflation included."""
+    start, limit = time.monotonic(), min(part.limit, clock.left)
+
+    def ended(status: str, detail: str = "") -> Outcome:
+        return Outcome(part.name, status, round(time.monotonic() - start, 1), round(limit, 1), detail)
+
+    if limit < min(LEAST_SECONDS, part.limit):
+        return ended(Outcome.LATE, "no time was left for it")
+    # Waiting for a pair takes nothing from the part's own limit, only from the time of all.
+    if part.pair and (reason := inflater.wait(part.pair, clock.left - limit / 2)):
+        return ended(Outcome.FAILED, reason)
+    limit = min(part.limit, clock.left)
+    command = [*part.command, *(("--work", str(inflater.folder)) if part.pair else ())]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=dict(environment),
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return ended(Outcome.LATE, f"stopped; what it had finished is kept (log: {log.name})")
+        finally:
+            end_group(process)
+    if status == 0:
+        return ended(Outcome.DONE)
+    return ended(Outcome.FAILED, f"{last_line(log)} (status {status}, log: {log.name})")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and whatever it has started."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+def last_line(log: Path) -> str:
+    """What a log ends with: the error, as a rule."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

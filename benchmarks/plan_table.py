@@ -1,0 +1,229 @@
+"""What the models that people have take on one and on two cards of 24 GiB: python benchmarks/plan_table.py
+
+Makes files of the models' shapes and types without data (they take no room), plans them (`dflash-local plan`), and
+writes the tables of docs/plan.md, between its marks, and benchmarks/results/plan.json. Nothing is loaded or measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gguf import GGMLQuantizationType
+
+from dflash_local.cli.plan import record
+from dflash_local.convert.gguf_metadata import Value, string, u32
+from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.demo import quantizer
+from dflash_local.demo.inflate import InflatedFile, inflated_files
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
+from dflash_local.options import EngineOptions
+from dflash_local.plan.fit import Fitted, fit
+from dflash_local.plan.flags import flags
+from dflash_local.plan.memory import COLUMNS, HOST
+from dflash_local.plan.slots import slot_costs
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULT = ROOT / "docs" / "plan.md", ROOT / "benchmarks" / "results" / "plan.json"
+GIB = 2**30
+CARDS = {"one": {"CUDA0": 24 * GIB}, "two": {"CUDA0": 24 * GIB, "CUDA1": 24 * GIB}}
+TYPES = ("q4_k_m", "q8_0")
+CACHES = ("f16", "q8_0", "q4_0")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's sizes. `mixture`: experts in place of each feed-forward of a hybrid, and a shared one of their size."""
+
+    shape: Shape
+    n_ctx: int  # that it was trained with
+    mixture: Experts | None = None
+
+
+MODELS = {
+    "8B": Model(SHAPES["8b"], 40960),
+    "27B": Model(SHAPES["hybrid-27b"], 262144),
+    "35B-A3B": Model(
+        Shape(40, 2048, 6144, 16, 2, 248320, 5, 256, delta=DeltaNet(16, 32, 128)), 262144, Experts(256, 8, 512)
+    ),
+    "30B-A3B": Model(Shape(48, 2048, 6144, 32, 4, 151936, 5, 128, Experts(128, 8, 768)), 262144),
+}
+
+
+def hollow_pair(model: Model, folder: Path, ftype: str) -> Pair:
+    """Files of a model's shape and types without data."""
+    small = bundled_pair("hybrid" if model.shape.delta else "dflash")
+    for file in inflated_files(small, folder, model.shape, ftype, drafter_type="q8_0"):
+        metadata, tensors = with_context(file.model.metadata(file.type), model.n_ctx), list(file.tensors)
+        if model.mixture and file.path.stem == "target":
+            metadata, tensors = as_mixture(metadata, file, model.mixture)
+        write_gguf(file.path, metadata, tensors, hollow=True)
+    return Pair(folder / "target.gguf", folder / "drafter.gguf")
+
+
+def with_context(metadata: Mapping[str, Value], n_ctx: int) -> dict[str, Value]:
+    """The same, trained with so many tokens."""
+    return {
+        key: replace(value, data=n_ctx) if key.endswith(".context_length") else value for key, value in metadata.items()
+    }
+
+
+def as_mixture(
+    metadata: Mapping[str, Value], file: InflatedFile, experts: Experts
+) -> tuple[dict[str, Value], list[OutputTensor]]:
+    """A qwen35 file as qwen35moe."""
+    keys = {re.sub(r"^qwen35\.", "qwen35moe.", key): value for key, value in metadata.items()}
+    keys |= {
+        "general.architecture": string("qwen35moe"),
+        "qwen35moe.expert_count": u32(experts.n),
+        "qwen35moe.expert_used_count": u32(experts.n_used),
+        "qwen35moe.expert_feed_forward_length": u32(experts.n_ff),
+        "qwen35moe.expert_shared_feed_forward_length": u32(experts.n_ff),
+    }
+    tensors = []
+    for tensor in file.tensors:
+        if not re.search(r"\.ffn_(gate|up|down)\.weight$", tensor.name):
+            tensors.append(tensor)
+    n_layer, n_embd = file.model.n_layer, file.model.shape.n_embd
+    for i in range(n_layer):
+        for name, shape in _expert_shapes(experts, n_embd):
+            whole = OutputTensor(f"blk.{i}.{name}.weight", shape, GGMLQuantizationType.F32, lambda: ())
+            tensors.append(quantizer.quantized(whole, file.type, n_layer=n_layer, n_expert=experts.n))
+    return keys, tensors
+
+
+def _expert_shapes(experts: Experts, n_embd: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    wide, narrow = (experts.n_ff, n_embd), (n_embd, experts.n_ff)
+    yield "ffn_gate_inp", (experts.n, n_embd)
+    yield "ffn_gate_inp_shexp", (n_embd,)
+    for name, shape in (("gate", wide), ("up", wide), ("down", narrow)):
+        yield f"ffn_{name}_exps", (experts.n, *shape)
+        yield f"ffn_{name}_shexp", shape
+
+
+def plan_all(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Every table's rows; of models that are not named, those of the record."""
+    before: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    rows: list[dict[str, Any]] = []
+    slots: dict[str, Any] = {}
+    for name, model in MODELS.items():
+        if name not in names and name in before.get("slots", {}):
+            rows += [row for row in before["rows"] if row["model"] == name]
+            slots[name] = before["slots"][name]
+            continue
+        for ftype in TYPES:
+            pair = hollow_pair(model, folder, ftype)
+            for n_cards, cards in CARDS.items():
+                for cache in CACHES:
+                    since = time.monotonic()
+                    options = EngineOptions(
+                        pair.target, pair.drafter, n_slots=-1, cache_type_k=cache, cache_type_v=cache
+                    )
+                    fitted = fit(replace(options, host_memory=64 * GIB), cards)
+                    rows.append({"model": name, "type": ftype, "cards": n_cards, "cache": cache} | _row(fitted))
+                    print(name, ftype, n_cards, cache, f"{time.monotonic() - since:.1f} s", file=sys.stderr, flush=True)
+            if ftype == TYPES[0]:
+                slots[name] = {
+                    cache: slot_costs(
+                        EngineOptions(pair.target, pair.drafter, n_slots=1, cache_type_k=cache, cache_type_v=cache),
+                        CARDS["one"],
+                    )
+                    for cache in CACHES
+                }
+    return {"rows": rows, "slots": slots}
+
+
+def _row(fitted: Fitted) -> dict[str, Any]:
+    plan = fitted.plan
+    row = record(fitted)
+    devices = [*(d.name for d in plan.devices), HOST]
+    row["columns"] = {d: {name: plan.column(d, name) for name in COLUMNS} for d in devices}
+    row["layers"] = plan.n_layers
+    row["typed"] = re.sub(r" ?(-np 4|-kvu|-ct[kv] \w+)", "", flags(plan.options)).strip()
+    return row
+
+
+# ---- the page ----
+
+
+def tables(result: Mapping[str, Any]) -> str:
+    """The Markdown between the page's marks."""
+    rows = [row for row in result["rows"] if row["cache"] == "f16"]
+    lines = []
+    for cards, title in (("two", "Two cards of 24 GiB (a dual RTX 3090)"), ("one", "One card of 24 GiB")):
+        lines += [f"**{title}**", ""]
+        lines += ["| model | type | flags that --fit chooses | context | KV in q8_0 | in q4_0 | each card | host |"]
+        lines += ["|---|---|---|---|---|---|---|---|"]
+        for row in rows:
+            if row["cards"] == cards:
+                lines.append(_line(row, result["rows"]))
+        lines.append("")
+    lines += ["**Two cards, what lies there**, GiB, with KV in f16", ""]
+    lines += ["| model | type | where | " + " | ".join(COLUMNS) + " | all |", "|---" * (len(COLUMNS) + 4) + "|"]
+    for row in rows:
+        if row["cards"] == "two":
+            for device, columns in row["columns"].items():
+                sizes = [_gib(size) for size in [*columns.values(), sum(columns.values())]]
+                lines.append(f"| {row['model']} | {row['type'].upper()} | {device} | " + " | ".join(sizes) + " |")
+    lines += ["", "**One more slot**, MiB", ""]
+    names = list(dict.fromkeys(name for costs in result["slots"].values() for name in costs["f16"]))
+    caches = [f"KV of 1024 tokens in {cache}" for cache in CACHES[1:]]
+    lines += ["| model | " + " | ".join([*names, *caches]) + " |", "|---" * (len(names) + len(caches) + 1) + "|"]
+    for model, costs in result["slots"].items():
+        sizes = [_mib(costs["f16"].get(name, 0)) for name in names]
+        sizes += [_mib(costs[cache]["KV of 1024 tokens"]) for cache in CACHES[1:]]
+        lines.append(f"| {model} | " + " | ".join(sizes) + " |")
+    return "\n".join(lines)
+
+
+def _line(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    others = []
+    for cache in CACHES[1:]:
+        key = {"model": row["model"], "type": row["type"], "cards": row["cards"], "cache": cache}
+        other = next(r for r in rows if key.items() <= r.items())
+        others.append(
+            f"{other['n_ctx']:,}" + ("" if other["typed"].split("-c")[0] == row["typed"].split("-c")[0] else "*")
+        )
+    needs = " + ".join(_gib(device["need"]) for device in row["devices"])
+    typed = f"`{row['typed']}`" if row["typed"] else "none"
+    host = _gib(sum(row["columns"][HOST].values()))
+    cells = [row["model"], row["type"].upper(), typed, f"{row['n_ctx']:,}", *others, needs, host]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}" if size else "-"
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f}" if size else "-"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plan, and write."""
+    ap = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    ap.add_argument("--draw", action="store_true", help="only write the page again, from the record")
+    ap.add_argument("--only", choices=MODELS, nargs="+", default=list(MODELS), help="plan these again (default: all)")
+    args = ap.parse_args(argv)
+    if not args.draw:
+        with tempfile.TemporaryDirectory() as folder:
+            RESULT.write_text(json.dumps(plan_all(Path(folder), args.only), indent=1) + "\n", encoding="utf-8")
+    begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(begin)
+    text = before + begin + "\n" + tables(json.loads(RESULT.read_text(encoding="utf-8"))) + "\n\n" + end
+    PAGE.write_text(text + rest.partition(end)[2], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

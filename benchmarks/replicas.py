@@ -1,0 +1,82 @@
+"""Throughput by the number of replicas on Ray Serve: `dflash-local serve --replicas N` through HTTP, and without Ray.
+
+Usage: python benchmarks/replicas.py [--replicas 0 1 2] [--clients 4] [--shape 0.6b] [-t 1] [-n 64]
+
+0 is a server without Ray: what the gateway costs is the step from it to 1. Every replica has a slot per client and `-t`
+threads. Replicas that share cores share them: give each its own (-t times the replicas at most the cores), or no gain
+is to be expected. Throughput is all tokens over the wall time of a turn, prompts and HTTP included.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import pairs, record
+from benchmarks.concurrency import throughput
+from benchmarks.http_load import Server, run_load
+from benchmarks.record import requests, say
+from dflash_local.demo.pocket import PAIRS, bundled_pair
+from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+
+PROMPTS_PER_CLIENT = 3
+
+
+def measure(pair: Pair, args: Any, n_replicas: int, log: Path) -> list[float]:
+    """Tokens per second of each repeat; the turn before them warms up."""
+    flags = ["-m", pair.target, "-md", pair.drafter, "-c", 2048 * args.clients, "-np", args.clients]
+    flags += ["-t", args.threads, "--no-cost-cache", "--replicas", n_replicas, "--replica-requests", 2 * args.clients]
+    command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
+    prompts = record.read_prompts(args.prompts, args.limit)
+    n_prompts = max(len(prompts), PROMPTS_PER_CLIENT * args.clients)
+    load = list(itertools.islice(itertools.cycle(prompts), n_prompts))
+    speeds = []
+    with Server(f"{n_replicas} replicas", command, log) as server:
+        for repeat in range(args.repeats + 1):
+            bodies = requests(load, args.n_predict, 0.0, repeat)
+            speeds.append(round(throughput(run_load(server.port, bodies, args.clients)), 1))
+            say(f"{n_replicas} replicas, {repeat}/{args.repeats}: {speeds[-1]:.1f} tok/s")
+    return speeds[1:]
+
+
+def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
+    first = rows[0]["tokens_per_second"]
+    lines = []
+    for row in rows:
+        speed = row["tokens_per_second"]
+        lines.append([str(row["replicas"] or "no Ray"), f"{speed:.1f}", f"{speed / first:.2f}"])
+    table = record.table(["replicas", "tok/s", "over the first row"], lines)
+    return f"{table}\n\nTokens per second of all clients together, prompts and HTTP included. {footer}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "replicas", n_predict=64, repeats=3)
+    ap.add_argument("--replicas", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="numbers of replicas")
+    ap.add_argument("--clients", type=int, default=4, metavar="N", help="concurrent clients")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    ap.add_argument("--shape", choices=SHAPES, help="what the pair is inflated to (default: as bundled)")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+    args = ap.parse_args(argv)
+    pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
+    env = record.environment(ap, args)
+    rows: list[dict[str, Any]] = []
+    for n_replicas in args.replicas:
+        with tempfile.TemporaryDirectory(prefix="replicas-") as logs:
+            speeds = measure(pair, args, n_replicas, Path(logs) / "log")
+        rows.append({"replicas": n_replicas, "tokens_per_second": statistics.median(speeds), "repeats": speeds})
+        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
+    print(markdown(rows, record.footer(env)))
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

@@ -1,0 +1,218 @@
+"""Drafts over a network: plain and drafted decoding of a target that is split over two RPC servers, with delays.
+
+Usage: python benchmarks/rpc_delay.py [--delays 0 1 10] [--drafter dflash] [--type q4_0] [--shape pocket] [--namespace]
+
+Two servers on loopback, or in a network namespace of their own, hold half of the layers each; the drafter is where it
+is without flags, here. A proxy before each server (rpc_proxy.py) delays all bytes by so many milliseconds each way and
+counts messages and bytes, so that a round trip takes twice the delay and what a server and the proxy need; it is there
+at 0 ms, too. Plain is the same engine on the same servers with drafting off and no drafter loaded. Of each answer, the
+passes after the prompt's count.
+
+The slope of a pass's time between the delays, in round trips, estimates how many it waits for one after the other; two
+at once, of two servers, are one wait. A busy machine adds to it. Delays of 10 ms and more dominate what else a machine
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import pairs, record
+from benchmarks.answers import acceptance_length, answers
+from benchmarks.network import Loopback, Namespace
+from benchmarks.record import say
+from benchmarks.rpc_proxy import RPCProxy
+from dflash_local.demo.pocket import PAIRS, bundled_pair
+from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+from dflash_local.engine import Engine
+
+N_SERVERS = 2
+POCKET = "pocket"  # the bundled pairs as they are
+SYSTEMS = ("plain", "drafted")
+START_SECONDS = 30
+
+
+def _listens(port: int) -> bool:
+    """Whether somebody does; a connection would be the only one that the server takes."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def rpc_server(threads: int, network: Loopback) -> Iterator[int]:
+    """`dflash-local rpc-server` on loopback of a network; its port."""
+    port = network.inside(_free_port)
+    command = [
+        *network.prefix,
+        sys.executable,
+        "-m",
+        "dflash_local.cli",
+        "rpc-server",
+        "-p",
+        str(port),
+        "-t",
+        str(threads),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not network.inside(lambda: _listens(port)):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no RPC server came up on port {port}")
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure(
+    engine: Engine, proxies: Sequence[RPCProxy], prompts: Sequence[dict[str, Any]], n: int, name: str
+) -> dict[str, Any]:
+    """One system at one delay: its speed, and what its passes send."""
+    for proxy in proxies:
+        proxy.traffic.clear()
+    done = list(answers(engine, prompts, n, 0.0, draft="off" if name == "plain" else "tree"))
+    passes = sum(answer.timings.n_passes for answer in done)
+    ms = sum(answer.timings.predicted_ms for answer in done)
+    traffic = [proxy.traffic for proxy in proxies]
+    # prompts' passes, one an answer, are in the counts of messages
+    counted = passes + len(done)
+    return {
+        "tokens_per_second": round(1e3 * sum(answer.timings.n_steps for answer in done) / ms, 2),
+        "ms_per_pass": round(ms / passes, 3),
+        "al": round(acceptance_length(done), 3),
+        "passes": passes,
+        "round_trips_per_pass": [round(one.round_trips / counted, 2) for one in traffic],
+        "sent_per_pass": [round(one.sent / counted) for one in traffic],
+        "received_per_pass": [round(one.received / counted) for one in traffic],
+        "commands_per_pass": [
+            {command: round(count / counted, 2) for command, count in sorted(one.commands.items())} for one in traffic
+        ],
+        "texts": [answer.text for answer in done],
+    }
+
+
+def run(
+    pair: Pair, delays: Sequence[float], prompts: Sequence[dict[str, Any]], n: int, threads: int, network: Loopback
+) -> dict[str, Any]:
+    """All delays of both systems: rows by delay in ms."""
+    rows: dict[str, Any] = {}
+    for name in SYSTEMS:
+        with ExitStack() as stack:
+            ports = [stack.enter_context(rpc_server(1, network)) for _ in range(N_SERVERS)]
+            proxies = [stack.enter_context(RPCProxy(port, network=network)) for port in ports]
+            options: dict[str, Any] = {
+                "rpc": ",".join(proxy.address for proxy in proxies), "tensor_split": "1,1",
+                "n_ctx": 2048, "n_slots": 1, "n_threads": threads, "cost_cache": False, "cache_ram": 0,
+            }  # fmt: skip
+            for delay in delays:
+                for proxy in proxies:
+                    proxy.delay = delay / 1e3  # at load, too: passes are timed there
+                with Engine(pair.target, pair.drafter if name == "drafted" else None, **options) as engine:
+                    measure(engine, proxies, prompts[:1], n, name)  # first touch, and what passes cost now
+                    row = measure(engine, proxies, prompts, n, name)
+                rows.setdefault(f"{delay:g}", {})[name] = row
+                say(f"{name}, {delay:g} ms: {row['tokens_per_second']} tok/s, {row['ms_per_pass']} ms a pass")
+    for row in rows.values():
+        row["ratio"] = round(row["drafted"]["tokens_per_second"] / row["plain"]["tokens_per_second"], 3)
+        row["same_text"] = row["plain"].pop("texts") == row["drafted"].pop("texts")
+    return rows
+
+
+def waits(rows: dict[str, Any], name: str) -> float | None:
+    """Round trips that a pass waits for, one after the other: of the longest delay against none. None: one delay."""
+    delays = sorted(float(delay) for delay in rows)
+    if len(delays) < 2:
+        return None
+    low, high = (rows[f"{delay:g}"][name]["ms_per_pass"] for delay in (delays[0], delays[-1]))
+    return round((high - low) / (2 * (delays[-1] - delays[0])), 2)
+
+
+def markdown(rows: dict[str, Any], footer: str) -> str:
+    """A row for each delay, and what passes send."""
+    lines = []
+    for delay, row in rows.items():
+        plain, drafted = (row[name] for name in SYSTEMS)
+        lines.append(
+            [
+                f"{delay} ms",
+                f"{plain['tokens_per_second']:.1f}",
+                f"{drafted['tokens_per_second']:.1f}",
+                f"**{row['ratio']:.2f}**",
+                f"{drafted['al']:.2f}",
+                f"{plain['ms_per_pass']:.1f}",
+                f"{drafted['ms_per_pass']:.1f}",
+                "yes" if row["same_text"] else "NO",
+            ]
+        )
+    last = list(rows.values())[-1]
+    moved = "; ".join(
+        f"{name} {sum(last[name]['sent_per_pass']):,} sent and {sum(last[name]['received_per_pass']):,} received"
+        for name in SYSTEMS
+    )
+    counted = "; ".join(
+        name + " " + " and ".join(f"{one:.1f}" for one in last[name]["round_trips_per_pass"]) for name in SYSTEMS
+    )
+    waited = "; ".join(f"{name} {waits(rows, name)}" for name in SYSTEMS)
+    head = [
+        "delay each way", "plain, tok/s", "drafted, tok/s", "ratio", "AL", "plain pass, ms", "drafted pass, ms",
+        "same text",
+    ]  # fmt: skip
+    return (
+        record.table(head, lines)
+        + f"\n\nRound trips of a pass, by server, counted: {counted}; the slope of its time, in round trips: {waited}. "
+        + f"Bytes of a pass, both servers: {moved}. {footer}\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    ap = record.parser(__doc__, "rpc_delay", n_predict=100, repeats=1)
+    ap.add_argument("--shape", choices=(POCKET, *SHAPES), default=POCKET, help="of the pair: bundled, or inflated to")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    ap.add_argument(
+        "--delays", nargs="+", type=float, default=[0.0, 1.0, 10.0], metavar="MS", help="milliseconds each way"
+    )
+    ap.add_argument("--namespace", action="store_true", help="servers in a network namespace (needs root)")
+    ap.set_defaults(limit=6, threads=1)
+    args = ap.parse_args(argv)
+    env = record.environment(ap, args)
+    env["load"] = os.getloadavg()[0]
+    prompts = record.read_prompts(args.prompts, args.limit)
+    bundled = args.shape == POCKET
+    pair = bundled_pair(args.drafter) if bundled else pairs.make(args.work, args.shape, args.type, args.drafter)
+    with Namespace() if args.namespace else Loopback() as network:
+        rows = run(pair, sorted(args.delays), prompts, args.n_predict, args.threads, network)
+    found = {**env, "waits": {name: waits(rows, name) for name in SYSTEMS}, "rows": rows}
+    text = markdown(rows, f"Load of the machine at the start: {env['load']:.1f}. {record.footer(env)}")
+    record.save(args.out, found, text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    record.run(main)

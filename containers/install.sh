@@ -1,0 +1,16 @@
+#!/bin/sh
+# Install dflash-local and its dependencies into /opt/dflash, from the wheels in dist/. usage: install.sh "WHEEL_ARGS"
+set -eu
+cd "$(dirname "$0")/.."
+apt-get update -q
+apt-get install -qy --no-install-recommends python3 python3-venv ca-certificates
+if ! ls dist/*.whl >/dev/null 2>&1; then
+    apt-get install -qy --no-install-recommends g++ make python3-dev
+    make wheel WHEEL_ARGS="$1"
+fi
+python3 -m venv /opt/dflash
+/opt/dflash/bin/python -m pip install -q --no-cache-dir --find-links dist dist/*.whl
+# pip has done its work, and tests of other packages have none here.
+/opt/dflash/bin/python -m pip uninstall -qy pip setuptools
+find /opt/dflash -name __pycache__ -prune -exec rm -rf {} +
+find /opt/dflash -type d -name tests -path '*/numpy/*' -prune -exec rm -rf {} +

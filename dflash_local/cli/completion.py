@@ -1,0 +1,63 @@
+"""`dflash-local completion`: what a shell needs to complete commands, flags and files."""
+
+from __future__ import annotations
+
+import argparse
+
+_DESCRIPTION = """\
+Print the script with which a shell completes this command line. Print it again after an update.
+
+switch it on:
+  bash   dflash-local completion bash > ~/.local/share/bash-completion/completions/dflash-local
+  zsh    dflash-local completion zsh > DIR/_dflash-local      DIR is a folder of $fpath, named before compinit runs
+  fish   dflash-local completion fish > ~/.config/fish/completions/dflash-local.fish
+
+or for this shell alone, bash:  source <(dflash-local completion bash)
+"""
+SHELLS = ("bash", "zsh", "fish")
+_MODELS = ("model", "drafter")  # by their places in the parser
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `completion` to the command line."""
+    parser = subparsers.add_parser(
+        "completion",
+        help="complete commands and flags in bash, zsh or fish",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
+    print(script(args.shell))
+    return 0
+
+
+def script(shell: str) -> str:
+    """The shell's script for all commands: each flag that names a file completes files."""
+    import shtab
+
+    from dflash_local.cli import parser
+
+    root = parser()
+    _complete_files(root, shtab.FILE, shtab.DIR)
+    return shtab.complete(root, shell)
+
+
+def _complete_files(parser: argparse.ArgumentParser, files: object, folders: object) -> None:
+    """Mark arguments by the words of their metavars: shtab completes what is marked."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _complete_files(command, files, folders)
+            continue
+        names = str(action.metavar or "")
+        if action.choices or action.nargs == 0 or action.dest == "hf_file":  # which is a file of a repository
+            continue
+        if "DIR" in names or (names == "DRAFTER" and not action.option_strings):
+            action.complete = folders  # type: ignore[attr-defined]
+        elif action.dest in _MODELS or ".gguf" in names or "FILE" in names or names.endswith("TREE"):
+            action.complete = files  # type: ignore[attr-defined]

@@ -1,0 +1,68 @@
+"""A model's path as it was typed: is a GGUF there, and if not, what was meant?"""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+
+from dflash_local.errors import ModelError
+
+HERE = "'dflash-local' alone lists the models that are here; -hf USER/NAME:QUANT downloads one"
+_MOST_LISTED = 3
+
+
+def check_model_file(text: str, flag: str) -> None:
+    """Raise ModelError with the next thing to type unless `text`, given with `flag`, is a file that may be a GGUF. What
+    is in it, the engine checks."""
+    path = Path(text)
+    if path.is_dir():
+        raise ModelError(f"{text} is a folder, {flag} takes a .gguf file", hint=_in_folder(path, flag))
+    if not path.exists():
+        raise ModelError(f"{text}: no such file", hint=_missing(path, flag))
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise ModelError(f"{text} cannot be read: {error.strerror}", hint="check who may read it: ls -l") from None
+    if start != b"GGUF":
+        hint = HERE
+        if path.suffix in (".safetensors", ".bin", ".pt"):
+            hint = _convert(path.parent, flag)
+        elif start == b"vers":  # a pointer of Git LFS
+            hint = "it is a pointer of Git LFS: run 'git lfs pull' in its folder"
+        raise ModelError(f"{text} is not a GGUF file (it does not start with 'GGUF')", hint=hint)
+
+
+def _in_folder(folder: Path, flag: str) -> str:
+    """What to do with a folder: name a GGUF that it has, or convert what it holds."""
+    files = _ggufs(folder)
+    if files:
+        return "name one of its files: " + ", ".join(_typed(flag, file) for file in files[:_MOST_LISTED])
+    if (folder / "config.json").is_file():
+        return _convert(folder, flag)
+    return HERE
+
+
+def _convert(folder: Path, flag: str) -> str:
+    """Checkpoints become GGUFs: drafters by a command of ours, targets by llama.cpp's."""
+    if flag == "-md":
+        return shlex.join(("dflash-local", "convert", str(folder), "--target", "TARGET.gguf"))
+    return "a target must be a GGUF: -hf USER/NAME:QUANT downloads one, llama.cpp's convert_hf_to_gguf.py makes one"
+
+
+def _missing(path: Path, flag: str) -> str:
+    """A file with nearly this name, if there is one."""
+    close = get_close_matches(path.name, [file.name for file in _ggufs(path.parent)], 1)
+    return f"did you mean {_typed(flag, path.parent / close[0])}? {HERE}" if close else HERE
+
+
+def _typed(flag: str, path: Path) -> str:
+    return shlex.join((flag, str(path)))
+
+
+def _ggufs(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder.glob("*.gguf"))
+    return []

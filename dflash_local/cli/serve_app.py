@@ -1,0 +1,72 @@
+"""The app that the flags of `serve` describe: for a server of its own, and for each replica."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_local.cli.chat_flags import check_chat_flags
+from dflash_local.cli.embeddings import embedding_settings, writes_no_text
+from dflash_local.cli.flags import chat_template, load_engine
+from dflash_local.cli.http_flags import http_settings
+from dflash_local.cli.models import take_models, target_repository
+from dflash_local.cli.request_flags import request_defaults
+from dflash_local.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from dflash_local.engine import Engine
+    from dflash_local.server.service import Loader, Settings
+
+
+def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
+    """The app, after downloads. llama.cpp is heard from `native_level` on.
+
+    Raises:
+        DFlashError: the flags, the library or the files are not as they must be.
+    """
+    from dflash_local.native import load, set_log_level
+    from dflash_local.server.app import create_app
+
+    writes = not writes_no_text(args)
+    if args.spec_type == "none" or not writes:
+        args.draft = "off"
+    repository = target_repository(args) if writes or args.embedding or args.rerank else None
+    settings = make_settings(args)
+    load()  # a missing library is told now, neither after a download nor after the socket is open
+    chat_template(args)  # and so is a broken template
+    if repository or args.model:
+        take_models(args)
+    names = settings.aliases or (repository or Path(args.model or "").name,)
+    settings = replace(
+        settings, alias=names[0], aliases=names, model_path=args.model or "", **embedding_settings(args, names[0])
+    )
+    set_log_level(native_level)
+    return create_app(_loader(args, settings) if writes else None, settings)
+
+
+def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
+    def load(progress: Callable[[float], bool]) -> Engine:
+        engine = load_engine(args, progress=progress, max_queue=args.max_queue)
+        try:
+            check_chat_flags(engine, settings.defaults.chat)
+        except RequestError:
+            engine.close()
+            raise
+        return engine
+
+    return load
+
+
+def make_settings(args: argparse.Namespace) -> Settings:
+    """The HTTP side of the flags.
+
+    Raises:
+        RequestError: a file cannot be read, or a value is malformed.
+    """
+    return replace(http_settings(args), defaults=request_defaults(args))

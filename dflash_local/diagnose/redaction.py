@@ -1,0 +1,96 @@
+"""Text without what is nobody's business: secrets, the user's name, the machine's name, where his home is.
+
+Two nets, one behind the other. What the environment calls a secret is taken out by its value, wherever it turns up;
+then whatever looks like one. Too much taken out costs a question; too little costs a key.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+GONE = "<removed>"
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASS|PWD|KEY|CREDENTIAL|AUTH|COOKIE|SESSION|SIGNATURE", re.IGNORECASE)
+_SAID = re.compile(r"PROMPT|TEMPLATE|KWARGS")  # what was said to a model
+_SHORTEST = 6  # of a value that is looked for: a shorter one is a word of any text
+_NAMES_PATHS = {"PWD", "OLDPWD"}
+_LOOKS_SECRET: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"-----BEGIN [^-]*-----.*?(-----END [^-]*-----|\Z)", re.DOTALL), GONE),
+    (re.compile(r"(?<=://)[^\s/@]*@"), f"{GONE}@"),  # user:password@ of an address
+    (re.compile(r"(https?://[^\s?#'\"]+)\?[^\s'\"]*"), rf"\1?{GONE}"),  # signed addresses
+    (re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE), rf"\1 {GONE}"),
+    (re.compile(r"\b(hf|ghp|gho|ghs|ghu|github_pat|glpat|pypi|npm|xox[abprs]|nvapi|gsk)[-_][\w-]{8,}"), GONE),
+    (re.compile(r"\b(sk|pk|rk)-[\w-]{8,}"), GONE),
+    (re.compile(r"\bA(KI|SI)A[0-9A-Z]{12,}\b"), GONE),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), GONE),
+    # NAME=value, --name value and "name": "value", where the name says what it is.
+    (
+        re.compile(
+            r"([\w-]*(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|private[-_]?key|credential)[\w-]*"
+            r"[\"']?\s*[=:\s]\s*[\"']?)([^\s\"',;]{6,})",
+            re.IGNORECASE,
+        ),
+        rf"\1{GONE}",
+    ),
+    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+"), "<address>"),
+)
+
+
+class Redaction:
+    """Takes secrets out of texts. `environment` and `home` are this process' own, unless a test has others."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None, home: Path | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._secrets = sorted(set(self._values()), key=len, reverse=True)
+        self._homes = sorted(set(self._home_paths(home)), key=len, reverse=True)
+        self._words = {word: name for word, name in self._identity() if len(word) > 2}
+
+    def __call__(self, text: str) -> str:
+        """The text with ~ for the home, and without secrets."""
+        for value in self._secrets:
+            text = text.replace(value, GONE)
+        for home in self._homes:
+            text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
+        text = re.sub(r"(/home/|/Users/|\\Users\\)[^/\\\s:'\"]+", r"\1<user>", text)  # of other people
+        for pattern, instead in _LOOKS_SECRET:
+            text = pattern.sub(instead, text)
+        for word, name in self._words.items():
+            text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", name, text)
+        return text
+
+    def variables(self, prefixes: tuple[str, ...]) -> Iterator[str]:
+        """NAME=value of the variables that begin so; of secret ones only that they are set."""
+        for name, value in sorted(self._environment.items()):
+            if name.startswith(prefixes):
+                hidden = _is_secret(name) or _SAID.search(name)
+                yield f"{name}={GONE if hidden else self(value)}"
+
+    def _values(self) -> Iterator[str]:
+        for name, value in self._environment.items():
+            if _is_secret(name) and len(value) >= _SHORTEST and not Path(value).exists():
+                yield value
+
+    def _home_paths(self, home: Path | None) -> Iterator[str]:
+        for path in (home or Path.home(), (home or Path.home()).resolve()):
+            if len(path.parts) > 1:
+                yield str(path)
+                yield str(path).replace("\\", "\\\\")  # as JSON has it, on Windows
+
+    def _identity(self) -> Iterator[tuple[str, str]]:
+        with suppress(OSError, KeyError, ImportError):
+            user = getpass.getuser()
+            if user != "root":  # which says nothing of anybody
+                yield user, "<user>"
+        with suppress(OSError):
+            host = socket.gethostname()
+            if host != "localhost":
+                yield host, "<host>"
+
+
+def _is_secret(name: str) -> bool:
+    return name not in _NAMES_PATHS and _SECRET_NAME.search(name) is not None

@@ -1,0 +1,19 @@
+"""A file under a second name, wherever links can be had: Windows keeps symbolic links from ordinary users."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+
+def link_or_copy(source: Path, path: Path) -> None:
+    """Make `path`, which must not exist, a link to `source`; on a file system without links, a copy. Raises OSError."""
+    with suppress(OSError, NotImplementedError):
+        path.symlink_to(source)
+        return
+    with suppress(OSError):
+        os.link(source, path)  # the same file: of one disk, and as good for who only reads
+        return
+    shutil.copyfile(source, path)

@@ -1,0 +1,126 @@
+"""Models that are on this disk already: in the cache that `-hf` fills, in those of other programs, and here.
+
+Nothing is opened but Ollama's small manifests: what a folder lists and what names say is enough to greet somebody with.
+Folders that are not there or may not be read have no models.
+
+Sources: `fs_get_cache_directory` of llama.cpp's common/common.cpp, before it took the Hub's layout; LM Studio's
+~/.lmstudio/models/USER/NAME/FILE; Ollama's manifests, which name the blob of each model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_local.hub import inventory, selection
+from dflash_local.hub.cache import Cache, HubFile, cache_root
+
+_OLLAMA_MODEL = "application/vnd.ollama.image.model"
+_MANIFEST_BYTES = 1 << 20  # of a manifest; real ones have some hundred
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A target on this disk. `name` is USER/NAME:QUANT where `-hf` finds it, else what its file or program calls it;
+    `size` is in bytes, of all parts."""
+
+    place: str
+    name: str
+    path: Path
+    size: int
+
+    @property
+    def is_named(self) -> bool:
+        """Whether `-hf` takes it by its name."""
+        return self.place == HUB
+
+
+HUB, LLAMA, LM_STUDIO, OLLAMA, HERE = "Hugging Face cache", "llama.cpp", "LM Studio", "Ollama", "this folder"
+
+
+def local_models() -> list[LocalModel]:
+    """Every target found, each file once. Drafters are none."""
+    found: dict[Path, LocalModel] = {}
+    for model in _all():
+        with suppress(OSError):
+            found.setdefault(model.path.resolve(), model)
+    return list(found.values())
+
+
+def _all() -> Iterator[LocalModel]:
+    for entry in inventory.entries(Cache(cache_root())):
+        yield LocalModel(HUB, entry.name, entry.path, _size(entry.path))
+    yield from _files(HERE, Path(), "*.gguf")
+    for folder in _llama_folders():
+        yield from _files(LLAMA, folder, "*.gguf")
+    for folder in _lm_studio_folders():
+        yield from _files(LM_STUDIO, folder, "*/*/*.gguf")
+    for folder in _ollama_folders():
+        yield from _ollama(folder)
+
+
+def _llama_folders() -> Iterator[Path]:
+    if own := os.environ.get("LLAMA_CACHE"):
+        yield Path(own)
+    yield _caches() / "llama.cpp"
+
+
+def _caches() -> Path:
+    """Where programs of this system keep what they can fetch again."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _lm_studio_folders() -> Iterator[Path]:
+    yield Path.home() / ".lmstudio" / "models"
+    yield Path.home() / ".cache" / "lm-studio" / "models"  # of older versions
+
+
+def _ollama_folders() -> Iterator[Path]:
+    if own := os.environ.get("OLLAMA_MODELS"):
+        yield Path(own)
+    yield Path.home() / ".ollama" / "models"
+    yield Path("/usr/share/ollama/.ollama/models")  # of its system service
+
+
+def _files(place: str, folder: Path, pattern: str) -> Iterator[LocalModel]:
+    """The models of a folder; of one in several parts the first."""
+    with suppress(OSError):
+        files = [HubFile("", "", path.relative_to(folder).as_posix()) for path in sorted(folder.glob(pattern))]
+        for file in selection.models(files):
+            path = folder / file.path
+            with suppress(OSError):
+                yield LocalModel(place, path.stem, path, _size(path))
+
+
+def _ollama(folder: Path) -> Iterator[LocalModel]:
+    """Ollama's models whose blobs are GGUFs: manifests/HOST/USER/NAME/TAG."""
+    manifests = folder / "manifests"
+    for file in sorted(manifests.glob("*/*/*/*")) if manifests.is_dir() else ():
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            if file.stat().st_size > _MANIFEST_BYTES:
+                continue
+            layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
+            digest = next((layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL), None)
+            blob = folder / "blobs" / Path(str(digest).replace(":", "-")).name
+            with blob.open("rb") as content:
+                is_gguf = content.read(4) == b"GGUF"
+            if is_gguf:
+                yield LocalModel(OLLAMA, f"{file.parent.name}:{file.name}", blob, blob.stat().st_size)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a model, all parts. Raises OSError."""
+    parts = selection.Parts.of(path.name)
+    if parts.count <= 1:
+        return path.stat().st_size
+    beside = (one for one in path.parent.iterdir() if selection.Parts.of(one.name).prefix == parts.prefix)
+    return sum(one.stat().st_size for one in beside)

@@ -1,0 +1,140 @@
+"""What `Engine` asks before it loads: options that fit, or one sentence that says why none do."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dflash_local.diagnose.machine import GIB, free_memory, free_swap
+from dflash_local.diagnose.sizes import size_text
+from dflash_local.errors import RequestError
+from dflash_local.native import list_devices
+from dflash_local.options import OPTIONS, EngineOptions
+from dflash_local.plan.fit import Fitted, fit
+from dflash_local.plan.flags import changes, flags
+from dflash_local.plan.memory import COLUMNS, HOST, MemoryPlan
+
+log = logging.getLogger("dflash_local.engine")
+
+# More than K and V of any model take for one token, in f16; with less than this a dry run tells nothing new.
+_TOKEN_AT_MOST = 3 << 20
+
+
+def fitted(options: EngineOptions) -> EngineOptions:
+    """Options with what --fit chooses; logs it in one line.
+
+    Raises:
+        RequestError: it cannot fit; what is missing, where, and what would help.
+        ModelError, PairError: as `Engine` would.
+    """
+    if not options.fit or options.split_mode in ("row", "tensor"):
+        return options
+    if not _uses_devices(options):
+        _check_host(options)
+        return options
+    result = fit(options)
+    if not result.plan.devices and result.options == options:
+        return options
+    _check_devices(options, result)
+    _refuse_host(result.plan)
+    chosen = changes(options, result.options)
+    log.info("fit: %s; %s", flags(result.options) if chosen else "all of it as it is", summary(result))
+    return replace(options, **chosen) if chosen else options
+
+
+def summary(result: Fitted) -> str:
+    """What each device will hold, in words."""
+    parts = [f"{d.name} {size_text(result.plan.need(d.name))} of {size_text(d.free)}" for d in result.plan.devices]
+    return ", ".join([f"context {result.plan.n_ctx}", *parts])
+
+
+def shortage(plan: MemoryPlan, margins: Mapping[str, int]) -> str | None:
+    """One sentence about the device that lacks most; None: none does."""
+    lacks = {name: -left for name, left in plan.headroom(margins).items() if left < 0}
+    if not lacks:
+        return None
+    name = max(lacks, key=lambda name: lacks[name])
+    free = next(device.free for device in plan.devices if device.name == name) - margins.get(name, 0)
+    return f"{name} has {size_text(free)} free, and needs {_listed(plan, name)}"
+
+
+def _listed(plan: MemoryPlan, device: str) -> str:
+    sizes = {name: plan.column(device, name) for name in COLUMNS}
+    listed = ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size)
+    return f"{size_text(plan.need(device))} ({listed})"
+
+
+def _uses_devices(options: EngineOptions) -> bool:
+    return bool(options.rpc) or (options.device != "none" and options.n_gpu_layers != 0 and bool(list_devices()))
+
+
+def _check_devices(options: EngineOptions, result: Fitted) -> None:
+    """Margins may be missed, memory may not."""
+    if os.environ.get("GGML_CUDA_ENABLE_UNIFIED_MEMORY"):  # what does not fit goes to the host
+        return
+    if why := shortage(result.plan, {}):
+        raise RequestError(f"{_field(options)} cannot fit: {why}", param=_field(options), hint=hint(options))
+
+
+def _field(options: EngineOptions) -> str:
+    return next(
+        (name for name in ("n_ctx", "n_gpu_layers", "tensor_split") if getattr(options, name) != _default(name)),
+        "model",
+    )
+
+
+def _default(name: str) -> object:
+    return EngineOptions.__dataclass_fields__[name].default
+
+
+def hint(options: EngineOptions, devices: Mapping[str, int] | None = None) -> str:
+    """What would fit."""
+    if options.n_ctx:
+        smaller = fit(replace(options, n_ctx=0), devices)
+        if smaller.fits:
+            return f"{flags(replace(smaller.options, n_ctx=smaller.plan.n_ctx))} fits"
+    given = [
+        flag.names[0]
+        for name in ("n_gpu_layers", "tensor_split", "override_tensor", "n_cpu_moe", "cpu_moe")
+        if getattr(options, name) != _default(name) and (flag := OPTIONS[name].flag)
+    ]
+    return f"leave out {' and '.join(given)}" if given else "take a smaller quantization, or fewer slots (-np)"
+
+
+# ---- the host ----
+
+
+def _check_host(options: EngineOptions) -> None:
+    """Without --ctx-size the engine takes what there is room for."""
+    room = _host_room(options)
+    if options.n_ctx == 0 or not room or options.n_ctx * _TOKEN_AT_MOST + 2 * GIB < room:
+        return
+    _refuse_host(MemoryPlan.of(options))
+
+
+def _host_room(options: EngineOptions) -> int:
+    """Bytes that the host can hold, 0: unknown."""
+    free = options.host_memory or free_memory()
+    return free + free_swap() if free else 0
+
+
+def _refuse_host(plan: MemoryPlan) -> None:
+    """Only what cannot be: weights of mapped files are left out, because they come and go."""
+    options = plan.options
+    room = _host_room(options)
+    if not room or plan.host_need <= room:
+        return
+    raise RequestError(
+        f"n_ctx {plan.n_ctx} cannot fit: the host has {size_text(room)} of memory, and needs {_listed(plan, HOST)}",
+        param="n_ctx",
+        hint=f"-c {_host_context(plan, room)} fits; -ctk q8_0 -ctv q8_0 halves what a token takes",
+    )
+
+
+def _host_context(plan: MemoryPlan, room: int) -> int:
+    """About how many tokens there is room for."""
+    context = sum(plan.placement.get(HOST, {}).get(part, 0) for part in ("context",))
+    left = room - (plan.host_need - context)
+    return max(256, int(left / max(context, 1) * plan.n_ctx * 0.9) // 256 * 256)

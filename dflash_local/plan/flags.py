@@ -1,0 +1,37 @@
+"""The flags that say what options are."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from dflash_local.options import DEFAULTS, OPTIONS, EngineOptions
+
+# What a plan is about: its command line names these where they are not the default.
+_PLACES = (
+    "device", "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "n_cpu_moe", "cpu_moe", "n_cpu_ffn",
+    "override_tensor", "device_draft", "n_gpu_layers_draft", "override_tensor_draft", "kv_offload", "rpc", "n_ctx",
+    "n_slots", "n_ctx_slot", "n_batch", "n_ubatch", "cache_type_k", "cache_type_v", "cache_type_k_draft",
+    "cache_type_v_draft", "draft_ctx", "swa_full", "flash_attn",
+)  # fmt: skip
+
+
+def flags(options: EngineOptions) -> str:
+    """What to type behind `serve -m ... -md ...`."""
+    words: list[str] = []
+    for name in _PLACES:
+        flag, value = OPTIONS[name].flag, getattr(options, name)
+        if flag is None or (value == DEFAULTS[name] and name != "n_slots"):
+            continue
+        if flag.metavar or flag.choices:
+            words += [flag.names[0], str(value)]
+        else:
+            words.append(flag.names[0] if value else flag.off_names[0])
+    if options.share_ctx and options.n_slots > 1:
+        words.append("-kvu")
+    return shlex.join(words)
+
+
+def changes(before: EngineOptions, after: EngineOptions) -> dict[str, Any]:
+    """The options that differ."""
+    return {name: getattr(after, name) for name in OPTIONS if getattr(after, name) != getattr(before, name)}

@@ -1,0 +1,38 @@
+"""What one more slot costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dflash_local.options import EngineOptions
+from dflash_local.plan.memory import MemoryPlan
+
+# Parts of a plan that grow with slots, and what they are called.
+PARTS: Mapping[str, str] = {
+    "context": "recurrent state",
+    "tapes": "tape",
+    "drafter_context": "drafter's K and V",
+    "taps": "waiting taps",
+    "compute": "buffers of the target's passes",
+    "drafter_compute": "buffers of the drafter's passes",
+    "output": "logits on the host",
+}
+_TOKENS = 1024
+
+
+def slot_costs(options: EngineOptions, devices: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Bytes on all devices together: each part of one more slot, beside the K and V of its tokens, and those of 1,024
+    tokens as "KV of 1024 tokens"."""
+    n_ctx = 8 * _TOKENS
+    base = replace(options, n_ctx=n_ctx, n_slots=2, share_ctx=True, kv_unified=True, n_ctx_slot=0)
+    two = MemoryPlan.of(base, devices)
+    four = MemoryPlan.of(replace(base, n_slots=4), devices)
+    longer = MemoryPlan.of(replace(base, n_ctx=2 * n_ctx), devices)
+    costs = {name: (_total(four, part) - _total(two, part)) // 2 for part, name in PARTS.items()}
+    costs[f"KV of {_TOKENS} tokens"] = (_total(longer, "context") - _total(two, "context")) * _TOKENS // n_ctx
+    return {name: size for name, size in costs.items() if size > 0}
+
+
+def _total(plan: MemoryPlan, part: str) -> int:
+    return sum(parts.get(part, 0) for parts in plan.placement.values())

@@ -1,0 +1,25 @@
+// Files by names in UTF-8, which is not what Windows takes a string for.
+
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace dflash {
+
+inline std::filesystem::path file_path(const std::string & utf8) { return std::filesystem::u8path(utf8); }
+
+// Also where there is a file of that name already, which C's rename() refuses on Windows.
+inline std::error_code rename_file(const std::string & from, const std::string & to) {
+    std::error_code error;
+    std::filesystem::rename(file_path(from), file_path(to), error);
+    return error;
+}
+
+inline void remove_file(const std::string & path) {
+    std::error_code ignored;
+    std::filesystem::remove(file_path(path), ignored);
+}
+
+}   // namespace dflash

@@ -1,0 +1,131 @@
+# What makes the build short; docs/building.md has what each part saves. It changes no kernel's flags, and no result.
+#
+#   -DDFLASH_UNITY=OFF   every file by itself: after a change in one file less is compiled again
+#
+# inject.cmake includes this at the end of the top directory, where all targets exist.
+
+include(CheckCXXSourceCompiles)
+
+# Unity builds were tried with gcc and clang; Windows' headers define names that other files use.
+if(WIN32)
+    option(DFLASH_UNITY "compile related files together" OFF)
+else()
+    option(DFLASH_UNITY "compile related files together" ON)
+endif()
+
+# dflash_unity(target group source...): compile these of the target's sources as one file. Sources that no call names,
+# such as those of a newer llama.cpp, stay by themselves.
+function(dflash_unity target group)
+    if(NOT DFLASH_UNITY)
+        return()
+    endif()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES
+        UNITY_GROUP ${group} SKIP_UNITY_BUILD_INCLUSION OFF)
+endfunction()
+
+# A target or one of its groups that runs once per file, message or request: a third of the compiler's time is saved, and
+# nothing is noticeably later. (A source with options of its own would be in no group, so they are the group's.)
+function(dflash_compile_quickly target)
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+        return()
+    endif()
+    if(NOT ARGN)
+        target_compile_options(${target} PRIVATE -O1)
+    endif()
+    get_target_property(folder ${target} BINARY_DIR)
+    foreach(group ${ARGN})
+        set_source_files_properties(${folder}/CMakeFiles/${target}.dir/Unity/unity_${group}_cxx.cxx
+            TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS -O1)
+    endforeach()
+endfunction()
+
+# A build for the machine it runs on has no use for tiles that this machine has not (ggml_ops/cpu/isa/amx.cpp).
+function(dflash_leave_out_amx target)
+    if(GGML_NATIVE AND NOT MSVC AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+        set(CMAKE_REQUIRED_FLAGS -march=native)
+        check_cxx_source_compiles("#ifndef __AMX_INT8__\n#error\n#endif\nint main() { return 0; }" DFLASH_HAS_AMX)
+        if(NOT DFLASH_HAS_AMX)
+            target_compile_definitions(${target} PRIVATE DFLASH_NO_AMX)
+        endif()
+    endif()
+endfunction()
+
+# The target's sources in `folder` whose names match.
+function(dflash_sources_of target folder pattern result)
+    get_target_property(all ${target} SOURCES)
+    get_target_property(home ${target} SOURCE_DIR)
+    set(found "")
+    foreach(source ${all})
+        get_filename_component(path ${source} ABSOLUTE BASE_DIR ${home})
+        get_filename_component(place ${path} DIRECTORY)
+        get_filename_component(name ${path} NAME)
+        if(place STREQUAL folder AND name MATCHES "${pattern}")
+            list(APPEND found ${path})
+        endif()
+    endforeach()
+    set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them.
+function(dflash_thin_common vendor)
+    get_target_property(sources llama-common SOURCES)
+    list(FILTER sources EXCLUDE REGEX "^(arg|console|debug|download|hf-cache|imatrix-loader|preset|subproc)\\.cpp$")
+    set_target_properties(llama-common PROPERTIES SOURCES "${sources}")
+    get_target_property(libraries llama-common LINK_LIBRARIES)
+    list(REMOVE_ITEM libraries cpp-httplib)
+    set_target_properties(llama-common PROPERTIES LINK_LIBRARIES "${libraries}")
+    set_target_properties(cpp-httplib vendor-hash PROPERTIES EXCLUDE_FROM_ALL ON)
+    if(CMAKE_SYSTEM_NAME STREQUAL "Linux")   # elsewhere every link is checked like this
+        target_link_options(llama-common PRIVATE LINKER:-z,defs)
+    endif()
+
+    dflash_sources_of(llama-common ${vendor}/common/parsers "cpp$" parsers)
+    dflash_unity(llama-common parsers ${parsers})
+    dflash_sources_of(llama-common ${vendor}/common/jinja "cpp$" jinja)
+    dflash_unity(llama-common jinja ${jinja})
+    dflash_sources_of(llama-common ${vendor}/common "^(chat|json-|peg).*cpp$" chat)
+    dflash_unity(llama-common chat ${chat})
+    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|n|reason|s|t|u).*cpp$" rest)
+    dflash_unity(llama-common rest ${rest})
+    dflash_compile_quickly(llama-common)
+endfunction()
+
+function(dflash_group_llama vendor)
+    get_target_property(batch llama UNITY_BUILD_BATCH_SIZE)
+    dflash_sources_of(llama ${vendor}/src/models "cpp$" models)
+    set(index 0)
+    foreach(model ${models})
+        math(EXPR group "${index} / ${batch}")
+        dflash_unity(llama models_${group} ${model})
+        math(EXPR index "${index} + 1")
+    endforeach()
+    dflash_sources_of(llama ${DFLASH_DIR}/llama "cpp$" ours)
+    dflash_unity(llama dflash ${ours})
+    dflash_sources_of(llama ${vendor}/src "^llama-(kv|memory).*cpp$" memory)
+    dflash_unity(llama memory ${memory})
+    dflash_sources_of(llama ${vendor}/src "^llama-(model|arch|hparams|io|mmap|quant|cparams|impl).*cpp$" model)
+    dflash_unity(llama model ${model})
+    dflash_compile_quickly(llama model)
+    dflash_sources_of(llama ${vendor}/src "^(llama|llama-(adapter|batch|chat|context|graph|grammar)).cpp$" context)
+    dflash_unity(llama context ${context})
+endfunction()
+
+function(dflash_group_libdflash)
+    foreach(folder base engine draft accept tune api files)
+        dflash_sources_of(dflash ${DFLASH_DIR}/${folder} "cpp$" ${folder})
+    endforeach()
+    # Two libraries for JSON are called `json` here: nlohmann's in reports, llama.cpp's in what comes from outside.
+    dflash_sources_of(dflash ${DFLASH_DIR}/engine "^(costs|proof|report).cpp$" reports)
+    list(REMOVE_ITEM engine ${reports})
+    # The readers of grammars, slots and schemas have names in common.
+    dflash_sources_of(dflash ${DFLASH_DIR}/files "^schema.*cpp$" schemas)
+    dflash_sources_of(dflash ${DFLASH_DIR}/files "^(charsmap|chat|gguf).*cpp$" files)
+    dflash_unity(dflash reports ${reports} ${tune})
+    dflash_unity(dflash accept ${base} ${accept} ${schemas})
+    dflash_unity(dflash draft ${draft})
+    dflash_unity(dflash files ${files})
+    dflash_unity(dflash engine ${engine})
+    dflash_unity(dflash api ${api})
+    dflash_compile_quickly(dflash reports files api)
+endfunction()

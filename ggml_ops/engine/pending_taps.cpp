@@ -1,0 +1,43 @@
+#include "engine/pending_taps.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+void pending_taps::clear(int32_t at) {
+    data.clear();
+    cells.clear();
+    pos  = at;
+    rows = 0;
+}
+
+void pending_taps::truncate(int32_t end, size_t width) {
+    rows = std::clamp(end - pos, 0, rows);
+    data.resize(std::min(data.size(), rows * width));
+    cells.resize(std::min<size_t>(cells.size(), rows));
+    if (rows == 0) {
+        pos = std::min(pos, end);
+    }
+}
+
+void pending_taps::drop_front(int32_t n, size_t width) {
+    n = std::clamp(n, 0, rows);
+    data.erase(data.begin(), data.begin() + std::min(data.size(), n * width));
+    cells.erase(cells.begin(), cells.begin() + std::min<size_t>(cells.size(), n));
+    pos += n;
+    rows -= n;
+}
+
+float * pending_taps::append(int32_t n, size_t width) {
+    const size_t end = rows * width;
+    data.resize(end + n * width);
+    rows += n;
+    return data.data() + end;
+}
+
+void pending_taps::append(const tap_cell * first, int32_t n) {
+    cells.insert(cells.end(), first, first + n);
+    rows += n;
+}
+
+}   // namespace dflash

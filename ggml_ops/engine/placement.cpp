@@ -1,0 +1,301 @@
+#include "engine/placement.h"
+
+#include "base/error.h"
+#include "common/common.h"
+#include "llama/access.h"
+
+#include "ggml-backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <sstream>
+
+namespace dflash {
+
+namespace {
+
+std::string quoted(const std::string & text) { return "'" + text + "'"; }
+
+bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
+
+std::string names_of(const std::vector<ggml_backend_dev_t> & devices) {
+    std::string names;
+    for (ggml_backend_dev_t device : devices) {
+        names += (names.empty() ? "" : ", ") + std::string(ggml_backend_dev_name(device));
+    }
+    return names;
+}
+
+std::vector<std::string> parts_of(const std::string & text, const char * separators) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find_first_of(separators, begin), text.size());
+        parts.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+ggml_backend_dev_t find_device(
+    const std::string & name, const char * field, const std::vector<ggml_backend_dev_t> & known) {
+    const auto found = std::find_if(
+        known.begin(), known.end(), [&](ggml_backend_dev_t device) { return ggml_backend_dev_name(device) == name; });
+    ggml_backend_dev_t device = found != known.end() ? *found : ggml_backend_dev_by_name(name.c_str());
+    if (device && !is_cpu(device)) {
+        return device;
+    }
+    const std::string there = names_of(known);
+    const char *      why   = device ? ", which is no device to offload to" : ", which is not here";
+    throw status_error(DFLASH_ERROR_ARG, std::string(field) + " names " + quoted(name) + why + ": give " +
+                                             (there.empty() ? "" : there + ", or ") + "none to use the CPU");
+}
+
+// Names -> devices and a null at the end.
+std::vector<ggml_backend_dev_t> find_devices(
+    const std::string & text, const char * field, const std::vector<ggml_backend_dev_t> & known) {
+    std::vector<ggml_backend_dev_t> devices;
+    for (const std::string & name : text == "none" ? std::vector<std::string>() : parts_of(text, ",")) {
+        ggml_backend_dev_t device = find_device(name, field, known);
+        if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " names " + quoted(name) + " twice");
+        }
+        devices.push_back(device);
+    }
+    devices.push_back(nullptr);
+    return devices;
+}
+
+std::vector<float> parse_shares(const char * text) {
+    if (!text) {
+        return {};
+    }
+    std::vector<float> shares(llama_max_devices(), 0.0f);
+    size_t             n = 0;
+    for (const std::string & part : parts_of(text, ",/")) {
+        char *      end   = nullptr;
+        const float share = std::strtof(part.c_str(), &end);
+        if (n >= shares.size() || part.empty() || *end || !(share >= 0) || !std::isfinite(share)) {
+            throw status_error(DFLASH_ERROR_ARG, std::string("tensor_split is '") + text + "', must be at most " +
+                                                     std::to_string(shares.size()) + " numbers such as 3,1");
+        }
+        shares[n++] = share;
+    }
+    return shares;
+}
+
+llama_split_mode parse_split_mode(const char * name) {
+    static const std::map<std::string, llama_split_mode> MODES = {
+        { "none", LLAMA_SPLIT_MODE_NONE },
+        { "layer", LLAMA_SPLIT_MODE_LAYER },
+        { "row", LLAMA_SPLIT_MODE_ROW },
+        { "tensor", LLAMA_SPLIT_MODE_TENSOR },
+    };
+    if (!is_set(name)) {
+        return LLAMA_SPLIT_MODE_LAYER;
+    }
+    const auto mode = MODES.find(name);
+    if (mode == MODES.end()) {
+        throw status_error(
+            DFLASH_ERROR_ARG, std::string("split_mode is '") + name + "', must be none, layer, row or tensor");
+    }
+    return mode->second;
+}
+
+// Buffer types by their names and by those of their devices.
+std::map<std::string, ggml_backend_buffer_type_t> buffer_types(std::vector<ggml_backend_dev_t> devices) {
+    std::map<std::string, ggml_backend_buffer_type_t> types;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        devices.insert(devices.begin() + (ptrdiff_t) i, ggml_backend_dev_get(i));
+    }
+    for (ggml_backend_dev_t device : devices) {   // known ones last: a plan's may have the name of one that is here
+        if (ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(device)) {
+            types[ggml_backend_buft_name(type)] = types[ggml_backend_dev_name(device)] = type;
+        }
+    }
+    return types;
+}
+
+void check_pattern(const std::string & pattern, const char * field) {
+    try {
+        (void) std::regex(pattern);
+    } catch (const std::regex_error & e) {
+        throw status_error(DFLASH_ERROR_ARG, std::string(field) + " has the pattern " + quoted(pattern) +
+                                                 ", which is no regular expression: " + e.what());
+    }
+}
+
+bool has_split_buffers(ggml_backend_dev_t device) {
+    return ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_split_buffer_type");
+}
+
+}   // namespace
+
+placement placement::of_target(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known) {
+    placement placed;
+    placed.split_mode_   = parse_split_mode(params.split_mode);
+    placed.shares_       = parse_shares(params.tensor_split);
+    placed.n_gpu_layers_ = params.n_gpu_layers;
+    placed.main_gpu_     = params.main_gpu;
+    if (is_set(params.device)) {
+        placed.devices_ = find_devices(params.device, "device", known);
+    }
+    placed.check_split(known);
+    if (placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR && placed.devices_.empty()) {
+        placed.devices_ = known;
+        placed.devices_.push_back(nullptr);
+    }
+    if (params.flash_attn == 0 && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR) {
+        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor needs flash attention: leave flash_attn on or auto");
+    }
+    if (is_set(params.drafter) && placed.split_mode_ == LLAMA_SPLIT_MODE_TENSOR) {
+        throw status_error(DFLASH_ERROR_ARG,
+            "split_mode tensor leaves no whole output projection that a drafter could use: use layer, or no drafter");
+    }
+    if (placed.split_mode_ == LLAMA_SPLIT_MODE_NONE && !placed.devices_.empty() && placed.devices_.size() > 1) {
+        placed.devices_  = { placed.devices_[std::max(0, placed.main_gpu_)], nullptr };
+        placed.main_gpu_ = 0;
+    }
+    placed.read_overrides(params.override_tensor, "override_tensor", known);
+    placed.keep_experts_on_cpu(params);
+    return placed;
+}
+
+// The modes that not every device knows: llama.cpp finds out in the middle of loading, or aborts.
+void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const {
+    std::vector<ggml_backend_dev_t> devices = devices_.empty() ? known : devices_;
+    if (!devices.empty() && !devices.back()) {
+        devices.pop_back();
+    }
+    if (n_gpu_layers_ == 0 || split_mode_ == LLAMA_SPLIT_MODE_LAYER) {
+        return;
+    }
+    if (split_mode_ == LLAMA_SPLIT_MODE_TENSOR && devices.empty()) {
+        throw status_error(DFLASH_ERROR_ARG, "split_mode tensor needs a device, and there is none: use layer");
+    }
+    if (split_mode_ == LLAMA_SPLIT_MODE_NONE && !devices.empty() && main_gpu_ >= (int32_t) devices.size()) {
+        throw status_error(DFLASH_ERROR_ARG, "main_gpu is " + std::to_string(main_gpu_) + ", and the devices are " +
+                                                 names_of(devices) + ": the first one is 0");
+    }
+    for (ggml_backend_dev_t device : devices) {
+        if (split_mode_ == LLAMA_SPLIT_MODE_ROW && !has_split_buffers(device)) {
+            throw status_error(DFLASH_ERROR_ARG, std::string("split_mode row: ") + ggml_backend_dev_name(device) +
+                                                     " cannot split a matrix by its rows; use layer or tensor");
+        }
+    }
+}
+
+placement placement::of_drafter(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known) {
+    placement placed;
+    placed.n_gpu_layers_ = params.n_gpu_layers_draft;
+    if (is_set(params.device_draft)) {
+        placed.devices_ = find_devices(params.device_draft, "device_draft", known);
+    }
+    placed.read_overrides(params.override_tensor_draft, "override_tensor_draft", known);
+    // a target on the CPU keeps a drafter off the device only if nobody has asked for one there
+    placed.follows_ = placed.devices_.empty() && (params.n_gpu_layers != 0 || params.n_gpu_layers_draft < 0);
+    return placed;
+}
+
+void placement::settle(const placement & placed, const llama_model * target) {
+    if (!follows_) {
+        return;
+    }
+    ggml_backend_dev_t device = access_output_device(target);
+    if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META) {   // one for all devices of a tensor split
+        device = placed.devices_[placed.devices_.size() - 2];
+    }
+    devices_ = { is_cpu(device) ? nullptr : device, nullptr };
+    for (const llama_model_tensor_buft_override & override : overrides_) {
+        if (override.buft) {
+            check_reach(override.buft, "override_tensor_draft");
+        }
+    }
+}
+
+void placement::prefer(const std::vector<ggml_backend_dev_t> & devices) {
+    if (devices_.empty()) {
+        devices_ = devices;
+    }
+}
+
+void placement::stay_on(const std::vector<ggml_backend_dev_t> & devices) {
+    if (follows_) {
+        devices_ = devices;
+        follows_ = false;
+    }
+}
+
+void placement::read_overrides(const char * text, const char * field, const std::vector<ggml_backend_dev_t> & known) {
+    if (!is_set(text)) {
+        return;
+    }
+    const auto types = buffer_types(known);
+    for (const std::string & part : parts_of(text, ",")) {
+        const size_t equals = part.find('=');
+        const auto   type   = equals == std::string::npos ? types.end() : types.find(part.substr(equals + 1));
+        if (type == types.end()) {
+            std::string names;
+            for (const auto & [name, known] : types) {
+                names += (names.empty() ? "" : ", ") + name;
+            }
+            throw status_error(DFLASH_ERROR_ARG, std::string(field) + " has " + quoted(part) +
+                                                     ", must be PATTERN=BUFFER with one of the buffers " + names);
+        }
+        check_pattern(part.substr(0, equals), field);
+        check_reach(type->second, field);
+        add_override(part.substr(0, equals), type->second);
+    }
+}
+
+// A pass knows the model's devices and the CPU: llama.cpp aborts where a tensor is elsewhere.
+void placement::check_reach(ggml_backend_buffer_type_t type, const char * field) const {
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    if (!device || is_cpu(device) || devices_.empty() ||
+        std::find(devices_.begin(), devices_.end(), device) != devices_.end()) {
+        return;
+    }
+    throw status_error(DFLASH_ERROR_ARG, std::string(field) + " puts tensors on " + ggml_backend_dev_name(device) +
+                                             ", which is not among the devices of the model: name it there, too");
+}
+
+void placement::keep_experts_on_cpu(const dflash_engine_params & params) {
+    ggml_backend_buffer_type_t cpu = ggml_backend_cpu_buffer_type();
+    if (params.cpu_moe) {
+        add_override(LLM_FFN_EXPS_REGEX, cpu);
+    }
+    for (int32_t layer = 0; layer < params.n_cpu_moe; ++layer) {
+        add_override(llm_ffn_block_regex(layer, LLM_FFN_EXPS_REGEX), cpu);
+    }
+    for (int32_t layer = 0; layer < params.n_cpu_ffn; ++layer) {
+        add_override(llm_ffn_block_regex(layer, LLM_FFN_DENSE_REGEX), cpu);
+    }
+}
+
+void placement::add_override(const std::string & pattern, ggml_backend_buffer_type_t type) {
+    patterns_.push_back(pattern);
+    if (!overrides_.empty()) {
+        overrides_.pop_back();
+    }
+    overrides_.push_back({ patterns_.back().c_str(), type });
+    overrides_.push_back({ nullptr, nullptr });
+}
+
+bool placement::splits_tensors_over_rpc() const {
+    return split_mode_ == LLAMA_SPLIT_MODE_TENSOR &&
+           std::any_of(devices_.begin(), devices_.end(), [](ggml_backend_dev_t device) {
+               return device && ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)) == std::string("RPC");
+           });
+}
+
+void placement::apply(llama_model_params & params) const {
+    params.devices = devices_.empty() ? nullptr : const_cast<ggml_backend_dev_t *>(devices_.data());   // only read
+    params.tensor_buft_overrides = overrides_.empty() ? nullptr : overrides_.data();
+    params.tensor_split          = shares_.empty() ? nullptr : shares_.data();
+    params.split_mode            = split_mode_;
+    params.n_gpu_layers          = n_gpu_layers_;
+    params.main_gpu              = main_gpu_;
+}
+
+}   // namespace dflash

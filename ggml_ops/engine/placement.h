@@ -1,0 +1,57 @@
+// Where a model goes: llama-server's flags for devices, splits and single tensors (common/arg.cpp), read and checked
+// before a file is opened.
+
+#pragma once
+
+#include "dflash.h"
+#include "llama.h"
+
+#include <list>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+// Of a text that a caller may leave out.
+inline bool is_set(const char * text) { return text && *text; }
+
+// What llama_model_params borrows: must outlive the loading of its model.
+class placement {
+  public:
+    // The target's. known: the devices that there are for it. Throws status_error that names the field and what there
+    // is.
+    static placement of_target(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known);
+    // The drafter's: on the devices that are named for it, else on that of the target's output; settle() says which
+    // that is. A drafter is never split by rows or tensors.
+    static placement of_drafter(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known);
+
+    placement()                                  = default;
+    placement(placement &&) noexcept             = default;
+    placement & operator=(placement &&) noexcept = default;
+
+    // Where the drafter follows its target, once that is loaded: `placed` is the target's placement.
+    void settle(const placement & placed, const llama_model * target);
+    // Where nobody has named devices: these, ended by null; none: llama.cpp's choice.
+    void prefer(const std::vector<ggml_backend_dev_t> & devices);
+    // Of a drafter that would follow its target: these instead.
+    void stay_on(const std::vector<ggml_backend_dev_t> & devices);
+    void apply(llama_model_params & params) const;
+    bool splits_tensors_over_rpc() const;
+
+  private:
+    void read_overrides(const char * text, const char * field, const std::vector<ggml_backend_dev_t> & known);
+    void keep_experts_on_cpu(const dflash_engine_params & params);
+    void check_reach(ggml_backend_buffer_type_t type, const char * field) const;
+    void add_override(const std::string & pattern, ggml_backend_buffer_type_t type);
+    void check_split(const std::vector<ggml_backend_dev_t> & known) const;
+
+    std::vector<ggml_backend_dev_t>               devices_;   // ends with null; empty: llama.cpp chooses
+    std::vector<float>                            shares_;    // of each device; empty: by free memory
+    std::list<std::string>                        patterns_;
+    std::vector<llama_model_tensor_buft_override> overrides_;   // ends with null; empty: none
+    llama_split_mode                              split_mode_   = LLAMA_SPLIT_MODE_LAYER;
+    int32_t                                       n_gpu_layers_ = -1, main_gpu_ = 0;
+    bool                                          follows_ = false;
+};
+
+}   // namespace dflash

@@ -1,0 +1,178 @@
+#include "engine/rpc_servers.h"
+
+#include "base/error.h"
+#include "common/common.h"
+
+#include "ggml-rpc.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace dflash {
+
+namespace {
+
+// A function of the RPC backend, which a build may lack.
+template <class F> F * rpc_function(const char * name) {
+    ggml_backend_reg_t reg   = ggml_backend_reg_by_name("RPC");
+    void *             found = reg ? ggml_backend_reg_get_proc_address(reg, name) : nullptr;
+    if (!found) {
+        throw status_error(DFLASH_ERROR_RPC, "rpc: this build has no RPC backend, build it without -DGGML_RPC=OFF");
+    }
+    return (F *) found;
+}
+
+// What is known against a server; forget: of connections that still live.
+const char * failure_of(const std::string & endpoint, bool forget) {
+    return rpc_function<const char *(const char *, bool)>("dflash_rpc_failure")(endpoint.c_str(), forget);
+}
+
+void check_port(const std::string & field, long port) {
+    if (port < 1 || port > 65535) {
+        throw status_error(DFLASH_ERROR_ARG, field + ": the port is " + std::to_string(port) + ", must be 1..65535");
+    }
+}
+
+void check_endpoint(const std::string & endpoint) {
+    const size_t      colon = endpoint.find(':');
+    const std::string port  = colon == std::string::npos ? "" : endpoint.substr(colon + 1);
+    if (colon == 0 || port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string::npos) {
+        throw status_error(
+            DFLASH_ERROR_ARG, "rpc: '" + endpoint + "' is no address of an RPC server, write host:port,host:port");
+    }
+    check_port("rpc: '" + endpoint + "'", std::stol(port));
+}
+
+template <class F> std::vector<ggml_backend_dev_t> devices_that(F && fit) {
+    std::vector<ggml_backend_dev_t> found;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        if (fit(ggml_backend_dev_get(i))) {
+            found.push_back(ggml_backend_dev_get(i));
+        }
+    }
+    return found;
+}
+
+std::vector<ggml_backend_dev_t> local_devices_of(enum ggml_backend_dev_type type) {
+    return devices_that(
+        [type](ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == type && !is_rpc(device); });
+}
+
+std::vector<std::string> split(const char * text) {
+    std::vector<std::string> parts;
+    std::stringstream        in(text ? text : "");
+    for (std::string part; std::getline(in, part, ',');) {
+        parts.push_back(part);
+    }
+    return parts;
+}
+
+ggml_backend_dev_t device_of_name(const std::string & name) {
+    if (ggml_backend_dev_t device = ggml_backend_dev_by_name(name.c_str())) {
+        return device;
+    }
+    std::string known;
+    for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+        known += std::string(i ? ", " : "") + ggml_backend_dev_name(ggml_backend_dev_get(i));
+    }
+    throw status_error(DFLASH_ERROR_ARG, "devices: there is no '" + name + "', only " + known);
+}
+
+std::vector<ggml_backend_dev_t> served_devices(const char * names) {
+    std::vector<ggml_backend_dev_t> devices;
+    for (const std::string & name : split(names)) {
+        devices.push_back(device_of_name(name));
+    }
+    if (devices.empty()) {
+        devices = local_devices();
+    }
+    if (devices.empty()) {
+        devices.push_back(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU));
+    }
+    return devices;
+}
+
+}   // namespace
+
+bool is_rpc(ggml_backend_dev_t device) {
+    return std::string(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device))) == "RPC";
+}
+
+std::vector<ggml_backend_dev_t> local_devices() {
+    std::vector<ggml_backend_dev_t> devices = local_devices_of(GGML_BACKEND_DEVICE_TYPE_GPU);
+    return devices.empty() ? local_devices_of(GGML_BACKEND_DEVICE_TYPE_IGPU) : devices;
+}
+
+rpc_servers::rpc_servers(const char * servers) : endpoints_(split(servers)) {
+    for (const std::string & endpoint : endpoints_) {
+        check_endpoint(endpoint);
+        if (std::count(endpoints_.begin(), endpoints_.end(), endpoint) > 1) {
+            throw status_error(DFLASH_ERROR_ARG, "rpc: " + endpoint + " is named twice");
+        }
+    }
+    if (endpoints_.size() > GGML_RPC_MAX_SERVERS) {
+        throw status_error(
+            DFLASH_ERROR_ARG, "rpc: at most " + std::to_string(GGML_RPC_MAX_SERVERS) + " servers are possible");
+    }
+}
+
+void rpc_servers::connect() {
+    for (const std::string & endpoint : endpoints_) {
+        failure_of(endpoint, true);
+        const auto add_server  = rpc_function<decltype(ggml_backend_rpc_add_server)>("ggml_backend_rpc_add_server");
+        ggml_backend_reg_t reg = add_server(endpoint.c_str());
+        if (!reg) {
+            raise_failures();
+            throw status_error(DFLASH_ERROR_RPC, "the RPC server " + endpoint + " has no devices");
+        }
+        ggml_backend_register(reg);   // once: later calls change nothing
+        for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
+            devices_.push_back(ggml_backend_reg_dev_get(reg, i));
+        }
+    }
+    check();
+}
+
+void rpc_servers::raise_failures() const {
+    for (const std::string & endpoint : endpoints_) {
+        if (const char * why = failure_of(endpoint, false)) {
+            throw status_error(DFLASH_ERROR_RPC, why);
+        }
+    }
+}
+
+void rpc_servers::check() const {
+    for (ggml_backend_dev_t device : devices_) {
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+    }
+    raise_failures();
+}
+
+std::vector<ggml_backend_dev_t> rpc_servers::devices() const {
+    if (devices_that(is_rpc).empty()) {
+        return {};
+    }
+    std::vector<ggml_backend_dev_t> all = devices_;
+    for (ggml_backend_dev_t device : local_devices()) {
+        all.push_back(device);
+    }
+    all.push_back(nullptr);
+    return all;
+}
+
+void rpc_serve(const dflash_rpc_server_params & params) {
+    const std::string host = params.host ? params.host : "";
+    if (host.empty()) {
+        throw status_error(DFLASH_ERROR_ARG, "host is empty: give an IPv4 address, such as 127.0.0.1");
+    }
+    check_port("port", params.port);
+    const auto    start     = rpc_function<decltype(ggml_backend_rpc_start_server)>("ggml_backend_rpc_start_server");
+    const int32_t n_threads = params.n_threads > 0 ? params.n_threads : common_cpu_get_num_math();
+    std::vector<ggml_backend_dev_t> devices  = served_devices(params.devices);
+    const std::string               endpoint = host + ":" + std::to_string(params.port);
+    start(endpoint.c_str(), params.cache, n_threads, devices.size(), devices.data());
+    throw status_error(DFLASH_ERROR_RPC, "host, port: cannot listen on " + endpoint);
+}
+
+}   // namespace dflash

@@ -1,0 +1,193 @@
+#version 450
+
+// Delta-net trees in closed form: the phases of gdn_tree_gpu.h, with a barrier after each. A workgroup computes COLUMNS
+// columns of one head's state for one sequence. Within a phase no thread reads what another one writes.
+
+#define THREADS  128
+#define COLUMNS  16
+#define CHANNELS 8
+
+layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
+
+layout(constant_id = 0) const int ROWS = 64;   // most rows of a sequence
+
+// Strides and first elements in floats; `1`, `2`, `3`: per head, row, sequence.
+layout(push_constant) uniform parameter {
+    int   S, H, H_k, T, n, channels;
+    float scale;
+    int   q1, q2, q3, k1, k2, k3, v1, v2, v3, g1, g2, g3, b1, b2, b3, s3;
+    int   q0, k0, v0, g0, b0, s0, p0, o0;
+} x;
+
+layout(binding = 0) readonly buffer Q { float q[]; };
+layout(binding = 1) readonly buffer K { float k[]; };
+layout(binding = 2) readonly buffer V { float v[]; };
+layout(binding = 3) readonly buffer G { float g[]; };
+layout(binding = 4) readonly buffer B { float beta[]; };
+layout(binding = 5) readonly buffer S { float state[]; };
+layout(binding = 6) readonly buffer P { int parent[]; };
+layout(binding = 7) writeonly buffer O { float result[]; };   // outputs, then deltas
+
+// Pairs: row t and a row a <= t, at t * (t + 1) / 2 + a.
+shared int   up[ROWS];           // parent
+shared uvec2 above[ROWS];        // bits of the ancestors and of the row itself; none in padding rows
+shared float sk[ROWS * CHANNELS];
+shared float sq[ROWS * CHANNELS];
+shared float sg[ROWS * CHANNELS];   // log-gates summed from the root to the row; of a scalar gate the row's own, at 0
+shared float ss[COLUMNS * (CHANNELS + 1)];
+shared float state_k[ROWS * COLUMNS];   // the decayed committed state times k; from solve on delta
+shared float state_q[ROWS * COLUMNS];
+shared float k_k[ROWS * (ROWS + 1) / 2];   // decay from a to t times k_a . k_t, zero unless a is an ancestor
+shared float q_k[ROWS * (ROWS + 1) / 2];   // the same with q_t, t itself included
+
+int id, head, sequence, column;
+
+bool is_above(int a, int t) { return (above[t][a / 32] >> (a % 32) & 1u) != 0u; }
+
+void begin() {
+    const int first = x.p0 + sequence * x.T;
+    for (int t = id; t < x.T; t += THREADS) {
+        uvec2 bits = uvec2(0);
+        for (int a = t; a >= 0 && parent[first + t] != -2; a = parent[first + a]) {
+            bits[a / 32] |= 1u << (a % 32);
+        }
+        up[t]    = parent[first + t];
+        above[t] = bits;
+    }
+    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+        state_k[e] = state_q[e] = 0.0;
+    }
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+        k_k[p] = q_k[p] = 0.0;
+    }
+}
+
+void load(int channel) {
+    const int head_k = head % x.H_k, gates = x.g0 + sequence * x.g3 + head * x.g1;
+    for (int e = id; e < x.T * CHANNELS; e += THREADS) {
+        const int t = e / CHANNELS, i = channel + e % CHANNELS;
+        sk[e]     = k[x.k0 + sequence * x.k3 + t * x.k2 + head_k * x.k1 + i];
+        sq[e]     = q[x.q0 + sequence * x.q3 + t * x.q2 + head_k * x.q1 + i];
+        float sum = g[gates + t * x.g2 + (x.channels != 0 ? i : 0)];
+        for (int a = up[t]; x.channels != 0 && a >= 0; a = up[a]) {
+            sum += g[gates + a * x.g2 + i];
+        }
+        sg[e] = sum;
+    }
+    for (int e = id; e < COLUMNS * CHANNELS; e += THREADS) {
+        const int c = e / CHANNELS, i = e % CHANNELS;
+        ss[c * (CHANNELS + 1) + i] =
+            state[x.s0 + sequence * x.s3 + (head * x.S + column + c) * x.S + channel + i];
+    }
+}
+
+void multiply() {
+    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+        const int t = e / COLUMNS, c = e % COLUMNS;
+        float     of_k = 0.0, of_q = 0.0;
+        for (int i = 0; i < CHANNELS; ++i) {
+            const float s = ss[c * (CHANNELS + 1) + i] * (x.channels != 0 ? exp(sg[t * CHANNELS + i]) : 1.0);
+            of_k += s * sk[t * CHANNELS + i];
+            of_q += s * sq[t * CHANNELS + i];
+        }
+        state_k[e] += of_k;
+        state_q[e] += of_q;
+    }
+    int t = 0;
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+        while ((t + 1) * (t + 2) / 2 <= p) {
+            ++t;
+        }
+        const int a = p - t * (t + 1) / 2;
+        if (!is_above(a, t)) {
+            continue;
+        }
+        float of_k = 0.0, of_q = 0.0;
+        for (int i = 0; i < CHANNELS; ++i) {
+            const float decayed =
+                sk[a * CHANNELS + i] * (x.channels != 0 ? exp(sg[t * CHANNELS + i] - sg[a * CHANNELS + i]) : 1.0);
+            of_k += decayed * sk[t * CHANNELS + i];
+            of_q += decayed * sq[t * CHANNELS + i];
+        }
+        k_k[p] += of_k;
+        q_k[p] += of_q;
+    }
+}
+
+// Decay by scalar gates, summed along the path from the row up, so that sums over short paths keep their digits.
+void decay() {
+    if (x.channels != 0) {
+        return;
+    }
+    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+        float sum = 0.0;
+        for (int a = e / COLUMNS; a >= 0; a = up[a]) {
+            sum += sg[a * CHANNELS];
+        }
+        state_k[e] *= exp(sum);
+        state_q[e] *= exp(sum);
+    }
+    int t = 0;
+    for (int p = id; p < x.T * (x.T + 1) / 2; p += THREADS) {
+        while ((t + 1) * (t + 2) / 2 <= p) {
+            ++t;
+        }
+        const int a   = p - t * (t + 1) / 2;
+        float     sum = 0.0;
+        for (int b = t; b > a; b = up[b]) {
+            sum += sg[b * CHANNELS];
+        }
+        k_k[p] *= exp(sum);
+        q_k[p] *= exp(sum);
+    }
+}
+
+// Forward substitution, a thread per column.
+void solve() {
+    if (id >= COLUMNS) {
+        return;
+    }
+    for (int t = 0; t < x.T; ++t) {
+        float sum = state_k[t * COLUMNS + id];
+        for (int a = 0; a < t; ++a) {
+            sum += k_k[t * (t + 1) / 2 + a] * state_k[a * COLUMNS + id];
+        }
+        const float value         = v[x.v0 + sequence * x.v3 + t * x.v2 + head * x.v1 + column + id];
+        const float gate          = beta[x.b0 + sequence * x.b3 + t * x.b2 + head * x.b1];
+        state_k[t * COLUMNS + id] = up[t] == -2 ? 0.0 : gate * (value - sum);
+    }
+}
+
+void write() {
+    for (int e = id; e < x.T * COLUMNS; e += THREADS) {
+        const int t = e / COLUMNS, c = e % COLUMNS;
+        float     sum = state_q[e];
+        for (int a = 0; a <= t; ++a) {
+            sum += q_k[t * (t + 1) / 2 + a] * state_k[a * COLUMNS + c];
+        }
+        const int to = x.o0 + ((sequence * x.T + t) * x.H + head) * x.S + column + c;
+        result[to]                           = up[t] == -2 ? 0.0 : sum * x.scale;
+        result[to + x.n * x.T * x.H * x.S] = state_k[e];
+    }
+}
+
+void main() {
+    id       = int(gl_LocalInvocationID.x);
+    column   = int(gl_WorkGroupID.x) * COLUMNS;
+    head     = int(gl_WorkGroupID.y);
+    sequence = int(gl_WorkGroupID.z);
+
+    begin();
+    barrier();
+    for (int channel = 0; channel < x.S; channel += CHANNELS) {
+        load(channel);
+        barrier();
+        multiply();
+        barrier();
+    }
+    decay();
+    barrier();
+    solve();
+    barrier();
+    write();
+}

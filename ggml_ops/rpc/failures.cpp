@@ -1,0 +1,56 @@
+#include "rpc/failures.h"
+
+#include <map>
+#include <mutex>
+
+namespace {
+
+struct failure {
+    std::string why;
+    int         n_alive = 0;   // failed connections that somebody still uses
+};
+
+struct failures {
+    std::mutex                     mutex;
+    std::map<std::string, failure> by_endpoint;
+};
+
+failures & all() {
+    static failures * const kept = new failures;   // connections may end after static objects
+    return *kept;
+}
+
+}   // namespace
+
+namespace dflash {
+
+void keep_failure(const std::string & endpoint, const std::string & why) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    failure &                         kept = all().by_endpoint[endpoint];
+    ++kept.n_alive;
+    if (kept.why.empty()) {
+        kept.why = why;
+    }
+}
+
+void end_failed(const std::string & endpoint) {
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    --all().by_endpoint[endpoint].n_alive;
+}
+
+}   // namespace dflash
+
+const char * dflash_rpc_failure(const char * endpoint, bool forget) {
+    static thread_local std::string   sentence;
+    const std::lock_guard<std::mutex> lock(all().mutex);
+    const auto                        found = all().by_endpoint.find(endpoint);
+    if (found == all().by_endpoint.end()) {
+        return nullptr;
+    }
+    if (forget && found->second.n_alive == 0) {
+        all().by_endpoint.erase(found);
+        return nullptr;
+    }
+    sentence = found->second.why;
+    return sentence.c_str();
+}

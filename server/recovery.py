@@ -1,0 +1,94 @@
+"""Recovery: an engine that was lost with an RPC server is loaded again once that server is back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Any
+
+from dflash_local.errors import EngineLostError, RPCError
+from dflash_local.server.errors import HTTPError
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks at whether the servers are back: the first, and the most.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
+
+
+class Recovery:
+    """Whether an engine is lost now, for one event loop.
+
+    Args:
+        free, load: end the lost engine, and make a new one; `load` raises RPCError as long as a server is not back.
+        give_up: hears of what else `load` raises, which ends it.
+        held: keeps the engine from falling asleep, until it is left.
+    """
+
+    def __init__(
+        self,
+        free: Callable[[], Awaitable[None]],
+        load: Callable[[], Coroutine[Any, Any, None]],
+        give_up: Callable[[Exception], None],
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._free, self._load, self._give_up, self._held = free, load, give_up, held
+        self._refusal: HTTPError | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def refusal(self) -> HTTPError | None:
+        """503 for all who want the engine while it is lost."""
+        return self._refusal
+
+    def begin(self, cause: EngineLostError) -> None:
+        """The engine is lost: see to a new one."""
+        if self._refusal is None:
+            self._refusal = HTTPError(
+                503,
+                f"{cause.message}; the model is loaded again as soon as it is back",
+                type="unavailable_error",
+                code="rpc_server_lost",
+                retry_after=_LONGEST_WAIT,
+            )
+            with ExitStack() as held:
+                held.enter_context(self._held())
+                self._running = asyncio.create_task(self._run(held.pop_all()))
+
+    async def stop(self) -> None:
+        """Recover no more; what loads now ends first."""
+        if self._running is not None:
+            self._running.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._running
+
+    async def _run(self, held: ExitStack) -> None:
+        with held:
+            await self._recover()
+
+    async def _recover(self) -> None:
+        start = time.monotonic()
+        await self._free()
+        log.warning("waiting for the RPC servers, to load the model again")
+        wait = _FIRST_WAIT
+        while True:
+            await asyncio.sleep(wait)
+            try:
+                # A task of its own: a thread that loads cannot be cancelled.
+                loading = asyncio.create_task(self._load())
+                await asyncio.shield(loading)
+            except asyncio.CancelledError:
+                await asyncio.gather(loading, return_exceptions=True)
+                raise
+            except RPCError as error:
+                log.info("not yet: %s", error)
+                wait = min(1.5 * wait, _LONGEST_WAIT)
+                continue
+            except Exception as error:
+                self._give_up(error)
+                return
+            self._refusal = None
+            log.info("the model is loaded again, after %.1f s", time.monotonic() - start)
+            return

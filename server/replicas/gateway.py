@@ -1,0 +1,131 @@
+"""Gateway: reads a request whole, lets Ray choose the replica for it, and passes on what that one sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dflash_local.server.connected import ClientLeft, while_connected
+from dflash_local.server.errors import MESSAGES, HTTPError, describe, describe_message_error, error_response
+from dflash_local.server.replicas.asked import Asked
+
+log = logging.getLogger(__name__)
+
+# A replica that dies before its answer began is not asked again; another one is, so often.
+TRIES = 3
+
+LOST = HTTPError(
+    503, "the replica that wrote this answer is gone: ask again", type="unavailable_error", code="replica_lost"
+)
+
+
+class Gateway:
+    """ASGI middleware, which answers every HTTP request itself.
+
+    Args:
+        answer: asks a replica: an iterator over lists of messages, with a method `cancel`.
+        patience: seconds that a request waits for a replica that takes it.
+    """
+
+    def __init__(self, app: ASGIApp, answer: Callable[[Asked], Any], patience: float) -> None:
+        self._app, self._answer, self._patience = app, answer, patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            asked = Asked.of(scope, await _body(receive))
+            with suppress(ClientLeft):
+                await while_connected(receive, self._pass_on(asked, scope, send))
+        except _TooLate as error:
+            raise LOST from error.__cause__
+        except HTTPError as error:
+            await error_response(error)(scope, receive, send)
+
+    async def _pass_on(self, asked: Asked, scope: Scope, send: Send) -> None:
+        for tries_left in reversed(range(TRIES)):
+            answer = _Answer(send, scope)
+            try:
+                await answer.follow(self._answer(asked), self._patience)
+                return
+            except Exception as error:
+                if isinstance(error, HTTPError):
+                    raise
+                log.warning("a replica was lost: %s", type(error).__name__)
+                if answer.begun:
+                    await answer.break_off()
+                    return
+                if not tries_left:
+                    raise LOST from None
+
+
+class _TooLate(Exception):
+    """The answer has begun and cannot say that it failed: its connection must break."""
+
+
+class _Answer:
+    """What one replica sends to one client."""
+
+    def __init__(self, send: Send, scope: Scope) -> None:
+        self._send, self._scope = send, scope
+        self._streams = False
+        self.begun = False
+
+    async def follow(self, messages: Any, patience: float) -> None:
+        """Pass its messages on. Raises what Ray raises if the replica ends."""
+        try:
+            try:
+                await asyncio.wait_for(anext(messages), patience)
+            except asyncio.TimeoutError:
+                raise _busy(patience) from None
+            async for some in messages:
+                for message in some:
+                    self._look(message)
+                    await self._send(message)
+        except BaseException:
+            messages.cancel()
+            raise
+
+    def _look(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            self._streams = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+
+    async def break_off(self) -> None:
+        """End an answer that will never be complete: a stream with an error, anything else with its connection."""
+        if not self._streams:
+            raise _TooLate
+        if MESSAGES in self._scope["path"]:
+            event = f"event: error\ndata: {json.dumps(describe_message_error(LOST)[1])}\n\n"
+        else:
+            event = f"data: {json.dumps(describe(LOST)[1])}\n\n"
+        await self._send({"type": "http.response.body", "body": event.encode(), "more_body": False})
+
+
+def _busy(patience: float) -> HTTPError:
+    return HTTPError(
+        503,
+        f"no replica took the request within {patience:g} s",
+        type="unavailable_error",
+        code="no_replica",
+        retry_after=5,
+    )
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)

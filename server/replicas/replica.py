@@ -1,0 +1,117 @@
+"""Replica: the whole app with its engine in one of Ray Serve's processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import Message
+
+from dflash_local.errors import EngineDeadError
+from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.replicas.asked import REPLICA, Asked
+from dflash_local.server.service import Service
+
+log = logging.getLogger(__name__)
+
+_LOOK = 0.05  # seconds between two looks at whether the model is loaded
+
+
+class Replica:
+    """An app that was made here. It exists once its model is loaded; then Ray sends it requests.
+
+    Args:
+        make_app: makes the app, as for a server of its own.
+        name: its name for clients; None: what Ray calls it.
+    """
+
+    async def __init__(self, make_app: Callable[[], FastAPI], name: str | None = None) -> None:  # type: ignore[misc]
+        # Ray awaits it.
+        sys.setswitchinterval(0.0005)  # as dflash_local.server.process does
+        self._name = name or _ray_name()
+        self._app = make_app()
+        self._service: Service = self._app.state.service
+        self._running: set[asyncio.Task[None]] = set()
+        self._life = AsyncExitStack()
+        await self._life.enter_async_context(self._app.router.lifespan_context(self._app))
+        while self._service.health()[0] != 200:
+            if self._service.failure is not None:
+                await self.close()
+                raise self._service.failure
+            await asyncio.sleep(_LOOK)
+
+    async def answer(self, asked: Asked) -> AsyncIterator[list[Message]]:
+        """What the app sends, as it comes. The first list is empty: the replica has begun. If nobody listens any more,
+        to the app its client has left."""
+        yield []
+        sent: asyncio.Queue[Message | None] = asyncio.Queue()
+        left = asyncio.Event()
+        task = asyncio.create_task(self._run(asked, sent, left))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _task: sent.put_nowait(None))
+        try:
+            while (message := await sent.get()) is not None:
+                messages = [message]
+                while not sent.empty() and (more := sent.get_nowait()) is not None:
+                    messages.append(more)
+                yield messages
+                if _is_last(messages[-1]):
+                    break
+            if task.done():
+                task.result()
+        finally:
+            left.set()
+
+    async def _run(self, asked: Asked, sent: asyncio.Queue[Message | None], left: asyncio.Event) -> None:
+        bodies = [{"type": "http.request", "body": asked.body, "more_body": False}]
+
+        async def receive() -> Message:
+            if bodies:
+                return bodies.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if left.is_set():
+                return
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (REPLICA.lower().encode(), self._name.encode())]
+                message = {**message, "headers": headers}
+            sent.put_nowait(message)
+
+        scope = {**asked.scope, "asgi": {"version": "3.0", "spec_version": "2.3"}, "extensions": {}, "state": {}}
+        if asked.replica and asked.replica != self._name:
+            await error_response(gone(asked.replica))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def check_health(self) -> None:
+        """Ray asks now and then, and starts another replica in place of one that raises."""
+        if self._service.health()[0] != 200:
+            raise self._service.failure or EngineDeadError("the engine is dead")
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self._life.aclose()
+
+
+def gone(replica: str) -> HTTPError:
+    """404: the replica that a request names is not there."""
+    return HTTPError(404, f"{REPLICA}: there is no replica {replica!r:.40} any more", code="replica_gone")
+
+
+def _is_last(message: Message) -> bool:
+    return message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+def _ray_name() -> str:
+    from ray import serve
+
+    context: Any = serve.get_replica_context()
+    return str(context.replica_id.unique_id)

@@ -1,0 +1,8 @@
+"""The signals that ask a process to end: from a terminal and from a supervisor."""
+
+from __future__ import annotations
+
+import signal
+
+# Nobody can send SIGTERM on Windows; SIGBREAK is what its supervisors can.
+ENDING = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))

@@ -1,0 +1,297 @@
+"""`make gpu-proof`: parts that fail or take too long end alone and are told, a damaged bundle is named, and (slow) the
+whole of it is rehearsed on the CPU in a fresh clone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_proof import bundle, device, equality, ops, parts, tuned
+from benchmarks.gpu_proof.__main__ import main
+from benchmarks.gpu_proof.bundle import BundleError, Unpacked
+from benchmarks.gpu_proof.device import DeviceError, Found
+from benchmarks.gpu_proof.inflater import Inflater
+from benchmarks.gpu_proof.ops import Op
+from benchmarks.gpu_proof.parts import PairName, Part
+from benchmarks.gpu_proof.report import Record
+from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+
+PAIR, NEVER = PairName("8b", "q8_0", "dflash"), PairName("27b", "q8_0", "dflash")
+
+
+class Made:
+    """An inflater that has made PAIR after it was waited for, and cannot make NEVER."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ready, self.dropped = folder, False, list[PairName]()
+
+    def has(self, pair: PairName) -> bool:
+        return self.ready or pair == NEVER
+
+    def wait(self, pair: PairName, _seconds: float) -> str:
+        self.ready = True
+        return "no room" if pair == NEVER else ""
+
+    def drop(self, pair: PairName) -> None:
+        self.dropped.append(pair)
+
+
+def part(name: str, code: str, limit: float = 30.0, pair: PairName | None = None) -> Part:
+    return Part(name, f"does {name}", limit, (sys.executable, "-c", code), pair)
+
+
+def run(tmp_path: Path, plan: Sequence[Part], seconds: float = 60.0) -> tuple[dict[str, Outcome], Made]:
+    inflater, told = Made(tmp_path / "pairs"), list[str]()
+    outcomes = run_parts(
+        plan, Clock(seconds), os.environ, cast(Inflater, inflater), tmp_path / "logs", lambda o: told.append(o.name)
+    )
+    assert told == [outcome.name for outcome in outcomes]
+    return {outcome.name: outcome for outcome in outcomes}, inflater
+
+
+def test_a_part_that_fails_or_hangs_stops_no_other(tmp_path: Path) -> None:
+    child = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
+    plan = [
+        part("bad", "raise SystemExit('error: the kernel is wrong')"),
+        part("hangs", child, limit=1.5),
+        part("good", "print('fine')"),
+    ]
+    ended, _ = run(tmp_path, plan)
+    assert [(name, outcome.status) for name, outcome in ended.items()] == [
+        ("bad", "failed"),
+        ("hangs", "out of time"),
+        ("good", "done"),
+    ]
+    assert "the kernel is wrong" in ended["bad"].detail
+    pid = (tmp_path / "logs" / "hangs.log").read_text().split()[0]
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline, "what a part starts ends with it"
+        time.sleep(0.05)
+
+
+def test_all_of_it_ends_in_time(tmp_path: Path) -> None:
+    start = time.monotonic()
+    ended, _ = run(tmp_path, [part("long", "import time; time.sleep(60)"), part("next", "")], seconds=1.5)
+    assert time.monotonic() - start < 10
+    assert {outcome.status for outcome in ended.values()} == {"out of time"}
+    assert ended["next"].detail == "no time was left for it"
+
+
+def test_while_a_pair_is_made_the_next_part_runs(tmp_path: Path) -> None:
+    plan = [part("first", "", pair=PAIR), part("without", "import sys; print(sys.argv)"), part("last", "", pair=PAIR)]
+    ended, inflater = run(tmp_path, plan)
+    assert list(ended) == ["without", "first", "last"]
+    assert inflater.dropped == [PAIR]
+
+
+def test_a_pair_that_cannot_be_made_fails_its_part_alone(tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, [part("large", "", pair=NEVER), part("small", "")])
+    assert (ended["large"].status, ended["large"].detail) == ("failed", "no room")
+    assert ended["small"].status == "done"
+
+
+def test_the_plan_for_a_gpu() -> None:
+    plan = parts.plan("cuda", Path("out"), 2, {"ops": 7.0})
+    assert [p.name for p in plan] == [
+        "equality",
+        *(f"compare-{shape}-{ftype}" for ftype in ("q4_k_m", "q8_0") for shape in ("8b", "27b", "hybrid-27b")),
+        "ops",
+        "tuned",
+        "steps",
+    ]
+    cells = sum((p.command[p.command.index("--temperatures") + 2] == "1") + 1 for p in plan[1:7])
+    assert cells == 8
+    assert sum(p.limit for p in parts.plan("cuda", Path("out"), 2, {})) <= 25 * 60
+    assert next(p.limit for p in plan if p.name == "ops") == 7.0
+    assert all("CUDA0" in p.command for p in plan if p.name in ("ops", "tuned"))
+
+
+def outcome(name: str, status: str = Outcome.DONE, detail: str = "") -> Outcome:
+    return Outcome(name, status, 3.0, 90.0, detail)
+
+
+def test_the_summary_tells_every_part_and_goes_on(tmp_path: Path) -> None:
+    plan = [("a", "first"), ("b", "second"), ("c", "third")]
+    record = Record(tmp_path, "cuda", "key", Found("H100"), plan)
+    record.add(outcome("a"))
+    record.add(outcome("b", Outcome.FAILED, "x | y\nz"))
+    text = (tmp_path / "summary.md").read_text()
+    assert "# H100" in text and "rehearsal" not in text
+    assert "| b | second | failed: x \\| y z | 3 | 90 |" in text and "| c | third | not run | | |" in text
+    again = Record(tmp_path, "cuda", "key", Found("H100"), plan)
+    assert again.is_done("a") and not again.is_done("b")
+    assert not Record(tmp_path, "cuda", "another build", Found("H100"), plan).is_done("a")
+    assert "rehearsal" in Record(tmp_path, "cpu", "key", Found("CPU"), plan).text()
+
+
+# ---- the bundle ------------------------------------------------------------------------------------------------------
+
+
+def packed(folder: Path, name: str, pieces: Sequence[bytes]) -> None:
+    folder.mkdir()
+    entries = []
+    data = b"".join(pieces)
+    for i, piece in enumerate(pieces):
+        (folder / f"{name}.{i}").write_bytes(piece)
+    sha256 = hashlib.sha256(data).hexdigest()
+    entries.append(
+        {"name": name, "bytes": len(data), "sha256": sha256, "pieces": [f"{name}.{i}" for i in range(len(pieces))]}
+    )
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "key": "k", "files": entries}))
+
+
+def test_a_damaged_or_missing_bundle_is_named(tmp_path: Path, repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BundleError, match=r"no bundle in .*dflash-local build"):
+        bundle.unpack(tmp_path / "none", tmp_path / "work", repo)
+    packed(tmp_path / "out", "a.txt", [b"one", b"two"])
+    entry = bundle.read_manifest(tmp_path / "out")["files"][0]
+    assert bundle.joined(tmp_path / "out", entry) == b"onetwo"
+    (tmp_path / "out" / "a.txt.1").write_bytes(b"twO")
+    with pytest.raises(BundleError, match="its hash differs"):
+        bundle.unpack(tmp_path / "out", tmp_path / "work", repo)
+    (tmp_path / "out" / "a.txt.1").unlink()
+    assert main(["--device", "cpu", "--from", str(tmp_path / "out"), "-o", str(tmp_path / "results")]) == 1
+    assert "not complete" in capsys.readouterr().err
+
+
+def test_a_wheel_for_another_python_is_refused(tmp_path: Path, repo: Path) -> None:
+    packed(tmp_path / "out", "numpy-2.0-cp39-cp39-linux_x86_64.whl", [b""])
+    with pytest.raises(BundleError, match="--python"):
+        bundle.unpack(tmp_path / "out", tmp_path / "work", repo)
+
+
+def test_upstream_never_gets_our_libraries(tmp_path: Path) -> None:
+    """Its server looks beside itself, but LD_LIBRARY_PATH would come first."""
+    environment = Unpacked(tmp_path, "k").environment("cuda", [Path("/cuda/lib64")])
+    assert "llama_cpp" not in environment["LD_LIBRARY_PATH"] and "/cuda/lib64" in environment["LD_LIBRARY_PATH"]
+
+
+def test_the_runtime_of_the_right_version_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match="without CUDA"):
+        device.needed(tmp_path)
+    (tmp_path / "libggml-cuda.so").write_bytes(b"ELF\0libcublas.so.13\0libcudart.so.13\0libc.so.6\0")
+    assert device.needed(tmp_path) == ["libcublas.so.13", "libcudart.so.13", "libcublasLt.so.13"]
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, version in ((old, 12), (new, 13)):
+        folder.mkdir()
+        (folder / f"libcublas.so.{version}").write_text("")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{old}:{new}")
+    assert device.find("libcublas.so.13") == new / "libcublas.so.13"
+    with pytest.raises(DeviceError, match=r"libcublas.so.99 is not on this machine"):
+        device.find("libcublas.so.99")
+
+
+def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "nonsense"]) == 2
+    assert "there is no part nonsense" in capsys.readouterr().out
+
+
+# ---- what parts judge ------------------------------------------------------------------------------------------------
+
+
+def test_parity_is_a_share_of_the_largest_number() -> None:
+    cpu = {"logits": np.array([20.0, -3.0]), "hidden": np.array([4.0, 1.0]), "first": np.array([1, 2])}
+    close = {"logits": np.array([20.1, -3.1]), "hidden": np.array([4.0, 1.02]), "first": np.array([1, 2])}
+    assert equality.compare(close, cpu)["parity"] is True
+    assert equality.compare(close, cpu)["same_first"] == 1.0
+    wrong = equality.compare({**close, "hidden": np.array([4.0, 2.0])}, cpu)
+    assert wrong["parity"] is False and wrong["hidden_off"] == 0.25
+    assert equality.sound({"lossless": True, "parity": True})
+    assert not equality.sound({"lossless": True, "parity": False}) and not equality.sound({"error": "x"})
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_cases_of_an_op_are_counted(tmp_path: Path, status: int) -> None:
+    program = tmp_path / "test-backend-ops"
+    right, absent = "  ADD(type=f32,n=1): \\033[1;32mOK\\033[0m", "  ADD(type=f16,n=2): not supported [CUDA0]"
+    wrong = "[ADD] NMSE = 3 > 1   ADD(type=f32,n=3): \\033[1;31mFAIL\\033[0m" if status else ""
+    program.write_text(f"#!/bin/sh\nprintf '{right}\\n{absent}\\n{wrong}\\n'\nexit {status}\n")
+    program.chmod(0o755)
+    op = ops.Programs(tmp_path, "CUDA0").op("ADD", 20.0)
+    assert (op.right, op.unsupported, op.failed) == (1, 1, bool(status))
+    assert op.wrong == ["ADD(type=f32,n=3)"] * status
+    text = ops.markdown([op], ["MUL"], "Here.")
+    assert "Not tested, the time was over: MUL." in text
+    assert ("status 1" in text) == bool(status)
+
+
+def test_an_op_that_takes_too_long_keeps_what_it_has(tmp_path: Path) -> None:
+    program = tmp_path / "test-backend-ops"
+    program.write_text("#!/bin/sh\necho '  ADD(n=1): OK'\nexec sleep 30\n")
+    program.chmod(0o755)
+    op = ops.Programs(tmp_path, "CUDA0").op("ADD", 1.0)
+    assert op == Op("ADD", 1, [], 0, op.seconds, "stopped after 1 s") and not op.failed
+
+
+def test_tuned_times_are_a_table() -> None:
+    times = [float(n) for n in range(1, 65)]
+    vector: list[Any] = [*times[:8], *([None] * 56)]
+    runs = [{"type": "q4_K", "shape": "8b", "now": 9, "measured": 5, "vector_ms": vector, "matrix_ms": times}]
+    text = tuned.markdown("CUDA0", runs, "Here.")
+    assert "9 -> 5" in text and "8.000 | - | - |" in text
+    assert "nothing to choose" in tuned.markdown("CPU", [], "Here.")
+
+
+# ---- all of it -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_rehearsal_in_a_fresh_clone(repo: Path, cache: Path, tmp_path: Path) -> None:
+    """Bundle, clone, `make gpu-proof` with a Python that has nothing installed. What is committed is what is tested."""
+    packed, clone = tmp_path / "bundle", tmp_path / "clone"
+    # The wheel and upstream's server are made once for all sessions.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DFLASH_", "PYTHON"))}
+    shared = {**environment, "DFLASH_CACHE": str((cache / "peer").resolve().parent)}
+    build = [sys.executable, "-m", "dflash_local.cli", "build", "--backend", "cpu", "--out", str(packed)]
+    subprocess.run(build, cwd=repo, env=shared, check=True, timeout=3600)
+    assert all(file.stat().st_size <= 60 << 20 for file in packed.iterdir())
+    subprocess.run(["git", "clone", "-q", str(repo), str(clone)], check=True)
+    python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    environment["PATH"] = "/usr/bin:/bin"
+
+    def prove(*arguments: str) -> tuple[int, dict[str, Any]]:
+        words = " ".join(["--device cpu -t 1 --from", str(packed), *arguments])
+        done = subprocess.run(
+            ["make", f"PYTHON={python}", "gpu-proof", f"GPU_PROOF_ARGS={words}"],
+            cwd=clone, env=environment, capture_output=True, text=True, timeout=1500,
+        )  # fmt: skip
+        results = clone / "build" / "gpu-proof" / "results"
+        assert (results / "summary.json").is_file(), done.stdout + done.stderr
+        return done.returncode, json.loads((results / "summary.json").read_text())
+
+    status, summary = prove()
+    ended = {part["name"]: part["status"] for part in summary["parts"]}
+    plan = parts.plan("cpu", Path("out"), 1, {})
+    assert ended == {part.name: "done" for part in plan} and list(ended) == [part.name for part in plan], summary
+    assert status == 0 and summary["device"] == "cpu"
+    assert all(part["seconds"] <= part["limit"] for part in summary["parts"])
+    results = clone / "build" / "gpu-proof" / "results"
+    for name in ended:
+        assert (results / f"{name}.md").stat().st_size > 0 and json.loads((results / f"{name}.json").read_text())
+    assert all(equality.sound(pair) for pair in json.loads((results / "equality.json").read_text())["pairs"])
+    cells = [cell for file in results.glob("compare-*.json") for cell in json.loads(file.read_text())["cells"]]
+    assert len(cells) == 5 and all(len(cell["systems"]) == 5 and "left_out" not in cell for cell in cells)
+    tested = json.loads((results / "ops.json").read_text())["ops"]
+    assert sum(op["right"] for op in tested) > 100 and not any(op["wrong"] for op in tested)
+    assert json.loads((results / "steps.json").read_text())["auto"]["graph_reuse"]
+    assert not (clone / "benchmarks" / "results" / "gpu").exists(), "a rehearsal is no result"
+
+    # A broken program and a limit that is too short: told, and the other parts run.
+    (program,) = (clone / "build" / "gpu-proof").glob("*/programs/tests/test-backend-ops")
+    program.write_text("#!/bin/sh\nexit 3\n")
+    status, summary = prove("--again --only equality ops tuned --limit equality=1")
+    ended = {part["name"]: part["status"] for part in summary["parts"]}
+    assert status != 0
+    assert (ended["equality"], ended["ops"], ended["tuned"]) == ("out of time", "failed", "done")
+    assert ended["steps"] == "done", "what was done before is kept"

@@ -1,0 +1,247 @@
+"""The wheels that `dflash-local wheel --portable` makes, as somebody else gets them: on an older Linux, without a
+compiler, without network, on processors with fewer instructions.
+
+They are compiled once for a version of the sources. `DFLASH_TEST_WHEELS` names a folder of ready ones instead, such as
+those that are about to be released, with all variants of the CPU backend; the test's own have one for each kind of
+processor that is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dflash_local.build.upstream import cache_dir
+from dflash_local.cli import main
+
+REPO = Path(__file__).resolve().parents[2]
+VARIANTS = ("x64", "haswell", "skylakex")
+MOST_BYTES = 40_000_000
+OLDEST = (2, 28)
+# An emulated processor -> the variant that it gets.
+PROCESSORS = {"Nehalem": ("x64", "sse42"), "Haswell": ("haswell",)}
+DEBIAN_11 = """
+import ctypes, json
+from llama_cpp import Llama
+import llama_cpp
+model = Llama("/pocket.gguf", n_ctx=256, n_threads=1, verbose=False)
+text = model.create_completion("def area(width, height):", max_tokens=8, temperature=0)["choices"][0]["text"]
+dflash = ctypes.CDLL(llama_cpp.__path__[0] + "/lib/libdflash.so")
+dflash.dflash_library_info.restype = ctypes.c_char_p
+print(json.dumps({"text": text, "info": json.loads(dflash.dflash_library_info())}))
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (sys.platform.startswith("linux") and platform.machine() == "x86_64"), reason="wheels for x86-64 Linux"
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment in which pip has installed them."""
+
+    python: Path
+
+    def run(
+        self, *arguments: str | Path, before: tuple[str, ...] = (), timeout: float = 600, **environment: str
+    ) -> str:
+        """What `python ARGUMENTS` prints; `before` is put before the command."""
+        done = subprocess.run(
+            [*before, str(self.python), *map(str, arguments)],
+            cwd=self.python.parent,
+            env=_clean_environment() | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def probe(self, *before: str, **environment: str) -> dict[str, Any]:
+        """What probe_wheel.py finds."""
+        probe = REPO / "tests" / "build" / "probe_wheel.py"
+        return dict(json.loads(self.run(probe, before=before, timeout=600, **environment).splitlines()[-1]))
+
+
+def _clean_environment() -> dict[str, str]:
+    unwanted = ("PYTHONPATH", "DFLASH_LIBRARY", "DFLASH_CPU_VARIANT", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in unwanted}
+
+
+@pytest.fixture(scope="module")
+def wheels() -> Path:
+    """The folder of both wheels."""
+    if ready := os.environ.get("DFLASH_TEST_WHEELS"):
+        return Path(ready)
+    home = cache_dir() / "wheel-tests"
+    before = os.environ["DFLASH_CACHE"]
+    (home / "sdist").parent.mkdir(parents=True, exist_ok=True)
+    if not (home / "sdist").exists():
+        (home / "sdist").symlink_to((cache_dir() / "sdist").resolve(), target_is_directory=True)
+    out = home / "wheels-made"
+    shutil.rmtree(out, ignore_errors=True)
+    os.environ["DFLASH_CACHE"] = str(home)
+    try:
+        status = main(["wheel", "--portable", "--out", str(out), "--", f"-DDFLASH_CPU_VARIANTS={';'.join(VARIANTS)}"])
+    finally:
+        os.environ["DFLASH_CACHE"] = before
+    assert status == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    home = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    python = home / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "dflash-local", "--find-links", str(wheels)]
+    done = subprocess.run(pip, env=_clean_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Installed(python)
+
+
+def _native_wheel(wheels: Path) -> Path:
+    (wheel,) = wheels.glob("llama_cpp_python-*.whl")
+    return wheel
+
+
+def test_runs_on_linux_since_2019(wheels: Path) -> None:
+    tags = re.findall(r"manylinux_(\d+)_(\d+)_x86_64", _native_wheel(wheels).name)
+    assert tags, _native_wheel(wheels).name
+    assert min((int(major), int(minor)) for major, minor in tags) <= OLDEST
+
+
+def test_is_small_and_holds_each_library_once(wheels: Path) -> None:
+    assert _native_wheel(wheels).stat().st_size < MOST_BYTES
+    with zipfile.ZipFile(_native_wheel(wheels)) as archive:
+        names = [Path(name).name for name in archive.namelist() if ".so" in name]
+        assert len({name.partition(".so")[0] for name in names}) == len(names), names
+        assert not [name for name in archive.namelist() if name.split("/")[0] in ("bin", "lib", "include")]
+    assert set(VARIANTS) <= {name[len("libggml-cpu-") : -len(".so")] for name in names if "ggml-cpu" in name}
+
+
+def test_demo_answers_without_network(installed: Installed, tmp_path: Path) -> None:
+    """From an empty cache; sixty seconds are for a machine that does nothing else."""
+    offline = ("unshare", "--net") if os.getuid() == 0 else ("unshare", "--net", "--map-root-user")
+    if subprocess.run([*offline, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no network namespaces for this user")
+    command = ["-m", "dflash_local.cli", "demo", "--once"]
+    before = os.times()
+    started = time.monotonic()
+    said = installed.run(*command, before=offline, DFLASH_CACHE=str(tmp_path))
+    spent = os.times()
+    processor = spent.children_user + spent.children_system - before.children_user - before.children_system
+    print(f"{time.monotonic() - started:.0f} s, {processor:.0f} s of a processor's time")
+    assert "the same answer both ways" in said
+    assert processor < 120
+
+
+def test_best_variant_serves_here(installed: Installed) -> None:
+    found = installed.probe()
+    flags = Path("/proc/cpuinfo").read_text().split()
+    if os.environ.get("DFLASH_TEST_WHEELS") is None:
+        wanted = "skylakex" if "avx512bw" in flags else "haswell" if "avx2" in flags else "x64"
+        assert found["variant"] == wanted
+    assert found["plain"] == found["drafted"]
+    said = installed.run("-m", "dflash_local.cli", "doctor")
+    assert re.search(rf"cpu variant +{found['variant']}, of .*haswell", said), said
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variant_by_name(installed: Installed, variant: str) -> None:
+    if variant == "skylakex" and "avx512bw" not in Path("/proc/cpuinfo").read_text().split():
+        pytest.skip("this processor has no AVX-512")
+    found = installed.probe(DFLASH_CPU_VARIANT=variant)
+    assert found["variant"] == variant
+    assert found["plain"] == found["drafted"]
+    assert found["accepted"] > 0
+
+
+def test_unknown_variant_is_an_error(installed: Installed) -> None:
+    code = "from dflash_local import native; native.library_info()"
+    with pytest.raises(AssertionError, match="DFLASH_CPU_VARIANT is 'i386', which is no variant of this build"):
+        installed.run("-c", code, DFLASH_CPU_VARIANT="i386")
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_older_processors(installed: Installed, processor: str) -> None:
+    """Nehalem has no AVX at all, Haswell no AVX-512. Where there is AVX2, drafted text is plain text to the bit."""
+    emulator = shutil.which("qemu-x86_64-static") or shutil.which("qemu-x86_64")
+    if emulator is None:
+        pytest.skip("no emulator: apt-get install qemu-user-static")
+    found = installed.probe(emulator, "-cpu", processor)
+    assert found["variant"] in PROCESSORS[processor]
+    assert found["drafted"]
+    assert found["accepted"] > 0
+    assert found["exact"] == (processor == "Haswell")
+    if found["exact"]:
+        assert found["plain"] == found["drafted"]
+
+
+@pytest.fixture(scope="module", params=["bullseye", "bookworm"])
+def debian(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A Debian without a compiler, in a folder: 11 has glibc 2.31 and Python 3.9, 12 has 2.36 and Python 3.11."""
+    if os.getuid() != 0 or shutil.which("debootstrap") is None:
+        pytest.skip("needs root and debootstrap: apt-get install debootstrap")
+    root = tmp_path_factory.mktemp(request.param) / "root"
+    command = ["debootstrap", "--variant=minbase", "--include=python3,python3-venv", request.param, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return request.param, root
+
+
+def _in_chroot(root: Path, *command: str) -> str:
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        ["unshare", "--net", "chroot", str(root), *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_in_debian(wheels: Path, debian: tuple[str, Path]) -> None:
+    """What pip would fetch is fetched here, and installed there without network."""
+    release, root = debian
+    python, asked = {"bullseye": ("3.9", _native_wheel(wheels).name), "bookworm": ("3.11", "dflash-local")}[release]
+    packages = root / "packages"
+    shutil.copytree(wheels, packages)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", python]
+    pip += ["--find-links", str(wheels), "-d", str(packages)]
+    pip += [str(packages / asked) if asked.endswith(".whl") else asked]
+    done = subprocess.run(pip, env=_clean_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert shutil.which("cc", path=str(root / "usr" / "bin")) is None
+    _in_chroot(root, "python3", "-m", "venv", "/venv")
+    name = f"/packages/{asked}" if asked.endswith(".whl") else asked
+    _in_chroot(root, "/venv/bin/python", "-m", "pip", "install", "-q", "--no-index", "--find-links", "/packages", name)
+    if release == "bookworm":
+        said = _in_chroot(root, "/venv/bin/dflash-local", "demo", "--once")
+        assert "the same answer both ways" in said
+        return
+    # dflash-local asks for a newer Python than 3.9; its native part does not.
+    shutil.copy(REPO / "dflash_local" / "demo" / "pocket-target.gguf", root / "pocket.gguf")
+    found = json.loads(_in_chroot(root, "/venv/bin/python", "-c", DEBIAN_11).splitlines()[-1])
+    assert found["text"]
+    assert found["info"]["cpu_variant"]
+    assert "CPU" in found["info"]["backends"]

@@ -1,0 +1,112 @@
+"""What a newcomer types wrongly: each error says what to type next."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from dflash_local import cli, native
+from dflash_local.cli.model_file import check_model_file
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.errors import DFlashError, ModelError
+from dflash_local.server.sockets import listen
+
+
+def failed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """What a command that fails prints."""
+    try:
+        assert cli.main(argv) == 1
+    except SystemExit as end:
+        assert end.code == 2
+    text = capsys.readouterr().err
+    assert "error: " in text
+    assert "\n  fix: " in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("sevre", "did you mean 'dflash-local serve'?"),
+        ("Qwen3-8B.gguf", "dflash-local serve -m Qwen3-8B.gguf"),
+        ("chat Qwen3-8B.gguf", "dflash-local chat -m Qwen3-8B.gguf"),
+        ("serve unsloth/Qwen3-8B-GGUF", "dflash-local serve -hf unsloth/Qwen3-8B-GGUF"),
+        ("serve --hostt x", "did you mean --host?"),
+        ("doctor --jsn", "did you mean --json?"),
+        ("serve -c many", "'dflash-local serve --help'"),
+        ("convert", "'dflash-local convert --help'"),
+        ("chat", "-hf USER/NAME:QUANT"),
+        ("bench", "-hf USER/NAME:QUANT"),
+        ("pull", "USER/NAME[:QUANT]"),
+        ("serve -hf nobody/nothing --offline", "without --offline"),
+        ("serve -m nothing.gguf", "'dflash-local' alone lists the models"),
+        ("convert nothing --target x.gguf", "config.json"),
+        ("completion tcsh", "'dflash-local completion --help'"),
+    ],
+)
+def test_the_next_thing_to_type(
+    line: str, fix: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "cache"))
+    assert fix in failed(capsys, *line.split()).partition("fix: ")[2]
+
+
+def test_no_build(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DFLASH_LIBRARY", raising=False)
+    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    native.load.cache_clear()
+    try:
+        assert "fix: run: dflash-local build" in failed(capsys, "demo", "--shape", "pocket")
+    finally:
+        native.load.cache_clear()
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(DFlashError) as refusal:
+            listen("127.0.0.1", port)
+    assert refusal.value.hint is not None
+    assert f"--port {port + 1}" in refusal.value.hint
+
+
+def test_a_drafter_as_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    text = failed(capsys, "chat", "-m", str(bundled_pair().drafter))
+    assert "a drafter goes to -md, its target to -m" in text
+
+
+def check(text: object, flag: str) -> str:
+    with pytest.raises(ModelError) as refusal:
+        check_model_file(str(text), flag)
+    assert refusal.value.hint
+    return refusal.value.hint
+
+
+def test_paths(tmp_path: Path) -> None:
+    assert "alone lists" in check(tmp_path, "-m")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(bytes(8))
+    convert = f"dflash-local convert {tmp_path} --target TARGET.gguf"
+    assert check(tmp_path, "-md") == convert
+    assert check(tmp_path / "model.safetensors", "-md") == convert
+    assert "convert_hf_to_gguf.py" in check(tmp_path, "-m")
+    model = Path(shutil.copy(bundled_pair().drafter, tmp_path / "Model-Q8_0.gguf"))
+    check_model_file(str(model), "-m")
+    assert f"-m {model}" in check(tmp_path, "-m")
+    assert f"did you mean -m {model}?" in check(tmp_path / "Modell-Q8_0.gguf", "-m")
+    model.write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "git lfs pull" in check(model, "-m")
+
+
+def test_help_and_usage_are_argparse_s() -> None:
+    root = cli.parser()
+    assert isinstance(root, argparse.ArgumentParser)
+    known, left = root.parse_known_args(["pairs", "--what"])
+    assert known.func and left == ["--what"]

@@ -1,0 +1,1 @@
+"""What runs on a device with its own memory: Mesa's software Vulkan, which every machine with a CPU has."""

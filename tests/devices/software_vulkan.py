@@ -1,0 +1,136 @@
+"""Mesa's software Vulkan as a device for tests: what it needs is found, fetched aside, checked.
+
+`python -m tests.devices.software_vulkan` prints the arguments for CMake with which `dflash-local build --backend
+vulkan` builds here. Drivers, glslc and the loader are the system's own; headers that are too old are replaced by those
+of a newer Debian release, unpacked into the cache folder by apt as an ordinary user, from the mirror that the machine
+uses and with the signatures that it trusts.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_local.build.upstream import cache_dir
+from dflash_local.build.vulkan import NEEDED, check_toolkit, header_version
+from dflash_local.errors import BuildError
+
+RELEASE = "trixie"  # the first Debian whose headers are new enough
+PACKAGES = ("libvulkan-dev", "spirv-headers")
+SYSTEM_PACKAGES = "apt-get install mesa-vulkan-drivers glslc libvulkan-dev"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+DRIVERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
+# llama.cpp leaves out devices of type CPU unless they are named.
+ENVIRONMENT = {"GGML_VK_VISIBLE_DEVICES": "0"}
+
+
+class MissingError(Exception):
+    """What the machine lacks, and how to install it."""
+
+
+@dataclass(frozen=True)
+class SoftwareVulkan:
+    """A machine that can build and run the Vulkan backend without a GPU."""
+
+    driver: Path  # the driver's manifest
+    cmake_flags: tuple[str, ...]
+
+    def environment(self) -> dict[str, str]:
+        """For a process that shall see the software device and no other."""
+        return {**os.environ, **ENVIRONMENT, "VK_DRIVER_FILES": str(self.driver), "VK_ICD_FILENAMES": str(self.driver)}
+
+
+def find() -> SoftwareVulkan:
+    """What this machine has; newer headers are fetched once. Raises MissingError."""
+    driver = next((file for folder in DRIVERS for file in sorted(Path(folder).glob("lvp_icd*.json"))), None)
+    if driver is None:
+        raise MissingError(f"no software Vulkan driver (lvp_icd*.json): {SYSTEM_PACKAGES}")
+    glslc = shutil.which("glslc")
+    if glslc is None:
+        raise MissingError(f"no glslc on PATH: {SYSTEM_PACKAGES}")
+    if ctypes.util.find_library("vulkan") is None:
+        raise MissingError(f"no Vulkan loader: {SYSTEM_PACKAGES}")
+    flags: tuple[str, ...] = ()
+    try:
+        check_toolkit(glslc, flags)
+    except BuildError as old:
+        flags = (f"-DCMAKE_PREFIX_PATH={_newer_headers(old)}",)
+        try:
+            check_toolkit(glslc, flags)
+        except BuildError as error:
+            raise MissingError(f"{error.message}: {error.hint}") from None
+    return SoftwareVulkan(driver, flags)
+
+
+def _newer_headers(why: BuildError) -> Path:
+    """The prefix that they lie in, in the cache folder."""
+    home = cache_dir() / "vulkan-headers"
+    core = home / "usr" / "include" / "vulkan" / "vulkan_core.h"
+    if not (core.is_file() and header_version(core) >= NEEDED):
+        if not (shutil.which("apt-get") and shutil.which("dpkg-deb") and KEYRING.is_file()):
+            raise MissingError(f"{why.message}: {why.hint}")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
+            _fetch(Path(scratch), _mirror(why))
+            shutil.rmtree(home, ignore_errors=True)
+            (Path(scratch) / "unpacked").rename(home)
+    return home / "usr"
+
+
+def _mirror(why: BuildError) -> str:
+    """Where this machine's own packages come from."""
+    formatted = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
+    lines = _run(["apt-get", "indextargets", "--format", formatted, "Created-By: Packages"]).splitlines()
+    found = next((line.split("|")[3] for line in lines if line.startswith("Debian|Debian|main|")), None)
+    if found is None:
+        raise MissingError(f"{why.message} (and apt here knows no Debian mirror): {why.hint}")
+    return found
+
+
+def _fetch(scratch: Path, mirror: str) -> None:
+    """With an apt of its own, so that neither the machine's sources nor its packages change."""
+    for name in ("lists/partial", "cache/archives/partial", "unpacked"):
+        (scratch / name).mkdir(parents=True)
+    source = f"Types: deb\nURIs: {mirror}\nSuites: {RELEASE}\nComponents: main\nSigned-By: {KEYRING}\n"
+    (scratch / "newer.sources").write_text(source)
+    settings = {
+        "Dir::Etc::SourceList": scratch / "newer.sources",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State::Lists": scratch / "lists",
+        "Dir::Cache": scratch / "cache",
+        "Acquire::Languages": "none",
+        "APT::Sandbox::User": "",
+    }
+    apt = ["apt-get", *(f"-o{name}={value}" for name, value in settings.items()), "-qq"]
+    _run([*apt, "update"])
+    _run([*apt, "download", *PACKAGES], scratch)
+    for package in sorted(scratch.glob("*.deb")):
+        _run(["dpkg-deb", "-x", str(package), str(scratch / "unpacked")])
+
+
+def _run(command: list[str], folder: Path | None = None) -> str:
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    if process.returncode != 0:
+        raise MissingError(f"{command[0]} failed: {process.stderr.strip()[-500:]}")
+    return process.stdout
+
+
+def main() -> int:
+    """Print the arguments."""
+    try:
+        found = find()
+    except MissingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(" ".join(found.cmake_flags))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Text does not depend on where a target and its drafter are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dflash_local import Engine
+from dflash_local.demo.shapes import Pair
+from dflash_local.errors import DFlashError
+from tests.parity.f32 import F32
+from tests.placement.worker import Worker
+
+PROMPTS = [
+    f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    for text in ("Write a Python function that filters limits above 37.", "Count from 15 in steps of 3, 14 numbers.")
+]
+N_TOKENS = 40
+OPTIONS: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "warmup": False, "budget": 12, **F32}
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "one device": {"device": "RPC0"},
+    "split over two": {"device": "RPC0,RPC1", "tensor_split": "1,1"},
+    "half on the CPU": {"device": "RPC0", "n_gpu_layers": 4},
+    "experts on the CPU": {"device": "RPC0", "cpu_moe": True},
+    "K/V on the host": {"device": "RPC0", "kv_offload": False},
+    "on the CPU": {"device": "RPC0", "n_gpu_layers": 0},
+}
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "with it": {},
+    "on the other": {"device_draft": "RPC1"},
+    "over both": {"device_draft": "RPC1,RPC0"},
+    "on the CPU": {"device_draft": "none"},
+}
+ALONE = {"device": "RPC0"}  # drafter and all
+BOTH = {"device": "RPC0,RPC1"}
+
+
+def ask(worker: Worker, pair: Pair, placed: dict[str, Any], **generate: Any) -> dict[str, Any]:
+    engine = OPTIONS | {"model": pair.target, "drafter": pair.drafter} | placed
+    answer = worker.ask(engine, PROMPTS, max_tokens=N_TOKENS, **generate)
+    assert "error" not in answer, answer
+    return answer
+
+
+def where(answer: dict[str, Any], part: str) -> set[str]:
+    """The devices that hold some of a part."""
+    return {name for name, parts in answer["info"]["placement"].items() if parts.get(part)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["attention", "hybrid", "moe"])
+def test_every_combination(kind: str, worker: Worker, pairs: Callable[[str], Pair]) -> None:
+    """Trees give the text of one device, and drafts are accepted as there."""
+    pair = pairs(kind)
+    alone = ask(worker, pair, ALONE)
+    assert alone["accepted"] > 10
+    assert ask(worker, pair, ALONE, draft="off")["texts"] == alone["texts"]
+    failed = {}
+    for target, target_place in TARGETS.items():
+        for drafter, drafter_place in DRAFTERS.items():
+            answer = ask(worker, pair, target_place | drafter_place)
+            if (answer["texts"], answer["accepted"]) != (alone["texts"], alone["accepted"]):
+                failed[target, drafter] = answer["texts"], answer["accepted"]
+    assert not failed, alone["texts"]
+
+
+HOST, RPC0, RPC1 = "CPU", "RPC0", "RPC1"
+
+
+@pytest.mark.slow
+def test_everything_is_where_it_was_put(worker: Worker, pairs: Callable[[str], Pair]) -> None:
+    """Token embeddings always stay on the host; so target weights are there, too."""
+    pair = pairs("moe")
+    experts = ask(worker, pair, ALONE)["info"]["placement"][RPC0]["target"]
+    for placed, parts in (
+        (BOTH, {"target": {HOST, RPC0, RPC1}, "context": {RPC0, RPC1}, "drafter": {RPC1}, "drafter_context": {RPC1}}),
+        (ALONE, {"target": {HOST, RPC0}, "context": {RPC0}, "drafter": {RPC0}}),
+        (ALONE | {"device_draft": RPC1}, {"drafter": {RPC1}, "drafter_context": {RPC1}}),
+        (ALONE | {"n_gpu_layers": 4}, {"context": {HOST, RPC0}, "drafter": {RPC0}}),
+        (ALONE | {"n_gpu_layers": 0}, {"target": {HOST}, "context": {HOST}, "drafter": {HOST}}),
+        (
+            ALONE | {"n_gpu_layers": 0, "n_gpu_layers_draft": 9, "device_draft": "RPC0,RPC1"},
+            {"target": {HOST}, "drafter": {RPC0, RPC1}},
+        ),
+        (ALONE | {"n_gpu_layers_draft": 0}, {"context": {RPC0}, "drafter": {HOST}, "drafter_context": {HOST}}),
+        (ALONE | {"kv_offload": False}, {"context": {HOST}, "drafter": {RPC0}, "drafter_context": {HOST}}),
+        ({"device": "none"}, {"target": {HOST}, "drafter": {HOST}}),
+        (BOTH | {"split_mode": "none", "main_gpu": 1}, {"target": {HOST, RPC1}, "drafter": {RPC1}}),
+        (BOTH | {"tensor_split": "1/0"}, {"context": {RPC0}, "drafter": {RPC0}}),
+        (
+            BOTH | {"tensor_split": "1", "override_tensor": r"blk\.0\.attn_q=RPC1"},
+            {"target": {HOST, RPC0, RPC1}, "context": {RPC0}},
+        ),
+    ):
+        answer = ask(worker, pair, placed, draft="off")
+        assert {part: where(answer, part) for part in parts} == parts, placed
+    refused = worker.ask(OPTIONS | ALONE | {"model": pair.target, "override_tensor": "attn_q=RPC1"})
+    assert "override_tensor puts tensors on RPC1, which is not among the devices" in refused["error"]
+    some, less = (ask(worker, pair, ALONE | {"n_cpu_moe": n})["info"]["placement"] for n in (2, 6))
+    assert less[RPC0]["target"] < some[RPC0]["target"] < experts
+    assert less == ask(worker, pair, ALONE | {"cpu_moe": True})["info"]["placement"]
+
+
+@pytest.mark.slow
+def test_a_tensor_split(worker: Worker, pairs: Callable[[str], Pair]) -> None:
+    """Where upstream has it, and a sentence where it aborts."""
+    for kind in ("attention", "moe"):
+        placed = {"drafter": None, "split_mode": "tensor", "flash_attn": "on", "device": "RPC0,RPC1"}
+        assert ask(worker, pairs(kind), placed)["texts"] == ask(worker, pairs(kind), ALONE)["texts"]
+    refused = worker.ask(OPTIONS | placed | {"model": pairs("hybrid").target})
+    assert "recurrent states" in refused["error"]
+    refused = worker.ask(OPTIONS | placed | {"model": pairs(kind).target, "drafter": pairs(kind).drafter})
+    assert "output projection" in refused["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "CUDA7"}, "device names 'CUDA7', which is not here: give none to use the CPU"),
+        ({"device": "CPU"}, "device names 'CPU', which is no device to offload to: give none to use the CPU"),
+        ({"device": "none,none"}, "device names 'none', which is not here"),
+        ({"device_draft": ""}, None),
+        ({"device_draft": "GPU"}, "device_draft names 'GPU', which is not here"),
+        ({"split_mode": "column"}, "split_mode is 'column', must be none, layer, row or tensor"),
+        ({"split_mode": "tensor"}, "split_mode tensor needs a device, and there is none: use layer"),
+        ({"tensor_split": "1,x"}, "tensor_split is '1,x', must be at most 16 numbers such as 3,1"),
+        ({"override_tensor": "ffn"}, "override_tensor has 'ffn', must be PATTERN=BUFFER with one of the buffers CPU"),
+        ({"override_tensor": "ffn=CUDA0"}, "override_tensor has 'ffn=CUDA0', must be PATTERN=BUFFER with one of"),
+        (
+            {"override_tensor_draft": "(=CPU"},
+            "override_tensor_draft has the pattern '(', which is no regular",
+        ),
+        ({"n_cpu_moe": 1025}, "n_cpu_moe is 1025, must be 0..1024"),
+    ],
+)
+def test_what_is_refused_is_refused_before_a_file_is_opened(options: dict[str, Any], says: str | None) -> None:
+    with pytest.raises(DFlashError) as refused:
+        Engine("no-such-file.gguf", **options)
+    assert (says or "no-such-file.gguf") in str(refused.value)

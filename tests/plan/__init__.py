@@ -1,0 +1,1 @@
+"""What a plan says, against what is then allocated (docs/plan.md)."""

@@ -1,0 +1,91 @@
+"""Recovery: an engine that is lost with an RPC server is loaded again, by itself; tests/rpc has the servers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from dflash_local.errors import DFlashError, ModelError, RPCError
+from dflash_local.server import recovery
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.live import Live, live, wait_until
+from tests.server.test_sleep import Loads
+
+LOST = RPCError("the RPC server a:1 was lost")
+PROMPT: Any = {"prompt": "x"}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_FIRST_WAIT", 0.05)
+    monkeypatch.setattr(recovery, "_LONGEST_WAIT", 0.05)
+
+
+class Losing(FakeNative):
+    """An engine whose RPC server is gone."""
+
+    def rpc_check(self) -> None:
+        raise LOST
+
+
+def lose(server: Live, loads: Loads, failure: DFlashError = LOST) -> None:
+    """The engine is lost, and loading fails."""
+    loads.failure = failure
+    server.engine.check_rpc()
+    server.engine.ended.result(10)
+    wait_until(lambda: server.http.get("/health").status_code == 503)
+
+
+def test_a_lost_engine_is_loaded_again() -> None:
+    loads = Loads(Losing)
+    with live(loads) as server:
+        lose(server, loads)
+        error = server.http.get("/health").json()["error"]
+        assert error["code"] == "rpc_server_lost"
+        assert error["message"] == f"{LOST.message}; the model is loaded again as soon as it is back"
+        refused = server.http.post("/completion", json=PROMPT)
+        assert (refused.status_code, refused.json()["error"]) == (503, error)
+        assert "Retry-After" in refused.headers
+        assert server.http.get("/v1/models").status_code == 200
+        assert server.service.state == "lost"
+        loads.failure = None
+        wait_until(lambda: server.http.get("/health").status_code == 200)
+        assert server.http.post("/completion", json=PROMPT).json()["content"] == "hello"
+        assert [native.destroyed for native in loads.natives] == [True, False]
+    assert loads.natives[1].destroyed
+
+
+def test_what_never_comes_back_ends_with_the_server() -> None:
+    loads = Loads(Losing)
+    with live(loads) as server:
+        lose(server, loads)
+    assert len(loads.natives) == 1
+
+
+def test_a_model_that_is_gone_ends_it() -> None:
+    loads = Loads(Losing)
+    with live(loads) as server:
+        lose(server, loads, ModelError("the file is gone"))
+        wait_until(lambda: server.service.state == "dead")
+
+
+@pytest.mark.slow
+def test_what_is_lost_does_not_fall_asleep() -> None:
+    """Else it would be loaded twice: by the recovery, and by who wakes it."""
+    loads = Loads(Losing)
+    with live(loads, Settings(sleep_idle_seconds=0.3)) as server:
+        with server.service.sleep.held():
+            server.http.post("/completion", json=PROMPT).raise_for_status()  # awake, if it slept already
+            lose(server, loads)
+        n_loads = len(loads.natives)
+        time.sleep(0.8)
+        assert not server.service.sleep.is_sleeping
+        with server.service.sleep.held():
+            loads.failure = None
+            wait_until(lambda: server.http.get("/health").status_code == 200)
+            assert server.http.post("/completion", json=PROMPT).status_code == 200
+            assert len(loads.natives) == n_loads + 1
+        wait_until(lambda: server.service.sleep.is_sleeping)

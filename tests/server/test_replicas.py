@@ -1,0 +1,218 @@
+"""Replicas without Ray: whose conversation a request goes on with, and what the gateway makes of a replica's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.types import Message
+
+from dflash_local.engine import Engine
+from dflash_local.server.app import create_app
+from dflash_local.server.replicas.asked import REPLICA, Asked
+from dflash_local.server.replicas.gateway import Gateway
+from dflash_local.server.replicas.places import Places
+from dflash_local.server.replicas.replica import Replica
+from dflash_local.server.service import Settings
+from tests.fake_native import FakeNative
+from tests.server.conftest import TEXT, script
+
+CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50}
+
+
+def keys(body: Any, headers: dict[str, str] | None = None, query: bytes = b"") -> tuple[str, ...]:
+    raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    scope = {"type": "http", "path": "/", "headers": raw, "query_string": query}
+    return Asked.of(scope, body if isinstance(body, bytes) else json.dumps(body).encode()).keys
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+SYSTEM = {"role": "system", "content": "be brief " * 500}
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"messages": [SYSTEM, user("a")]}, {"messages": [SYSTEM, user("a"), {"role": "assistant"}, user("b")]}),
+        ({"system": "s", "messages": [user("a")]}, {"system": "s", "messages": [user("a"), user("b")], "stream": True}),
+        ({"input": [user("a")]}, {"input": [user("a"), user("b")]}),
+        ({"prompt": "abc " * 100}, {"prompt": "abc " * 100 + "more" * 100}),
+        ({"prompt": [*range(100)]}, {"prompt": [*range(150)]}),
+        ({"prompt": "short"}, {"prompt": "short"}),
+        ({"input_prefix": "x" * 100}, {"input_prefix": "x" * 120}),
+    ],
+)
+def test_a_later_turn_shares_a_key(first: Any, later: Any) -> None:
+    assert set(keys(first)) & set(keys(later))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"messages": [SYSTEM, user("a")]}, {"messages": [SYSTEM, user("b")]}),
+        ({"messages": [user("a")]}, {"messages": [user("a")], "tools": [{}]}),
+        ({"messages": [user("a")], "model": "m"}, {"messages": [user("a")], "model": "n"}),
+        ({"prompt": "a" * 100 + "b" * 1000}, {"prompt": "a" * 100 + "c" * 1000}),
+        ({"prompt": "short"}, {"prompt": "shorter"}),
+    ],
+)
+def test_others_share_none(one: Any, other: Any) -> None:
+    assert keys(one) and keys(other)
+    assert not set(keys(one)) & set(keys(other))
+
+
+def test_the_conversations_name_comes_first() -> None:
+    named = keys(CHAT, {"X-Conversation-Id": "me"})
+    assert len(named) == 1
+    assert named == keys({"prompt": "else"}, {"x-conversation-id": "me"})
+    assert named == keys(b"", query=b"conv_id=me&from=0") == keys({"conversation_ids": ["me"]})
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"[" * 5000, {}, {"messages": 3}, {"messages": None}])
+def test_no_conversation(body: Any) -> None:
+    assert keys(body) == ()
+
+
+def test_places() -> None:
+    places = Places(n_kept=3)
+    places.keep(("long", "short"), "a")
+    assert places.find(("longer", "long"), {"a", "b"}) == "a"
+    assert places.find(("long",), {"b"}) is None  # gone
+    places.keep(("long",), "b")
+    assert (places.find(("long",), {"a", "b"}), places.find(("short",), {"a", "b"})) == ("b", "a")
+    places.keep(("x", "y"), "a")
+    assert places.find(("long",), {"a", "b"}) is None  # forgotten: the least recently used
+    assert places.find(("short",), {"a", "b"}) == "a"
+
+
+class Stream:
+    """What Ray makes of a replica's answer."""
+
+    def __init__(self, messages: AsyncIterator[list[Message]]) -> None:
+        self._messages = messages
+        self.cancelled = False
+
+    def __aiter__(self) -> AsyncIterator[list[Message]]:
+        return self._messages
+
+    async def __anext__(self) -> list[Message]:
+        return await anext(self._messages)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def client(answer: Callable[[Asked], Any], patience: float = 5) -> httpx.AsyncClient:
+    app = Starlette(middleware=[Middleware(Gateway, answer=answer, patience=patience)])
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=20)
+
+
+async def replica(name: str = "r1") -> Replica:
+    def make() -> Any:
+        return create_app(lambda _progress: Engine.over(FakeNative(script, n_slots=2)), Settings(alias="fake"))
+
+    made = Replica.__new__(Replica)
+    await made.__init__(make, name)  # type: ignore[misc]  # as Ray does
+    return made
+
+
+def test_an_answer_through_a_replica() -> None:
+    async def run() -> None:
+        one = await replica()
+        one.check_health()
+        async with client(lambda asked: Stream(one.answer(asked))) as http:
+            whole = await http.post("/v1/chat/completions", json=CHAT)
+            assert whole.json()["choices"][0]["message"]["content"] == TEXT
+            assert whole.headers[REPLICA] == "r1"
+            streamed = await http.post("/v1/chat/completions", json={**CHAT, "stream": True}, headers={REPLICA: "r1"})
+            assert streamed.text.endswith("data: [DONE]\n\n")
+            assert (await http.get("/v1/models")).json()["data"][0]["id"] == "fake"
+            assert (await http.head("/health")).status_code == 200
+            assert (await http.post("/v1/completions", content=b"{")).status_code == 400
+            elsewhere = await http.get("/slots", headers={REPLICA: "r2"})
+            assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (404, "replica_gone")
+        await one.close()
+
+    asyncio.run(run())
+
+
+def test_a_client_that_leaves_ends_its_request() -> None:
+    async def run() -> None:
+        one = await replica()
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
+        body = {"messages": [{"role": "user", "content": "wait"}], "stream": True}
+        messages = one.answer(Asked(scope, json.dumps(body).encode(), (), ""))
+        assert await anext(messages) == []
+        assert (await anext(messages))[0]["status"] == 200
+        assert one._running
+        await messages.aclose()  # type: ignore[attr-defined]
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if not one._running:
+                break
+        assert not one._running
+        await one.close()
+
+    asyncio.run(run())
+
+
+class Lost(Exception):
+    """As Ray says it."""
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+
+
+def scripted(*steps: Any) -> Stream:
+    async def messages() -> AsyncIterator[list[Message]]:
+        for step in steps:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            else:
+                yield step
+
+    return Stream(messages())
+
+
+def answers(*streams: Stream, path: str = "/v1/chat/completions", patience: float = 5) -> httpx.Response:
+    left = list(streams)
+
+    async def run() -> httpx.Response:
+        async with client(lambda _asked: left.pop(0), patience) as http:
+            return await http.post(path, json=CHAT)
+
+    return asyncio.run(run())
+
+
+def test_a_replica_that_dies_before_its_answer_is_replaced() -> None:
+    end = {"type": "http.response.body", "body": b"fine"}
+    assert answers(scripted(Lost()), scripted([], Lost()), scripted([], [START, end])).text == "fine"
+    refused = answers(*(scripted(Lost()) for _ in range(3)))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "replica_lost")
+
+
+def test_a_stream_whose_replica_dies_says_so() -> None:
+    part = {"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True}
+    said = answers(scripted([], [START, part], Lost())).text
+    assert json.loads(said.removeprefix("data: 1\n\ndata: "))["error"]["code"] == "replica_lost"
+    said = answers(scripted([], [START, part], Lost()), path="/v1/messages").text
+    event, data = said.removeprefix("data: 1\n\n").split("\n")[:2]
+    assert (event, json.loads(data.removeprefix("data: "))["error"]["type"]) == ("event: error", "overloaded_error")
+
+
+def test_no_replica_in_time() -> None:
+    stream = scripted(5.0)
+    refused = answers(stream, patience=0.05)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_replica")
+    assert stream.cancelled
