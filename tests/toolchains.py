@@ -1,4 +1,4 @@
-"""Compilers and emulators for machines that this one is not: their Debian packages, and whether they are here.
+"""Compilers, emulators and drivers for machines that this one is not: their Debian packages, and whether they are here.
 
     python -m tests.toolchains                     what is here, and what to install
     python -m tests.toolchains --install [NAME]    by apt-get, as root or by sudo without a password
@@ -42,6 +42,7 @@ TOOLCHAINS = {
         (("x86_64-w64-mingw32-g++-posix",), ("wine",)),
         ("g++-mingw-w64-x86-64-posix", "wine", "wine64"),
     ),
+    "vulkan": Toolchain((("glslc",),), ("mesa-vulkan-drivers", "glslc", "libvulkan-dev")),
 }
 
 

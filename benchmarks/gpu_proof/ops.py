@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,10 +55,10 @@ class Op:
 class Programs:
     """The test programs, with the libraries that this process has too."""
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: str, environment: Mapping[str, str] = os.environ) -> None:
         self._folder, self._device = folder, device
-        libraries = [str(library_path().parent), os.environ.get("LD_LIBRARY_PATH", "")]
-        self._environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+        libraries = [str(library_path().parent), environment.get("LD_LIBRARY_PATH", "")]
+        self._environment = {**environment, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
 
     def names(self) -> list[str]:
         """All ops that ggml has but ours, which `ours` tests."""

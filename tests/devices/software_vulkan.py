@@ -14,16 +14,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir
 from dflash_local.build.vulkan import NEEDED, check_toolkit, header_version
 from dflash_local.errors import BuildError
+from tests.toolchains import TOOLCHAINS
 
 RELEASE = "trixie"  # the first Debian whose headers are new enough
 PACKAGES = ("libvulkan-dev", "spirv-headers")
-SYSTEM_PACKAGES = "apt-get install mesa-vulkan-drivers glslc libvulkan-dev"
+SYSTEM_PACKAGES = TOOLCHAINS["vulkan"].hint
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DRIVERS = ("/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d")
 # llama.cpp leaves out devices of type CPU unless they are named.
@@ -34,38 +34,31 @@ class MissingError(Exception):
     """What the machine lacks, and how to install it."""
 
 
-@dataclass(frozen=True)
-class SoftwareVulkan:
-    """A machine that can build and run the Vulkan backend without a GPU."""
-
-    driver: Path  # the driver's manifest
-    cmake_flags: tuple[str, ...]
-
-    def environment(self) -> dict[str, str]:
-        """For a process that shall see the software device and no other."""
-        return {**os.environ, **ENVIRONMENT, "VK_DRIVER_FILES": str(self.driver), "VK_ICD_FILENAMES": str(self.driver)}
-
-
-def find() -> SoftwareVulkan:
-    """What this machine has; newer headers are fetched once. Raises MissingError."""
+def environment() -> dict[str, str]:
+    """For a process that shall see the software device and no other. Raises MissingError."""
     driver = next((file for folder in DRIVERS for file in sorted(Path(folder).glob("lvp_icd*.json"))), None)
     if driver is None:
         raise MissingError(f"no software Vulkan driver (lvp_icd*.json): {SYSTEM_PACKAGES}")
+    if ctypes.util.find_library("vulkan") is None:
+        raise MissingError(f"no Vulkan loader: {SYSTEM_PACKAGES}")
+    return {**os.environ, **ENVIRONMENT, "VK_DRIVER_FILES": str(driver), "VK_ICD_FILENAMES": str(driver)}
+
+
+def cmake_flags() -> list[str]:
+    """Those that a build of the backend needs here; newer headers are fetched once. Raises MissingError."""
     glslc = shutil.which("glslc")
     if glslc is None:
         raise MissingError(f"no glslc on PATH: {SYSTEM_PACKAGES}")
-    if ctypes.util.find_library("vulkan") is None:
-        raise MissingError(f"no Vulkan loader: {SYSTEM_PACKAGES}")
-    flags: tuple[str, ...] = ()
+    try:
+        check_toolkit(glslc, ())
+        return []
+    except BuildError as old:
+        flags = [f"-DCMAKE_PREFIX_PATH={_newer_headers(old)}"]
     try:
         check_toolkit(glslc, flags)
-    except BuildError as old:
-        flags = (f"-DCMAKE_PREFIX_PATH={_newer_headers(old)}",)
-        try:
-            check_toolkit(glslc, flags)
-        except BuildError as error:
-            raise MissingError(f"{error.message}: {error.hint}") from None
-    return SoftwareVulkan(driver, flags)
+    except BuildError as error:
+        raise MissingError(f"{error.message}: {error.hint}") from None
+    return flags
 
 
 def _newer_headers(why: BuildError) -> Path:
@@ -124,11 +117,12 @@ def _run(command: list[str], folder: Path | None = None) -> str:
 def main() -> int:
     """Print the arguments."""
     try:
-        found = find()
+        environment()
+        flags = cmake_flags()
     except MissingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(" ".join(found.cmake_flags))
+    print(" ".join(flags))
     return 0
 
 

@@ -10,39 +10,11 @@ import pytest
 from dflash_local import Engine
 from dflash_local.demo.shapes import Pair
 from dflash_local.errors import DFlashError
-from tests.parity.f32 import F32
+from tests.placement.combinations import OPTIONS, Devices, ask
 from tests.placement.worker import Worker
 
-PROMPTS = [
-    f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-    for text in ("Write a Python function that filters limits above 37.", "Count from 15 in steps of 3, 14 numbers.")
-]
-N_TOKENS = 40
-OPTIONS: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "warmup": False, "budget": 12, **F32}
-
-TARGETS: dict[str, dict[str, Any]] = {
-    "one device": {"device": "RPC0"},
-    "split over two": {"device": "RPC0,RPC1", "tensor_split": "1,1"},
-    "half on the CPU": {"device": "RPC0", "n_gpu_layers": 4},
-    "experts on the CPU": {"device": "RPC0", "cpu_moe": True},
-    "K/V on the host": {"device": "RPC0", "kv_offload": False},
-    "on the CPU": {"device": "RPC0", "n_gpu_layers": 0},
-}
-DRAFTERS: dict[str, dict[str, Any]] = {
-    "with it": {},
-    "on the other": {"device_draft": "RPC1"},
-    "over both": {"device_draft": "RPC1,RPC0"},
-    "on the CPU": {"device_draft": "none"},
-}
-ALONE = {"device": "RPC0"}  # drafter and all
-BOTH = {"device": "RPC0,RPC1"}
-
-
-def ask(worker: Worker, pair: Pair, placed: dict[str, Any], **generate: Any) -> dict[str, Any]:
-    engine = OPTIONS | {"model": pair.target, "drafter": pair.drafter} | placed
-    answer = worker.ask(engine, PROMPTS, max_tokens=N_TOKENS, **generate)
-    assert "error" not in answer, answer
-    return answer
+DEVICES = Devices("RPC0", "RPC1")
+ALONE, BOTH = DEVICES.alone, DEVICES.both
 
 
 def where(answer: dict[str, Any], part: str) -> set[str]:
@@ -59,11 +31,10 @@ def test_every_combination(kind: str, worker: Worker, pairs: Callable[[str], Pai
     assert alone["accepted"] > 10
     assert ask(worker, pair, ALONE, draft="off")["texts"] == alone["texts"]
     failed = {}
-    for target, target_place in TARGETS.items():
-        for drafter, drafter_place in DRAFTERS.items():
-            answer = ask(worker, pair, target_place | drafter_place)
-            if (answer["texts"], answer["accepted"]) != (alone["texts"], alone["accepted"]):
-                failed[target, drafter] = answer["texts"], answer["accepted"]
+    for name, place in DEVICES.places():
+        answer = ask(worker, pair, place)
+        if (answer["texts"], answer["accepted"]) != (alone["texts"], alone["accepted"]):
+            failed[name] = answer["texts"], answer["accepted"]
     assert not failed, alone["texts"]
 
 

@@ -11,10 +11,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_proof.equality import BLOCK, gap
 from dflash_local import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.native import list_devices, plan
@@ -25,17 +26,21 @@ from dflash_local.sampling import SamplingParams
 class Worker:
     """The other side."""
 
-    def __init__(self, endpoints: Sequence[str], log: Path) -> None:
+    def __init__(self, endpoints: Sequence[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
         self._log = log
         with log.open("ab") as lines:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, *endpoints], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=lines, text=True, env=os.environ | {"GGML_NO_BACKTRACE": "1"},
+                stderr=lines, text=True, env={**environment, "GGML_NO_BACKTRACE": "1"},
             )  # fmt: skip
 
     def ask(self, engine: dict[str, Any], prompts: Sequence[str] = (), **generate: Any) -> dict[str, Any]:
-        """What the engine says: `texts` of the prompts, `info`, what was `planned` if `plan` asks, how many `drafted`
-        tokens were `accepted`; or the `error` that it refused with."""
+        """What the engine says: `texts` of the prompts, `answers` (tokens of prompt and answer), `info`, what was
+        `planned` if `plan` asks, how many drafted tokens were `accepted`; or the `error` that it refused with.
+
+        `score` is a list of such answers: `logits` are those of each one's tokens, in passes of one row and of many.
+        `compare` is a list of prompt, answer, other answer: `gaps` are the logits between them where they part.
+        """
         case = {"engine": engine, "prompts": list(prompts), "generate": generate}
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(case, default=str) + "\n")
@@ -51,6 +56,11 @@ class Worker:
         self._process.wait()
 
 
+def logits(engine: Engine, prompt: list[int], answer: list[int]) -> list[list[float]]:
+    """Of the answer's tokens, in passes of one row and of a tree's."""
+    return [engine.score(prompt + answer, len(prompt), width).logit.tolist() for width in (1, BLOCK)]
+
+
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """One case."""
     try:
@@ -58,9 +68,16 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
         with Engine(**case["engine"]) as engine:
             loaded = engine.stats()
             sampling = SamplingParams(**case["generate"].pop("sampling", {"temperature": 0}))
+            scored, compared = (case["generate"].pop(name, ()) for name in ("score", "compare"))
             results = [engine.generate(prompt, sampling, **case["generate"]) for prompt in case["prompts"]]
             return {
                 "texts": [result.text for result in results],
+                "answers": [
+                    (engine.tokenize_prompt(prompt), result.tokens)
+                    for prompt, result in zip(case["prompts"], results, strict=True)
+                ],
+                "logits": [logits(engine, *texts) for texts in scored],
+                "gaps": [gap(engine, *texts) for texts in compared],
                 "info": engine.info,
                 "planned": planned,
                 "stats": engine.stats(),

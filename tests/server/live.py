@@ -98,10 +98,10 @@ def raw_request(
 
 @contextmanager
 def serving(
-    flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True
+    flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True, seconds: float = 60.0
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded. It must show no
-    traceback."""
+    """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded, at most so many
+    `seconds`. It must show no traceback."""
     command = [sys.executable, "-m", "dflash_local.cli", "serve", *map(str, flags)]
     with tempfile.TemporaryFile() as log:
         environment = {**os.environ, "LLAMA_ARG_PORT": "0", **(env or {})}
@@ -118,7 +118,7 @@ def serving(
             wait_until(lambda: url() is not None, 30)
             address = str(url())
             if wait:
-                wait_until(lambda: httpx.get(address + "/health").status_code == 200, 60)
+                wait_until(lambda: httpx.get(address + "/health").status_code == 200, seconds)
             yield process, address
             log.seek(0)
             assert b"Traceback" not in (said := log.read()), said.decode()

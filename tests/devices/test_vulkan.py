@@ -1,0 +1,71 @@
+"""Engines on Vulkan: what they answer, what is where, and several of them in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import Pair
+from tests.devices.tolerance import parted
+from tests.placement import bus
+from tests.placement.combinations import PROMPTS
+from tests.placement.reuse import check_steady_decoding
+from tests.placement.worker import Worker
+
+DEVICE = "Vulkan0"
+OPTIONS: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "cost_cache": False}
+
+pytestmark = pytest.mark.slow
+
+
+def ask(worker: Worker, options: dict[str, Any], **generate: Any) -> dict[str, Any]:
+    answer = worker.ask(OPTIONS | options, PROMPTS, max_tokens=32, **generate)
+    assert "error" not in answer, answer
+    return answer
+
+
+@pytest.mark.parametrize("drafter", ["dflash", "hybrid", "dflash2", "dspark"])
+def test_drafts_change_no_text(worker: Worker, drafter: str) -> None:
+    """The bundled pairs as `serve -ngl 99` takes them. Half-precision weights and K/V: what is allowed is measured, as
+    `make gpu-proof` does it."""
+    pair = bundled_pair(drafter)
+    options = {"model": pair.target, "drafter": pair.drafter, "n_gpu_layers": 99}
+    plain = ask(worker, options, draft="off")
+    drafted = ask(worker, options, budget=16, score=plain["answers"])
+    assert drafted["devices"] == [DEVICE]
+    assert drafted["accepted"] > 0
+    placement = drafted["info"]["placement"][DEVICE]
+    assert all(placement[part] for part in ("target", "context", "drafter", "drafter_context")), placement
+    if others := parted(plain["answers"], drafted["answers"]):
+        allowed = 2 * off(drafted["logits"], drafted["logits"])
+        assert max(ask(worker, options, compare=others)["gaps"]) <= allowed
+
+
+def test_engines_one_after_another(worker: Worker) -> None:
+    """Of one process: on the host, where the drafter is then too; on the device; on the host again."""
+    pair = bundled_pair("dflash")
+    options = {"model": pair.target, "drafter": pair.drafter}
+    first, device, last = (ask(worker, options | {"n_gpu_layers": n}, budget=16) for n in (0, 99, 0))
+    assert first["texts"] == last["texts"]
+    assert first["info"]["placement"].get(DEVICE, {}).get("drafter", 0) == 0
+    assert device["info"]["placement"][DEVICE]["target"] > 0
+    assert device["accepted"] > 0
+
+
+@pytest.mark.parametrize("kind", ["attention", "hybrid"])
+def test_taps_and_logits_stay(worker: Worker, pairs: Callable[[str], Pair], kind: str) -> None:
+    plain, drafted = (bus.run(worker, pairs(kind), DEVICE, **more) for more in ({"draft": "off"}, {}))
+    bus.check_taps_and_logits_stay(plain, drafted, DEVICE)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_k": 40, "seed": 5}])
+def test_an_8b_moves_little(worker: Worker, tmp_path: Any, sampling: dict[str, Any]) -> None:
+    bus.check_an_8b(worker, tmp_path, DEVICE, sampling)
+
+
+@pytest.mark.parametrize("kind", ["attention", "hybrid"])
+def test_steady_decoding_reuses_graphs(worker: Worker, pairs: Callable[[str], Pair], kind: str) -> None:
+    check_steady_decoding(worker, pairs(kind), DEVICE)

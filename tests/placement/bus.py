@@ -1,0 +1,64 @@
+"""How much a step moves between the host and a device, as tests of several kinds of devices ask it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dflash_local.demo.inflate import inflate
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import Pair, Shape
+from tests.placement.worker import Worker
+
+PROMPT = "Write an SQL query that selects every factor above 5 from the table prices.\n"
+N = 40
+FLOAT = 4
+# Qwen3-8B's width, heads and drafter; what a step moves depends on neither layers nor feed-forward.
+WIDE = Shape(6, 4096, 768, 32, 8, 4096, 2, 128)
+LIMIT = 64 * 1024
+
+
+def on_device(device: str) -> dict[str, Any]:
+    """Arguments of Engine: all of the pair on it."""
+    return {
+        "device": device, "device_draft": device, "n_ctx": 512, "n_slots": 1, "n_threads": 1, "warmup": False,
+        "cost_cache": False, "budget": 12,
+    }  # fmt: skip
+
+
+def run(worker: Worker, pair: Pair, device: str, **generate: Any) -> dict[str, Any]:
+    """An answer to PROMPT, as Worker.ask; no error."""
+    options = on_device(device) | {"model": pair.target, "drafter": pair.drafter}
+    answer = worker.ask(options, [PROMPT], max_tokens=N, **generate)
+    assert "error" not in answer, answer
+    return answer
+
+
+def steps_of(worker: Worker, options: dict[str, Any], prompts: list[str], n: int, **sampling: Any) -> dict[str, float]:
+    """Bytes by direction of a step that decodes: of long answers, less those of one token, which are the prompts'
+    passes."""
+    sampling = {"temperature": 0, "ignore_eos": False} | sampling
+    long, short = (worker.ask(options, prompts, max_tokens=most, sampling=sampling)["stats"] for most in (n, 1))
+    steps = long["steps"] - short["steps"]
+    return {way: (long["moved_bytes"][way] - short["moved_bytes"][way]) / steps for way in long["moved_bytes"]}
+
+
+def check_taps_and_logits_stay(plain: dict[str, Any], drafted: dict[str, Any], device: str) -> None:
+    """Greedy: of each row one token comes back, of each drafted place its candidates."""
+    assert drafted["info"]["drafter"]["taps_on"] == device
+    for answer in (plain, drafted):
+        target, steps = answer["info"]["target"], answer["stats"]["steps"]
+        moved = {way: n / steps for way, n in answer["stats"]["moved_bytes"].items()}
+        assert moved["to_device"] > 0
+        assert moved["from_device"] < target["n_vocab"] * FLOAT / 2  # not one row of logits, nor taps
+    width = len(drafted["info"]["drafter"]["target_layers"]) * target["n_embd"] * FLOAT
+    assert drafted["stats"]["moved_bytes"]["from_device"] / steps < width
+
+
+def check_an_8b(worker: Worker, folder: Path, device: str, sampling: dict[str, Any]) -> None:
+    """16 nodes; what top-k sampling reads of the logits, 8 KB, counts too."""
+    pair = inflate(bundled_pair("dflash"), folder, WIDE, "q4_0")
+    options = on_device(device) | {"model": pair.target, "drafter": pair.drafter, "budget": 16, "n_ctx": 1024}
+    moved = steps_of(worker, options, [40 * PROMPT], 24, **sampling)
+    assert moved["to_device"] + moved["from_device"] <= LIMIT, moved
+    assert moved["between_devices"] == 0
