@@ -42,6 +42,7 @@ test: lint native-build
 # What measures time comes last, alone.
 test-all: toolchains lint native-build
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
+	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)
 
 # Compilers and emulators for other machines (Debian packages), where they may be installed.

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-# Logits, of models in f32 throughout (those of the pocket target reach 30); CHANGED
-TOLERANCE = 0.05
+# In logits, of models in f32 throughout. Measured on Mesa's driver: 0.004, where passes of 16 rows use other shaders
+# than those of one; an error of position, mask or layer is of the order of 1.
+TOLERANCE = 0.02
 
 Answers = Sequence[Sequence[Sequence[int]]]  # tokens of prompt and answer, by prompt
 

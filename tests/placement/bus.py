@@ -55,10 +55,10 @@ def check_taps_and_logits_stay(plain: dict[str, Any], drafted: dict[str, Any], d
     assert drafted["stats"]["moved_bytes"]["from_device"] / steps < width
 
 
-def check_an_8b(worker: Worker, folder: Path, device: str, sampling: dict[str, Any]) -> None:
+def check_an_8b(worker: Worker, folder: Path, device: str, prompt: str, sampling: dict[str, Any]) -> None:
     """16 nodes; what top-k sampling reads of the logits, 8 KB, counts too."""
     pair = inflate(bundled_pair("dflash"), folder, WIDE, "q4_0")
     options = on_device(device) | {"model": pair.target, "drafter": pair.drafter, "budget": 16, "n_ctx": 1024}
-    moved = steps_of(worker, options, [40 * PROMPT], 24, **sampling)
+    moved = steps_of(worker, options, [prompt], 24, **sampling)
     assert moved["to_device"] + moved["from_device"] <= LIMIT, moved
     assert moved["between_devices"] == 0

@@ -60,7 +60,7 @@ def test_what_needs_whole_rows_gets_them(
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_k": 40, "seed": 5}])
 def test_an_8b_moves_little(worker: Worker, tmp_path: Path, sampling: dict[str, Any]) -> None:
-    check_an_8b(worker, tmp_path, RPC, sampling)
+    check_an_8b(worker, tmp_path, RPC, 40 * PROMPT, sampling)
 
 
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
