@@ -14,6 +14,8 @@ BENCH_ARGS ?=
 GPU_PROOF_ARGS ?=
 
 BIN := .venv/bin
+# Python compiles what is imported, not everything: half the time of an installation.
+PIP_ARGS := --quiet --disable-pip-version-check --no-compile
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
@@ -30,7 +32,7 @@ demo: setup
 
 # Into dist/, for machines without a compiler: docs/building.md.
 wheel: .venv/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[wheel]'
+	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
 
 # Two tests at a time, file by file: most wait for one thread.
@@ -95,12 +97,12 @@ page:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
 	@echo "installing dflash-local into .venv"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install $(PIP_ARGS) -e .
 	@touch $@
 
 .venv/.installed-test: .venv/.installed
 	@echo "installing the test tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[convert,test,dev]'
+	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[convert,test,dev]'
 	@touch $@
 
 # sdist and wheel of dflash-local itself, checked; PROJECT_URL is the address that their metadata name.

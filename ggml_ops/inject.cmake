@@ -239,6 +239,7 @@ function(dflash_add_targets)
 
     dflash_thin_common(${vendor})
     dflash_group_llama(${vendor})
+    dflash_group_ggml(${vendor}/ggml)
     dflash_group_libdflash()
 
     llama_cpp_python_install_target(llama-common)
