@@ -42,6 +42,11 @@ TOOLCHAINS = {
         (("x86_64-w64-mingw32-g++-posix",), ("wine",)),
         ("g++-mingw-w64-x86-64-posix", "wine", "wine64"),
     ),
+    # tests/build/test_wheels.py: older distributions, and processors with fewer instructions.
+    "wheels": Toolchain(
+        (("debootstrap",), ("qemu-x86_64", "qemu-x86_64-static")),
+        ("debootstrap", "qemu-user-static"),
+    ),
     "vulkan": Toolchain((("glslc",),), ("mesa-vulkan-drivers", "glslc", "libvulkan-dev")),
 }
 

@@ -233,10 +233,12 @@ def test_in_debian(wheels: Path, debian: tuple[str, Path]) -> None:
     assert done.returncode == 0, done.stderr
     assert shutil.which("cc", path=str(root / "usr" / "bin")) is None
     _in_chroot(root, "python3", "-m", "venv", "/venv")
+    started = time.monotonic()
     name = f"/packages/{asked}" if asked.endswith(".whl") else asked
     _in_chroot(root, "/venv/bin/python", "-m", "pip", "install", "-q", "--no-index", "--find-links", "/packages", name)
     if release == "bookworm":
         said = _in_chroot(root, "/venv/bin/dflash-local", "demo", "--once")
+        print(f"from pip install to the demo's answer: {time.monotonic() - started:.0f} s")
         assert "the same answer both ways" in said
         return
     # dflash-local asks for a newer Python than 3.9; its native part does not.

@@ -66,6 +66,28 @@ def test_toolchain_knows_every_machine(repo: Path) -> None:
         assert any(fnmatch(machine["name"], pattern) for pattern in known), machine["name"]
 
 
+def test_actionlint_finds_nothing() -> None:
+    program = shutil.which("actionlint")
+    if program is None:
+        pytest.skip("needs actionlint on PATH")
+    command = [program, *map(str, WORKFLOWS.glob("*.yml"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [("vendor.github-workflows", ".github/workflows/*.yml"), ("vendor.compose-spec", "containers/compose.yaml")],
+)
+def test_files_are_as_their_schema_says(schema: str, pattern: str, repo: Path) -> None:
+    program = shutil.which("check-jsonschema")
+    if program is None:
+        pytest.skip("needs check-jsonschema: pip install check-jsonschema")
+    command = [program, "--builtin-schema", schema, *map(str, repo.glob(pattern))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_zizmor_finds_nothing() -> None:
     program = shutil.which("zizmor")
     if program is None:
