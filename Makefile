@@ -44,11 +44,13 @@ SIDE_BY_SIDE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-
 LINT := types tidy style imports
 
 test: setup-test
+	@echo "lint, and what has changed of the native tests"
 	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT)
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 # What measures time comes last, alone.
 test-all: toolchains
+	@echo "lint, and what has changed of the native tests"
 	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT) NATIVE_ARGS=--all
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
 	@$(BIN)/python -m tests.devices
