@@ -20,7 +20,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup setup-test demo wheel test test-all toolchains lint tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup setup-test demo wheel test test-all toolchains lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
@@ -38,11 +38,22 @@ wheel: .venv/.installed
 # Two tests at a time, file by file: most wait for one thread.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
-test: lint native-build
+# Arguments of a make that runs its goals side by side, which keeps all cores busy: what each prints stays in one piece
+# where make can do that (since 4.0; macOS has 3.81).
+SIDE_BY_SIDE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 5) \
+	$(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+LINT := types tidy style imports
+
+test: setup-test
+	@echo "lint, and what has changed of the native tests"
+	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT)
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 # What measures time comes last, alone.
-test-all: toolchains lint native-build
+test-all: toolchains
+	@echo "lint, and what has changed of the native tests"
+	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT) NATIVE_ARGS=--all
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
 	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)
@@ -58,17 +69,26 @@ bench: setup-test
 gpu-proof:
 	@$(PYTHON) -m benchmarks.gpu_proof $(GPU_PROOF_ARGS)
 
-# mypy and lint-imports can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows them
-# the installed shape.
-lint: .venv/.installed-test
+lint: setup-test
+	@$(MAKE) $(SIDE_BY_SIDE) $(LINT)
+
+style: .venv/.installed-test
 	@ruff check .
 	@ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@clang-format --dry-run --Werror $(NATIVE_FILES) || { echo "run: make format"; exit 1; }
+
+# mypy and lint-imports can't follow setuptools' mapping of convert/ and server/ into the package: build/types shows them
+# the installed shape.
+shape:
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
 	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release build/types/
+
+types: .venv/.installed-test shape
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 		-p dflash_local -p tests -p benchmarks -p release
+
+imports: .venv/.installed-test shape
 	@cd build/types && lint-imports --config $(CURDIR)/pyproject.toml --no-cache --no-logo > ../imports.log || \
 		{ cat ../imports.log; exit 1; }
 
@@ -76,14 +96,12 @@ format: .venv/.installed-test
 	@ruff format --quiet .
 	@clang-format -i $(NATIVE_FILES)
 
-# What has changed of ggml_ops/tests, into build/native.
+# What has changed of ggml_ops/tests, into build/native; NATIVE_ARGS=--all: for slow tests and for ARM too.
 native-build: setup-test
-	@$(BIN)/python -m tests.ggml_ops.native
+	@$(BIN)/python -m tests.ggml_ops.native $(NATIVE_ARGS)
 
 native-test: native-build
 	@$(BIN)/python -m pytest -m "not slow" tests/ggml_ops
-
-lint: tidy
 
 # Files without findings are remembered: a second run looks at what has changed.
 tidy: setup-test

@@ -3,6 +3,7 @@
 #   -DDFLASH_CPU_VARIANT   where the build has all variants of the CPU backend: the one to test, such as haswell
 
 include(CheckIncludeFileCXX)
+include(${DFLASH_DIR}/build_time.cmake)
 
 add_library(built INTERFACE)
 if(WIN32)   # which looks for libraries beside the program
@@ -20,17 +21,35 @@ foreach(name dflash llama-common llama ggml ${cpu} ggml-base)
     target_link_libraries(built INTERFACE ${path_of_${name}})
 endforeach()
 
-# A static library: a test is linked to no more than what it uses, so those in pure/ show that this needs no llama.cpp.
-dflash_sources(sources accept base draft engine files)
+# Object libraries: all of it is linked, and the built ggml calls these kernels instead of its own copies. First, since
+# its files take longest.
+add_library(kernels OBJECT ${CPU_SOURCES})
+target_link_libraries(kernels PUBLIC checked)
+set(GGML_NATIVE ON)   # the tests run where they are compiled
+dflash_leave_out_amx(kernels)
+
+# What the tests in pure/ need, by name: with the sanitizers whatever else lies there takes minutes, for no test. The
+# linker says what is missing here. A static library: a test is linked to no more than what it uses, so these tests show
+# that this needs no llama.cpp.
+dflash_named(sources
+    accept block_accept logits_row token_probs trigger_search verified_tree
+    draft budget calibration lookup prediction tree
+    engine controller conversation host_cache pending_taps slot
+    files charsmap gbnf gguf_check gguf_file schema_pattern slot_file)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(parts PUBLIC checked)
 
-# Object libraries: all of it is linked, and the built ggml calls these kernels instead of its own copies.
-add_library(kernels OBJECT ${CPU_SOURCES})
-target_link_libraries(kernels PUBLIC checked)
+# What the tests in built/sampling need beside it.
+dflash_named(sources
+    accept format_patterns sampling sampling_params token_constraints
+    base error ignored_fields json_fields tokenize
+    files schema)
+add_library(sampler STATIC EXCLUDE_FROM_ALL ${sources})
+target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
+target_link_libraries(sampler PUBLIC parts)
 
-dflash_sources(sources draft)
+dflash_named(sources draft calibration tree)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
@@ -51,8 +70,9 @@ dflash_programs(pure parts)
 dflash_programs(built/ops checked built)
 dflash_programs(built/kernels kernels built)
 dflash_programs(built/engine checked built)
-dflash_programs(built/sampling parts built)
+dflash_programs(built/sampling sampler built)
 dflash_programs(timing timed_draft built)
+dflash_slow_programs(test_sampling time_attention time_panels time_products)
 
 dflash_tests(pure)
 dflash_tests(built/ops)

@@ -1,10 +1,12 @@
 """The CMake project of native tests (ggml_ops/tests): configured, compiled, listed.
 
-`python -m tests.ggml_ops.native` compiles what has changed.
+`python -m tests.ggml_ops.native` compiles what has changed, for ARM only where that was compiled before; with `--all`
+the programs of slow tests and of measurements too, and for ARM wherever its compiler is.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -44,11 +46,19 @@ class Project:
         with locked(self.folder / "lock"):
             run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
 
-    def build(self) -> None:
-        """Compile what has changed since the last time. Raises RuntimeError with the compiler's words."""
+    def build(self, slow: bool = False) -> None:
+        """Compile what has changed since the last time, `slow` the programs of slow tests too. Raises RuntimeError with
+        the compiler's words."""
         self.configure()
-        with locked(self.folder / "lock"):
-            run(["cmake", "--build", str(self.folder)])
+        targets = ["all", "slow_programs"] if slow else ["all"]
+        with locked(self.folder / "build.lock"):  # another one than configure()'s, which clang-tidy takes meanwhile
+            run(["cmake", "--build", str(self.folder), "--target", *targets])
+        (self.folder / "built").touch()
+
+    @property
+    def is_built(self) -> bool:
+        """Whether it was compiled before; since then files may have changed."""
+        return (self.folder / "built").is_file()
 
     def tests(self) -> list[NativeTest]:
         """Of a configured project."""
@@ -117,10 +127,14 @@ def run(command: list[str]) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.ggml_ops.native", description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="the programs of slow tests too, and for ARM")
+    everything = parser.parse_args().all
     print("compiling what has changed of the native tests", flush=True)
     try:
-        for project in filter(None, (host(), arm())):
-            project.build()
+        host().build(slow=everything)
+        if (cross := arm()) and (everything or cross.is_built):
+            cross.build(slow=everything)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1

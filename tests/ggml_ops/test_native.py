@@ -23,24 +23,35 @@ def built(machine: str) -> Project:
     return project
 
 
+@cache
+def built_slow(machine: str) -> Project:
+    project = built(machine)
+    project.build(slow=True)
+    return project
+
+
 def listed(machine: str) -> list[object]:
     """A parameter for each test that CMake knows. What goes wrong here fails as a test, with the reason."""
     project = PROJECTS[machine]()
     if project is None:
         toolchain = TOOLCHAINS["arm"]
         reason = f"needs {', '.join(toolchain.missing())} ({toolchain.hint})"
-        return [pytest.param(machine, "", marks=pytest.mark.skip(reason=reason), id=machine)]
+        return [pytest.param(machine, "", False, marks=pytest.mark.skip(reason=reason), id=machine)]
+    if machine == "arm" and not project.is_built:
+        reason = "takes minutes to compile: python -m tests.ggml_ops.native --all"
+        return [pytest.param(machine, "", False, marks=pytest.mark.skip(reason=reason), id=machine)]
     try:
         project.configure()
         tests = project.tests()
     except RuntimeError:
-        return [pytest.param(machine, "", id=f"{machine}-configure")]
-    slow = pytest.mark.slow
+        return [pytest.param(machine, "", False, id=f"{machine}-configure")]
+    marks = {True: [pytest.mark.slow], False: []}
     return [
-        pytest.param(machine, test.name, marks=slow if test.slow else (), id=f"{machine}-{test.name}") for test in tests
+        pytest.param(machine, test.name, test.slow, marks=marks[test.slow], id=f"{machine}-{test.name}")
+        for test in tests
     ]
 
 
-@pytest.mark.parametrize(("machine", "name"), [*listed("host"), *listed("arm")])
-def test_native(machine: str, name: str) -> None:
-    built(machine).run(name)
+@pytest.mark.parametrize(("machine", "name", "slow"), [*listed("host"), *listed("arm")])
+def test_native(machine: str, name: str, slow: bool) -> None:
+    (built_slow if slow else built)(machine).run(name)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timing]
 @pytest.fixture(scope="module")
 def project() -> Project:
     project = host()
-    project.build()
+    project.build(slow=True)
     return project
 
 

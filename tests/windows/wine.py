@@ -71,7 +71,7 @@ def native_tests() -> Project:
     """The native tests, built. Raises RuntimeError with the compiler's words."""
     options = [f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", f"-DDFLASH_LIBRARIES={libraries()}", "-DDFLASH_SANITIZE=OFF"]
     project = Project(_home() / "tests", (*options, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1"))
-    project.build()
+    project.build(slow=True)
     return project
 
 
