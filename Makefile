@@ -33,8 +33,8 @@ wheel: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
 
-# Two tests at a time, file by file: most wait for one thread.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: lint native-build
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)

@@ -24,6 +24,33 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
+# The files that take longest, longest first: one that begins last is what all others wait for.
+LONGEST = (
+    "ggml_ops/test_native.py",
+    "demo/test_inflate.py",
+    "server/test_router.py",
+    "hub/test_pairing.py",
+    "lossless/test_distribution.py",
+    "engine/test_shared_cache.py",
+    "lossless/test_tokens.py",
+    "lossless/test_bit_exact.py",
+    "server/test_life.py",
+    "fuzz/test_gguf_files.py",
+    "lossless/test_prediction.py",
+    "parity/test_drafter.py",
+    "server/test_embeddings.py",
+    "plan/test_memory.py",
+    "convert/test_requantize.py",
+    "fuzz/test_openapi.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache folder of the session's own, here and in every process that a test starts: no test may write into the
