@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from dflash_local.demo.pocket import DRAFTERS
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Imports make a million objects that stay: the collector would look at them again and again, a quarter of the time
+# until the first test.
+gc.set_threshold(100_000, 20, 100)
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for
 # ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)

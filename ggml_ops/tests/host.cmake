@@ -62,7 +62,7 @@ dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 
 # What programs leave out unless they are told.
-foreach(whole "op_fusion all" "gguf_check 4000" "trigger_search 400" "gdn_ops all")
+foreach(whole "op_fusion all" "gguf_check 4000" "trigger_search 4000" "gdn_ops all")
     separate_arguments(whole)
     list(POP_FRONT whole name)
     add_test(NAME ${name}_${whole} COMMAND test_${name} ${whole})

@@ -105,7 +105,7 @@ void test_endless_beginnings() {
 }   // namespace
 
 int main(int argc, char ** argv) {
-    const int32_t n_texts = argc > 1 ? std::atoi(argv[1]) : 200;
+    const int32_t n_texts = argc > 1 ? std::atoi(argv[1]) : 400;
     std::mt19937  rng(1);
     for (const std::vector<trigger> & triggers : SETS) {
         int32_t n_found = 0;
