@@ -35,8 +35,8 @@ wheel: .venv/.installed
 	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
 
-# Two tests at a time, file by file: most wait for one thread.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Arguments of a make that runs its goals side by side, which keeps all cores busy: what each prints stays in one piece
 # where make can do that (since 4.0; macOS has 3.81).

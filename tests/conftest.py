@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -16,12 +17,42 @@ from dflash_local.demo.pocket import DRAFTERS
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# Imports make a million objects that stay: the collector would look at them again and again, a quarter of the time
+# until the first test.
+gc.set_threshold(100_000, 20, 100)
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for
 # ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when
 # OpenMP is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+# The files that take longest, longest first: one that begins last is what all others wait for.
+LONGEST = (
+    "ggml_ops/test_native.py",
+    "demo/test_inflate.py",
+    "server/test_router.py",
+    "hub/test_pairing.py",
+    "lossless/test_distribution.py",
+    "engine/test_shared_cache.py",
+    "lossless/test_tokens.py",
+    "lossless/test_bit_exact.py",
+    "server/test_life.py",
+    "fuzz/test_gguf_files.py",
+    "lossless/test_prediction.py",
+    "parity/test_drafter.py",
+    "server/test_embeddings.py",
+    "plan/test_memory.py",
+    "convert/test_requantize.py",
+    "fuzz/test_openapi.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -39,14 +39,14 @@ endfunction()
 # The choice at run time: what a processor lacks would end the program. With i8mm the same bits as with dotprod, for all
 # 7 types.
 emulated(panels PROCESSOR cortex-a76 OUTPUT "(^|\n)7 kernels" COMMAND test_panels)
-emulated(panels PROCESSOR cortex-a72 OUTPUT "(^|\n)0 kernels" COMMAND test_panels)
-emulated(panels PROCESSOR max OUTPUT "(^|\n)14 kernels" LABELS slow COMMAND test_panels)
+emulated(panels PROCESSOR cortex-a72 LABELS slow OUTPUT "(^|\n)0 kernels" COMMAND test_panels)
+emulated(panels PROCESSOR max LABELS slow OUTPUT "(^|\n)14 kernels" COMMAND test_panels)
 
 # Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels, and
 # ops in one step.
 foreach(name flash_attention products attention_no_flash)
-    emulated(${name} PROCESSOR cortex-a72 COMMAND test_${name})
+    emulated(${name} PROCESSOR cortex-a72 LABELS slow COMMAND test_${name})
     emulated(${name} PROCESSOR max LABELS slow COMMAND test_${name})
 endforeach()
 emulated(op_fusion PROCESSOR cortex-a76 COMMAND test_op_fusion 1)
-emulated(op_fusion PROCESSOR cortex-a72 LABELS slow COMMAND test_op_fusion 1)
+emulated(op_fusion PROCESSOR cortex-a72 LABELS slow COMMAND test_op_fusion all 1)

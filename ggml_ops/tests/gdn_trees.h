@@ -36,17 +36,25 @@ inline std::vector<int32_t> make_parents(const shape & s, int kind, int n_paddin
     return parent;
 }
 
-// What every backend's ops are tested with: work(shape, kind, n_padding).
-template <typename F> void for_each_case(const F & work) {
+// What every backend's ops are tested with: work(shape, kind, n_padding). Some of it: one tree of each width.
+template <typename F> void for_each_case(bool all, const F & work) {
     for (const bool channels : { false, true }) {
         for (int kind = 0; kind < 3; ++kind) {
-            work(shape{ 64, 2, 4, 16, 2, channels }, kind, 5);
-            work(shape{ 128, 1, 3, 11, 1, channels }, kind, 0);
+            if (all || kind == 0) {
+                work(shape{ 64, 2, 4, 16, 2, channels }, kind, 5);
+            }
+            if (all || kind == 2) {
+                work(shape{ 128, 1, 3, 11, 1, channels }, kind, 0);
+            }
         }
         work(shape{ 128, 2, 2, 1, 3, channels }, 1, 0);
-        work(shape{ 64, 1, 2, 64, 1, channels }, 0, 0);
+        if (all) {
+            work(shape{ 64, 1, 2, 64, 1, channels }, 0, 0);
+        }
         work(shape{ 64, 1, 1, 64, 1, channels }, 1, 0);
-        work(shape{ 64, 2, 6, 33, 2, channels }, 0, 7);
+        if (all) {
+            work(shape{ 64, 2, 6, 33, 2, channels }, 0, 7);
+        }
     }
 }
 

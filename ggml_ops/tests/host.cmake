@@ -81,6 +81,15 @@ dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 
+# What programs leave out unless they are told.
+foreach(whole "op_fusion all" "gguf_check 4000" "trigger_search 4000" "gdn_ops all")
+    separate_arguments(whole)
+    list(POP_FRONT whole name)
+    add_test(NAME ${name}_${whole} COMMAND test_${name} ${whole})
+    dflash_settings(${name}_${whole})
+    set_tests_properties(${name}_${whole} PROPERTIES LABELS slow)
+endforeach()
+
 # Whatever the sampler draws is llama.cpp's draw: 200 for each case, and more than 100,000 compared in all.
 dflash_outcome(sampling STATUS 0 OUTPUT "[1-9][0-9][0-9][0-9][0-9][0-9]+ draws agree"
     COMMAND test_sampling ${DEMO_DIR}/pocket-target.gguf 200)
@@ -93,7 +102,7 @@ dflash_outcome(row_invariance_of_stock_attention STATUS 1 OUTPUT "rows differ"
     COMMAND test_row_invariance "attention without flash attention f16")
 set_property(TEST row_invariance_of_stock_attention APPEND PROPERTY ENVIRONMENT DFLASH_ATTENTION=0)
 # ... products of one input are not moved together ...
-dflash_outcome(op_fusion_without_fusion STATUS "[1-9][0-9]*" COMMAND test_op_fusion)
+dflash_outcome(op_fusion_without_fusion STATUS "[1-9][0-9]*" COMMAND test_op_fusion 1)
 set_property(TEST op_fusion_without_fusion APPEND PROPERTY ENVIRONMENT DFLASH_FUSED=0)
 # ... a parent is another one, or comes later.
 dflash_outcome(gdn_ops_wrong_parent STATUS 1 COMMAND test_gdn_ops wrong-parent)

@@ -15,11 +15,12 @@ from benchmarks import gpu_roofline as roofline
 from dflash_local.demo import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
+from tests.fast import some_fast
 
 COUNT = re.compile(r"(tree|commit) rows (\d+) operations (\d+) exp (\d+) read (\d+) written (\d+)")
 
 
-@pytest.mark.parametrize("drafter", ["dflash", "hybrid"])
+@pytest.mark.parametrize("drafter", some_fast(["dflash", "hybrid"], ["hybrid"]))
 def test_bytes_are_those_of_the_files(tmp_path: Path, drafter: str) -> None:
     shape = SHAPES["hybrid-0.1b" if drafter == "hybrid" else "0.1b"]
     pair = inflate.inflate(bundled_pair(drafter), tmp_path / "pair", shape, "q4_k_m")

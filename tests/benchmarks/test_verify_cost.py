@@ -13,6 +13,7 @@ from benchmarks.targets import Matrices, make
 from dflash_local.demo.pocket import bundled_pair
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "cost.json"
     argv = [

@@ -22,6 +22,7 @@ from dflash_local.generation import Completion
 from dflash_local.native import quantize_rows
 from dflash_local.sampling import SamplingParams
 from dflash_local.vocabulary import frequent_tokens
+from tests.fast import some_fast
 
 from . import samples
 
@@ -83,7 +84,7 @@ def plain() -> list[str]:
     return [answer.text for answer in answers(None)]
 
 
-@pytest.mark.parametrize("outtype", OUTTYPES)
+@pytest.mark.parametrize("outtype", some_fast(OUTTYPES, ("f16", "q8_0", "q4_0", "q4_k", "iq4_nl")))
 def test_every_type_drafts(tmp_path: Path, plain: list[str], outtype: str) -> None:
     path = tmp_path / "drafter.gguf"
     requantize(DRAFTER, path, find_outtype(outtype), ggml=quantize_rows)
@@ -152,7 +153,7 @@ def probe(drafter: Path) -> DraftProbe:
         return engine.draft_probe(engine.tokenize("Count from 10 to 40 in steps of 3. 10, 13,"), n_block)
 
 
-@pytest.mark.parametrize("kind", REDUCED)
+@pytest.mark.parametrize("kind", some_fast(REDUCED, ("dflash2", "dspark-first")))
 def test_a_reduced_head_scores_its_tokens_as_before(tmp_path: Path, dflare: Path, kind: str) -> None:
     source = dflare if kind == "dflare" else Path(bundled_pair(kind).drafter)
     tokens = range(1, 1699, 3)

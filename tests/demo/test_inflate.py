@@ -25,6 +25,7 @@ from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import DRAFTERS, HYBRID, bundled_pair, inflated_pair, shape_of
 from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
 from dflash_local.errors import DFlashError, ModelError, PairError
+from tests.fast import some_fast
 from tests.parity.f32 import engine_f32, widen
 
 Array = npt.NDArray[Any]
@@ -249,9 +250,10 @@ TINY = Shape(6, 512, 768, 4, 2, 1792, 2)
     [
         (TINY, "q8_0"),
         (replace(TINY, experts=Experts(3, 3, 256)), "q4_k_m"),
-        (replace(TINY, experts=Experts(8, 8, 96)), "q4_k_m"),  # llama.cpp has rules of its own for eight experts
+        # llama.cpp has rules of its own for eight experts
+        pytest.param(replace(TINY, experts=Experts(8, 8, 96)), "q4_k_m", marks=pytest.mark.slow),
         (replace(TINY, n_embd=288, n_ff=776), "q4_0"),  # and for rows that are no whole blocks
-        (HYBRID_SHAPE, "q4_k_m"),
+        pytest.param(HYBRID_SHAPE, "q4_k_m", marks=pytest.mark.slow),
     ],
 )
 def test_quantized_while_written_is_as_llama_quantize_does(tmp_path: Path, shape: Shape, ftype: str) -> None:
@@ -423,7 +425,10 @@ KINDS = [*((drafter, "wide") for drafter in DRAFTERS), ("dflash", "moe"), ("dfla
 QUESTIONS = ("Count from 11 in steps of 3, 14 numbers.", "Write a Python function that filters limits above 37.")
 
 
-@pytest.mark.parametrize(("drafter", "shape"), KINDS)
+FAST_KINDS = (("dspark", "wide"), ("dflash2", "moe-halves"), (HYBRID, "hybrid"))
+
+
+@pytest.mark.parametrize(("drafter", "shape"), some_fast(KINDS, FAST_KINDS))
 def test_the_engine_answers_as_with_the_small_pair(
     inflated: Callable[..., Pair], tmp_path: Path, drafter: str, shape: str
 ) -> None:

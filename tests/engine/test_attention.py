@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fast import some_fast
+
 SCORES = """
 import json, sys
 from dflash_local import Engine
@@ -22,7 +24,7 @@ with Engine(sys.argv[1], n_ctx=1024, n_threads=int(sys.argv[2]), warmup=False, *
 """
 
 
-@pytest.mark.parametrize("cache", ["f16", "q8_0"])
+@pytest.mark.parametrize("cache", some_fast(["f16", "q8_0"], ["f16"]))
 def test_whole_model(pocket: dict[str, Path], cache: str) -> None:
     """Ours and stock the same logits but for rounding; ours the same bits for every number of threads."""
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from dflash_local import Engine
+from tests.fast import some_fast
 
 PROMPT = "<|im_start|>user\nCount from {} in steps of 3, 14 numbers.<|im_end|>\n<|im_start|>assistant\n"
 
 
-@pytest.mark.parametrize("drafter", ["dflash", "dflash2"])
+@pytest.mark.parametrize("drafter", some_fast(["dflash", "dflash2"], ["dflash2"]))
 def test_a_bounded_drafter_drafts_the_same_text_with_less_memory(pocket: dict[str, Path], drafter: str) -> None:
     """Positions leave a ring of 64 cells many times over; prompts longer than it, and kept prefixes before its oldest
     cell, too."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dflash_local import native
+from tests.fast import some_fast
 
 SCORES = """
 import json, sys
@@ -24,7 +25,7 @@ with Engine(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), warmup=False) as
 """
 
 
-@pytest.mark.parametrize("ftype", ["q4_0", "q4_k_m", "q5_k_m", "q8_0", "iq4_nl"])
+@pytest.mark.parametrize("ftype", some_fast(["q4_0", "q4_k_m", "q5_k_m", "q8_0", "iq4_nl"], ["q4_0", "q4_k_m"]))
 def test_whole_model(pocket: dict[str, Path], tmp_path: Path, ftype: str) -> None:
     """With and without panels the same logits but for the order of sums; with them, the same bits for any set and
     number of threads."""

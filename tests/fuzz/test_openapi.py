@@ -72,14 +72,14 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_answers_are_as_published(server: tuple[psutil.Process, str], method: str, path: str, count: int) -> None:
     document = schemathesis.openapi.from_dict(DOCUMENT)
     _fire(document[path][method].as_strategy(generation_mode=GenerationMode("positive")), server[1], count, ANSWERS)
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path in OPERATIONS if method == "POST"])
 def test_what_the_schema_forbids_is_refused(
     server: tuple[psutil.Process, str], method: str, path: str, count: int

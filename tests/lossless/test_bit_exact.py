@@ -18,6 +18,7 @@ from dflash_local import Engine
 from dflash_local.errors import RequestError
 from dflash_local.native import quantize
 from dflash_local.sampling import SamplingParams
+from tests.fast import some_fast
 from tests.fuzz import architectures
 from tests.fuzz.gguf_image import Image
 from tests.trees import models
@@ -40,7 +41,7 @@ def open_engine(target: Path, drafter: Path | None, n_ctx: int = 1024, **options
         raise
 
 
-@pytest.fixture(scope="module", params=TYPES)
+@pytest.fixture(scope="module", params=some_fast(TYPES, ("f16", "q4_k_m")))
 def target(request: pytest.FixtureRequest, pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "f16":
         return pocket["target"]

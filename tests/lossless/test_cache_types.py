@@ -10,6 +10,7 @@ import pytest
 from dflash_local import Engine
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
+from tests.fast import some_fast
 
 from .test_tokens import PROMPTS, chat
 
@@ -25,7 +26,7 @@ def open_engine(pocket: dict[str, Path], kind: str, **options: Any) -> Engine:
     return Engine(target, drafter, warmup=False, n_threads=2, cost_cache=False, **options)
 
 
-@pytest.mark.parametrize(("k", "v"), CACHES)
+@pytest.mark.parametrize(("k", "v"), some_fast(CACHES, CACHES[:2]))
 @pytest.mark.parametrize("kind", ["attention", "hybrid"])
 def test_text(pocket: dict[str, Path], kind: str, k: str, v: str) -> None:
     """Drafted in chains and trees, alone and beside others, it is the plain text bit for bit."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import kernels, perplexity, targets
+from tests.fast import some_fast
 
 LETTERS = 10_000  # of the text: some 2,600 tokens; of a quarter of them rounding moves the fourth digit
 WIDTH = 16
@@ -32,7 +33,7 @@ def exact(both: kernels.Processes, tmp_path_factory: pytest.TempPathFactory) -> 
     return surprises(both, "f16", tmp_path_factory.mktemp("exact"))
 
 
-@pytest.mark.parametrize("ftype", [kind for kind in perplexity.TYPES if kind != "f16"])
+@pytest.mark.parametrize("ftype", some_fast([kind for kind in perplexity.TYPES if kind != "f16"], ("q4_0", "q4_k_m")))
 def test_same_as_stock(both: kernels.Processes, exact: dict[str, np.ndarray], ftype: str, tmp_path: Path) -> None:
     typed = surprises(both, ftype, tmp_path)
     found = perplexity.row(ftype, WIDTH, typed, exact[kernels.STOCK])

@@ -13,6 +13,7 @@ from dflash_local import Engine
 from dflash_local.engine import Completion
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
+from tests.fast import some_fast
 
 from .test_bit_exact import open_engine
 from .test_tokens import PROMPTS, chat
@@ -53,9 +54,10 @@ def check_same(plain: Completion, predicted: Completion, prediction: list[int]) 
     assert 0 <= predicted.timings.prediction_n_accepted <= len(prediction)
 
 
+@pytest.mark.parametrize("n_prompts", some_fast((1, 2), (1,)))
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_same_text(engine: Engine, temperature: float) -> None:
-    for seed, text in enumerate(PROMPTS[:2]):
+def test_same_text(engine: Engine, temperature: float, n_prompts: int) -> None:
+    for seed, text in enumerate(PROMPTS[:n_prompts]):
         prompt, rng = chat(engine, text), random.Random(seed)
         plain = engine.generate(prompt, sampling(temperature, seed), max_tokens=N, draft="off")
         for prediction in (plain.tokens, edited(plain.tokens, rng), plain.tokens[50:], edited(plain.tokens, rng, 60)):

@@ -37,6 +37,7 @@ def like_dflash(plain: DFlashDraftModel, target: Qwen3ForCausalLM, texts: Sequen
     return drafter
 
 
+@pytest.mark.slow
 def test_trained_drafter(pocket: dict[str, Path], target_f32: Path, prompts: list[list[int]], tmp_path: Path) -> None:
     torch.manual_seed(0)
     source = widen(pocket["dflash"], tmp_path / "dflash.gguf")

@@ -109,6 +109,7 @@ def trained_drafter(target: Qwen3ForCausalLM, texts: list[Tensor]) -> Gemma4DSpa
     return Gemma4DSpark(target, model, heads, BLOCK_SIZE, True)
 
 
+@pytest.mark.slow
 def test_trained_drafter(target: Qwen3ForCausalLM, target_f32: Path, prompts: list[list[int]], tmp_path: Path) -> None:
     """The same acceptance lengths over answers that it has seen and over others, with a Markov head that matters. The
     last pass may differ: the end-of-turn token is not among our tokens."""

@@ -14,6 +14,8 @@ import gguf
 import numpy as np
 import pytest
 
+from tests.fast import some_fast
+
 from .f32 import F32, read_tensors, widen
 from .test_drafter import assert_close
 
@@ -82,7 +84,7 @@ def hidden(target: Path, drafter: Path, out: Path, **switches: str) -> np.ndarra
     return np.load(out)
 
 
-@pytest.mark.parametrize("kind", ["F16", "BF16", "F32", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("kind", some_fast(["F16", "BF16", "F32", "Q8_0", "Q4_0"], ["F16", "Q4_0"]))
 @pytest.mark.parametrize("switches", [{}, {"DFLASH_DENSE": "0", "DFLASH_PANELS": "0", "DFLASH_FUSED": "0"}])
 def test_large_taps(
     target_f32: Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair, shape_of
 from dflash_local.demo.shapes import Pair
+from tests.fast import some_fast
 from tests.placement.worker import Worker
 
 PROMPTS = ["Write an SQL query that selects every factor above 5 from the table prices.\n", "Count from 15.\n" * 20]
@@ -29,13 +31,17 @@ PLACES: dict[str, dict[str, Any]] = {
     "experts on the CPU": {"device": "RPC0", "cpu_moe": True},
     "K/V on the host": {"device": "RPC0,RPC1", "kv_offload": False},
 }  # fmt: skip
+KINDS = ("attention", "hybrid", "moe")
 # The host takes memory for passes when it needs it: a plan has the most that it can be.
 AS_NEEDED = {"compute", "drafter_compute", "output"}
 NEAR = 0.03
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", ["attention", "hybrid", "moe"])
+# All places for experts; for the others where the pair is split.
+FAST = [(kind, place) for kind in KINDS for place in PLACES if kind == "moe" or "split" in place]
+
+
+@pytest.mark.parametrize(("kind", "place"), some_fast(product(KINDS, PLACES), FAST))
 def test_allocated_as_planned(kind: str, place: str, worker: Worker, pairs: Callable[[str], Pair]) -> None:
     """Part by part, after answers to two prompts."""
     check(worker, pairs(kind), PLACES[place])

@@ -16,13 +16,19 @@ import pytest
 from dflash_local.cli.serve_app import make_settings
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError, ModelError
+from dflash_local.server import sleep
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live, serving, wait_until
 from tests.server.test_cli import parse
 
-SOON = Settings(sleep_idle_seconds=1)
+SOON = Settings(sleep_idle_seconds=0.4)
 PROMPT: Any = {"prompt": "x"}
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleep, "_LOOK", 0.1)
 
 
 class Loads:
@@ -91,7 +97,7 @@ def test_requests_wait_while_it_loads_and_it_loads_once() -> None:
 
 
 def test_it_stays_awake_while_a_stream_runs() -> None:
-    loads = Loads(lambda: FakeNative(b"hello" * 8, step_seconds=0.3))
+    loads = Loads(lambda: FakeNative(b"hello" * 8, step_seconds=0.15))
     with live(loads, SOON) as server:
         text = server.http.post("/completion", json={**PROMPT, "stream": True}).text
         assert text.count('"content"') > 8

@@ -156,7 +156,7 @@ async def each_alone(url: str, prompts: list[str]) -> list[tuple[int, ...]]:
         return [await whole(client, prompt) for prompt in prompts]
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [3, pytest.param(120, marks=pytest.mark.slow)])
 def test_soak(server: tuple[psutil.Process, str], pocket: dict[str, Path], prompts: list[str], seconds: float) -> None:
     process, url = server
     alone = asyncio.run(each_alone(url, prompts))

@@ -4,6 +4,7 @@
 
 #include "check.h"
 
+#include <cstdlib>
 #include <map>
 #include <random>
 
@@ -103,11 +104,12 @@ void test_endless_beginnings() {
 
 }   // namespace
 
-int main() {
-    std::mt19937 rng(1);
+int main(int argc, char ** argv) {
+    const int32_t n_texts = argc > 1 ? std::atoi(argv[1]) : 400;
+    std::mt19937  rng(1);
     for (const std::vector<trigger> & triggers : SETS) {
         int32_t n_found = 0;
-        for (int32_t i = 0; i < 400; ++i) {
+        for (int32_t i = 0; i < n_texts; ++i) {
             n_found += compare(triggers, rng, 1 + int32_t(rng() % 60));
         }
         CHECK(n_found > 2);

@@ -1,5 +1,5 @@
 // The CUDA kernels of gdn_tree and gdn_commit, emulated on the CPU, against float64, on what the CPU's are tested with.
-// Argument: the name of a mutant (cuda.cmake), which must make it fail.
+// Argument: the name of a mutant (cuda.cmake), which must make it fail; or "all" cases, not some.
 
 #include "gdn/cuda/gdn_tree_cuda.cuh"
 #include "gdn/gdn_tree_gpu.h"
@@ -120,11 +120,12 @@ int main(int argc, char ** argv) {
             return found ? 1 : 0;
         }
     }
-    if (argc > 1) {
+    const bool all = argc > 1 && argv[1] == std::string("all");
+    if (argc > 1 && !all) {
         std::printf("no mutant %s\n", argv[1]);
         return 2;
     }
     CHECK(!differs(dflash_cuda_gdn_tree));
-    for_each_case(test);
+    for_each_case(all, test);
     return TEST_RESULT;
 }

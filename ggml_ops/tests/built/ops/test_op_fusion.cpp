@@ -1,7 +1,7 @@
 // Fused ops (op_fusion.h) give the bits of the ops alone, in memory that is used again and again, for any number of
 // rows and threads; and a norm and a RoPE are right.
 //
-//   test_op_fusion [N]     only the first N pairs of types
+//   test_op_fusion [all] [N]     all widths of passes and numbers of threads, not some; only the first N pairs of types
 
 #include "check.h"
 #include "weights.h"
@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
 
 static constexpr int64_t WIDTH = 512, HEAD = 64, HEADS = 8, KV_HEADS = 2, CELLS = 96;
@@ -289,8 +290,8 @@ static bool has_panels(ggml_backend_t cpu) {
 }
 
 // A layer in one pass of n rows against its ops one by one.
-static void check_layer(
-    ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, int64_t n, int64_t hidden, bool seen, bool in_panels) {
+static void check_layer(ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, int64_t n, int64_t hidden, bool seen,
+    bool in_panels, const std::vector<int> & numbers_of_threads) {
     layer alone(kind, kind_v, n, hidden, seen), together(kind, kind_v, n, hidden, seen);
     for (layer * l : { &alone, &together }) {
         l->allocate(cpu, in_panels ? panels() : ggml_backend_cpu_buffer_type());
@@ -301,7 +302,7 @@ static void check_layer(
     // as llama.cpp does: memory is planned, and used again
     ggml_backend_buffer_type_t type  = ggml_backend_cpu_buffer_type();
     ggml_backend_sched_t       sched = ggml_backend_sched_new(&cpu, &type, 1, 256, false, false);
-    for (const int threads : { 1, 2, 3, 4, 8 }) {
+    for (const int threads : numbers_of_threads) {
         ggml_backend_cpu_set_n_threads(cpu, threads);
         together.clear();
         CHECK(ggml_backend_sched_graph_compute(sched, together.graph) == GGML_STATUS_SUCCESS);
@@ -322,19 +323,23 @@ int main(int argc, char ** argv) {
     CHECK(panels());
     const bool kernels = has_panels(cpu);
     check_rope(cpu);
-    const ggml_type kinds[][2] = { { GGML_TYPE_Q4_0, GGML_TYPE_Q4_0 }, { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 },
-        { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 } };
-    int             layers = 0, left = argc > 1 ? std::atoi(argv[1]) : 100;
+    const ggml_type            kinds[][2] = { { GGML_TYPE_Q4_0, GGML_TYPE_Q4_0 }, { GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 },
+                   { GGML_TYPE_Q4_K, GGML_TYPE_Q6_K }, { GGML_TYPE_MXFP4, GGML_TYPE_IQ4_NL }, { GGML_TYPE_Q5_K, GGML_TYPE_F16 } };
+    const bool                 all        = argc > 1 && argv[1] == std::string("all");
+    const std::vector<int64_t> rows =
+        all ? std::vector<int64_t>{ 1, 2, 3, 5, 16, 33, 70 } : std::vector<int64_t>{ 1, 3, 33 };
+    const std::vector<int> threads = all ? std::vector<int>{ 1, 2, 3, 4, 8 } : std::vector<int>{ 1, 3 };
+    int                    layers = 0, left = argc > 1 + all ? std::atoi(argv[1 + all]) : 100;
     for (const auto & [kind, kind_v] : kinds) {
         if (left-- == 0) {
             break;
         }
-        for (const int64_t n : { 1, 2, 3, 5, 16, 33, 70 }) {
+        for (const int64_t n : rows) {
             // pieces of whole panels, of several blocks of what is quantized; and none that could be divided so
             const int64_t hidden = n == 2 || n == 33 ? 512 + 64 * (kind_v == GGML_TYPE_Q8_0) + 256
                                    : n == 70         ? 4096
                                                      : 768;
-            check_layer(cpu, kind, kind_v, n, hidden, n == 3 || n == 16, kernels && kind_v != GGML_TYPE_F16);
+            check_layer(cpu, kind, kind_v, n, hidden, n == 3 || n == 16, kernels && kind_v != GGML_TYPE_F16, threads);
             ++layers;
         }
     }
