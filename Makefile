@@ -20,7 +20,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup setup-test demo wheel test test-all toolchains lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup setup-test demo wheel test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
@@ -45,15 +45,17 @@ SIDE_BY_SIDE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-
 
 LINT := types tidy style imports
 
-test: setup-test
+# What comes before the tests.
+checks: setup-test
 	@echo "lint, and what has changed of the native tests"
 	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT)
+
+test: checks
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 # What measures time comes last, alone.
 test-all: toolchains
-	@echo "lint, and what has changed of the native tests"
-	@$(MAKE) $(SIDE_BY_SIDE) native-build $(LINT) NATIVE_ARGS=--all
+	@$(MAKE) --no-print-directory checks NATIVE_ARGS=--all
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
 	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)

@@ -13,7 +13,3 @@ def some_fast(values: Iterable[Any], fast: Container[Any]) -> list[Any]:
     slow = pytest.mark.slow
     parts = ((value, value if isinstance(value, tuple) else (value,)) for value in values)
     return [pytest.param(*part, marks=() if value in fast else slow) for value, part in parts]
-
-
-# How many of the 64 chats of tests/parity/prompts.jsonl, evenly spread.
-CHATS = pytest.mark.parametrize("n_chats", some_fast((16, 64), (16,)))

@@ -46,9 +46,7 @@ target_link_libraries(emulated_cuda PUBLIC checked)
 
 dflash_programs(built/cuda emulated_cuda built)
 dflash_tests(built/cuda)
-add_test(NAME gdn_cuda_all COMMAND test_gdn_cuda all)
-dflash_settings(gdn_cuda_all)
-set_tests_properties(gdn_cuda_all PROPERTIES LABELS slow)
+dflash_whole_test(gdn_cuda all)
 
 # A barrier that is missing is noticed, whichever it is, and so is memory behind the shared memory's end.
 if(n_barriers EQUAL 0)

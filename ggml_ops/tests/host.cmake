@@ -82,13 +82,10 @@ dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 
 # What programs leave out unless they are told.
-foreach(whole "op_fusion all" "gguf_check 4000" "trigger_search 4000" "gdn_ops all")
-    separate_arguments(whole)
-    list(POP_FRONT whole name)
-    add_test(NAME ${name}_${whole} COMMAND test_${name} ${whole})
-    dflash_settings(${name}_${whole})
-    set_tests_properties(${name}_${whole} PROPERTIES LABELS slow)
-endforeach()
+dflash_whole_test(op_fusion all)
+dflash_whole_test(gguf_check 4000)
+dflash_whole_test(trigger_search 4000)
+dflash_whole_test(gdn_ops all)
 
 # Whatever the sampler draws is llama.cpp's draw: 200 for each case, and more than 100,000 compared in all.
 dflash_outcome(sampling STATUS 0 OUTPUT "[1-9][0-9][0-9][0-9][0-9][0-9]+ draws agree"

@@ -16,17 +16,10 @@ PROJECTS = {"host": host, "arm": arm}
 
 
 @cache
-def built(machine: str) -> Project:
+def built(machine: str, slow: bool) -> Project:
     project = PROJECTS[machine]()
     assert project
-    project.build()
-    return project
-
-
-@cache
-def built_slow(machine: str) -> Project:
-    project = built(machine)
-    project.build(slow=True)
+    project.build(slow)
     return project
 
 
@@ -45,13 +38,13 @@ def listed(machine: str) -> list[object]:
         tests = project.tests()
     except RuntimeError:
         return [pytest.param(machine, "", False, id=f"{machine}-configure")]
-    marks = {True: [pytest.mark.slow], False: []}
+    slow = pytest.mark.slow
     return [
-        pytest.param(machine, test.name, test.slow, marks=marks[test.slow], id=f"{machine}-{test.name}")
+        pytest.param(machine, test.name, test.slow, marks=slow if test.slow else (), id=f"{machine}-{test.name}")
         for test in tests
     ]
 
 
 @pytest.mark.parametrize(("machine", "name", "slow"), [*listed("host"), *listed("arm")])
 def test_native(machine: str, name: str, slow: bool) -> None:
-    (built_slow if slow else built)(machine).run(name)
+    built(machine, slow).run(name)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from dflash_local import Engine
+from tests.fast import some_fast
 
 from .f32 import engine_f32, widen
 from .reference import DRAFTERS, Reference, load_drafter, load_target
@@ -53,3 +54,11 @@ def prompts(target_f32: Path) -> list[list[int]]:
     lines = (Path(__file__).parent / "prompts.jsonl").read_text().splitlines()
     with Engine(target_f32, n_threads=1, warmup=False) as engine:
         return [engine.tokenize(engine.apply_chat(json.loads(line)).prompt) for line in lines]
+
+
+@pytest.fixture(params=some_fast((16, 64), (16,)))
+def chats(request: pytest.FixtureRequest, prompts: list[list[int]]) -> list[list[int]]:
+    """So many of the prompts, evenly spread."""
+    some = prompts[:: len(prompts) // request.param]
+    assert len(some) == request.param
+    return some

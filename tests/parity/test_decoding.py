@@ -7,7 +7,6 @@ best two logits, and the two implementations agree to about 1e-5.
 import pytest
 
 from dflash_local import Engine
-from tests.fast import CHATS
 
 from .reference import BLOCK_SIZE, END_OF_TURN, Reference
 
@@ -15,15 +14,9 @@ pytestmark = pytest.mark.parity
 MAX_TOKENS = 128  # no answer comes within a block of it, so both sides always draft whole blocks
 
 
-@CHATS
-def test_same_tokens_and_acceptance_lengths(
-    engine: Engine, reference: Reference, prompts: list[list[int]], n_chats: int
-) -> None:
-    """At temperature 0. What may differ is the last pass: the end-of-turn token is not among our
-    tokens."""
-    prompts = prompts[:: len(prompts) // n_chats]
-    assert len(prompts) == n_chats
-    for prompt in prompts:
+def test_same_tokens_and_acceptance_lengths(engine: Engine, reference: Reference, chats: list[list[int]]) -> None:
+    """At temperature 0. What may differ is the last pass: the end-of-turn token is not among our tokens."""
+    for prompt in chats:
         theirs = reference.generate(prompt, MAX_TOKENS)
         ours = engine.generate(prompt, temperature=0, max_tokens=MAX_TOKENS, budget=BLOCK_SIZE, draft="chain")
         assert theirs.tokens[-1] == END_OF_TURN

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 
 from dflash_local.convert import convert
-from tests.fast import CHATS
 
 from .dspark import CONFIDENCE, W1, W2, DSpark, Tensors, backbone
 from .f32 import engine_f32, widen
@@ -192,21 +191,21 @@ def test_published_checkpoint(name: str, target: Qwen3ForCausalLM, target_f32: P
 TRAINED = {"dspark": (16, False), "dspark-first": (8, True)}
 
 
-@CHATS
 @pytest.mark.parametrize("name", TRAINED)
 def test_same_acceptance_lengths(
-    name: str, pocket: dict[str, Path], target: Qwen3ForCausalLM, target_f32: Path, tmp_path: Path, n_chats: int
+    name: str,
+    pocket: dict[str, Path],
+    target: Qwen3ForCausalLM,
+    target_f32: Path,
+    tmp_path: Path,
+    chats: list[list[int]],
 ) -> None:
     """Greedy chains of the trained drafters at temperature 0."""
     block_size, anchor_first = TRAINED[name]
     path = widen(pocket[name], tmp_path / "drafter.gguf")
     drafter = DSpark.load(path, target, (2,), block_size, anchor_first)
-    lines = (Path(__file__).parent / "prompts.jsonl").read_text().splitlines()
-    lines = lines[:: len(lines) // n_chats]
-    assert len(lines) == n_chats
     with engine_f32(target_f32, path, n_ctx=1024) as engine:
-        for line in lines:
-            prompt = engine.tokenize(engine.apply_chat(json.loads(line)).prompt)
+        for prompt in chats:
             budget = block_size + anchor_first
             ours = engine.generate(prompt, temperature=0, max_tokens=96, budget=budget, draft="chain", ignore_eos=True)
             assert ours.acceptance_lengths[:-1] == drafter.acceptance_lengths(prompt, ours.tokens)[:-1]

@@ -66,13 +66,17 @@ def test_toolchain_knows_every_machine(repo: Path) -> None:
         assert any(fnmatch(machine["name"], pattern) for pattern in known), machine["name"]
 
 
-def test_actionlint_finds_nothing() -> None:
-    program = shutil.which("actionlint")
-    if program is None:
-        pytest.skip("needs actionlint on PATH")
-    command = [program, *map(str, WORKFLOWS.glob("*.yml"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def check(program: str, hint: str, *arguments: str) -> None:
+    """A program that looks at files finds nothing; skipped where it is not on PATH."""
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"needs {program}{hint}")
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_actionlint_finds_nothing() -> None:
+    check("actionlint", " on PATH", *map(str, WORKFLOWS.glob("*.yml")))
 
 
 @pytest.mark.parametrize(
@@ -80,18 +84,10 @@ def test_actionlint_finds_nothing() -> None:
     [("vendor.github-workflows", ".github/workflows/*.yml"), ("vendor.compose-spec", "containers/compose.yaml")],
 )
 def test_files_are_as_their_schema_says(schema: str, pattern: str, repo: Path) -> None:
-    program = shutil.which("check-jsonschema")
-    if program is None:
-        pytest.skip("needs check-jsonschema: pip install check-jsonschema")
-    command = [program, "--builtin-schema", schema, *map(str, repo.glob(pattern))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    files = map(str, repo.glob(pattern))
+    check("check-jsonschema", ": pip install check-jsonschema", "--builtin-schema", schema, *files)
 
 
 def test_zizmor_finds_nothing() -> None:
-    program = shutil.which("zizmor")
-    if program is None:
-        pytest.skip("needs zizmor: pip install zizmor")
-    command = [program, "--offline", "--no-progress", *map(str, WORKFLOWS.glob("*.yml"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    files = map(str, WORKFLOWS.glob("*.yml"))
+    check("zizmor", ": pip install zizmor", "--offline", "--no-progress", *files)
