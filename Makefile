@@ -20,10 +20,17 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup setup-test demo wheel test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup native setup-test demo wheel test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
-setup: .venv/.installed
+# While packages come over the network, the compiler works: it needs none of them.
+setup: .venv/.created
+	@$(if $(wildcard .venv/.installed),,$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
+		.venv/.installed $(if $(findstring --out,$(BUILD_ARGS)),,native))
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
+
+# The native build, into the cache.
+native: .venv/.created
+	@$(BIN)/python -m dflash_local.cli build --no-install $(BUILD_ARGS)
 
 setup-test: setup .venv/.installed-test
 
@@ -113,10 +120,15 @@ tidy: setup-test
 page:
 	@cd server/page && npm ci --silent && npm run --silent build
 
-.venv/.installed: pyproject.toml
+# With the one package that the native build imports.
+.venv/.created:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
-	@echo "installing dflash-local into .venv"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install $(PIP_ARGS) "$$(sed -n 's/^ *"\(filelock[^"]*\)".*/\1/p' pyproject.toml)"
+	@touch $@
+
+.venv/.installed: pyproject.toml | .venv/.created
+	@echo "installing dflash-local into .venv"
 	@$(BIN)/python -m pip install $(PIP_ARGS) -e .
 	@touch $@
 

@@ -85,7 +85,7 @@ function(dflash_join_cpu target ggml)
     if(DFLASH_HAS_NO_AVX512FP16)
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
     endif()
-    dflash_leave_out_amx(${target})
+    dflash_leave_out_isa(${target})
 endfunction()
 
 # The CPU backend, or the modules of its variants.

@@ -30,11 +30,13 @@ def build(
     force: bool = False,
     out: Path | None = None,
     python: str | None = None,
+    installs: bool = True,
 ) -> bool:
     """Make sure that this environment has the patched build that the arguments ask for. Returns False if it already
     had.
 
-    `force` compiles again even if a wheel is cached. With `out`, nothing is installed: that folder gets the wheel and
+    `force` compiles again even if a wheel is cached. Without `installs` the wheel is only made sure of in the cache.
+    With `out`, nothing is installed: that folder gets the wheel and
     all that runs and proves it on another machine, for Python version `python` there (bundle.py). Raises BuildError.
     """
     why = ""
@@ -57,6 +59,8 @@ def build(
                 wheel = make_wheel(recipe, source, cache, log, force=force)
             if out is not None:
                 make_bundle(recipe, wheel, source, cache, out.resolve(), log, python)
+                return True
+            if not installs:
                 return True
             install(wheel, recipe, log)
             log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")

@@ -34,7 +34,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="DIR",
         help="only unpack and patch the pinned source into DIR (for work on patches/)",
     )
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--no-install",
+        action="store_true",
+        help="only compile: a later 'dflash-local build' installs the wheel out of the cache",
+    )
+    where.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
@@ -58,5 +64,6 @@ def run(args: argparse.Namespace) -> int:
             force=args.force,
             out=args.out,
             python=args.python,
+            installs=not args.no_install,
         )
     return 0

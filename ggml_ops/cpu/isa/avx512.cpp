@@ -2,7 +2,7 @@
 
 #include "cpu/isa/kernels.h"
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(DFLASH_NO_AVX512)
 
 #include "cpu/gemm/packed_weights.h"
 #include "cpu/isa/features_x86.h"
