@@ -8,12 +8,15 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import filelock
 import pytest
 
 from dflash_local import cli
@@ -72,6 +75,14 @@ def test_a_second_environment_takes_the_cached_wheel(world: World) -> None:
     shutil.rmtree(world.pip / "site")
     assert builder.build("cpu") is True
     assert world.calls() == ["download", "wheel", "install", "install"]
+
+
+def test_without_an_installation_a_later_build_installs(world: World) -> None:
+    assert cli.main(["build", "--backend", "cpu", "--no-install"]) == 0
+    assert world.calls() == ["download", "wheel"]
+    assert installation.installed_stamp() is None
+    assert builder.build("cpu") is True
+    assert world.calls() == ["download", "wheel", "install"]
 
 
 def test_force_compiles_again(world: World) -> None:
@@ -325,6 +336,17 @@ def test_command_prints_error_and_fix(world: World, capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("error: the downloaded")
     assert lines[-1].startswith("  fix: ")
+
+
+def test_command_starts_with_filelock_alone(tmp_path: Path) -> None:
+    """`make setup` compiles while the other packages are downloaded."""
+    (tmp_path / "filelock").symlink_to(Path(filelock.__file__).parent)
+    root = Path(__file__).resolve().parent.parent.parent
+    isolated = [sys.executable, "-S", "-m", "dflash_local.cli", "build", "--backend", "cpu", "--no-install"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "DFLASH_CACHE": str(tmp_path / "cache"), "PATH": ""}
+    process = subprocess.run(isolated, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert "compiler found" in process.stderr, "an import failed, or it got further than to look for a compiler"
 
 
 def test_command_writes_a_patched_tree(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
