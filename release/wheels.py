@@ -12,6 +12,7 @@ import argparse
 import configparser
 import hashlib
 import importlib.resources
+import importlib.util
 import os
 import shlex
 import shutil
@@ -72,9 +73,11 @@ MACHINES = {
 
 @dataclass(frozen=True)
 class Project:
-    """What cibuildwheel is started with: a folder, and the environment that tells it the rest."""
+    """What cibuildwheel is started with: a folder, and the environment that tells it the rest. `version` is the
+    package's."""
 
     folder: Path
+    version: str
     environment: dict[str, str]
 
 
@@ -87,7 +90,7 @@ def main() -> int:
     try:
         return make(args.machine, args.out.absolute())
     except BuildError as error:
-        sys.exit(f"error: {error}\n  fix: {error.hint}" if error.hint else f"error: {error}")
+        sys.exit(f"error: {error}")
 
 
 def make(name: str, out: Path, folder: Path = REPO / "build" / "wheels") -> int:
@@ -96,6 +99,7 @@ def make(name: str, out: Path, folder: Path = REPO / "build" / "wheels") -> int:
     Raises BuildError.
     """
     machine = MACHINES[name]
+    _check_system(name, machine)
     with BuildLog(folder / f"{name}.log") as log:
         image = base = base_image(machine)
         if machine.stage:
@@ -107,10 +111,20 @@ def make(name: str, out: Path, folder: Path = REPO / "build" / "wheels") -> int:
         status = subprocess.run(command, cwd=project.folder, env=project.environment, check=False).returncode
         if status != 0:
             return status
-        (native,) = out.glob(f"llama_cpp_python-{(project.folder / 'version').read_text()}-*.whl")
+        made = out.glob(f"llama_cpp_python-{project.version}-*.whl")
+        native = max(made, key=lambda file: file.stat().st_mtime)
         for file in (native, make_own_wheel(REPO, native, machine.backend, out, log)):
             log.say(f"  {file.name}  {file.stat().st_size / 1e6:.1f} MB")
     return status
+
+
+def _check_system(name: str, machine: Machine) -> None:
+    """Asked before minutes of compiling. Linux is everywhere where containers run."""
+    system = {"macosx": "darwin", "win": "win32"}.get(machine.tag.partition("_")[0])
+    if system not in (None, sys.platform):
+        raise BuildError(f"wheels for {name} can't be made on {sys.platform}", hint="run this there")
+    if importlib.util.find_spec("cibuildwheel") is None:
+        raise BuildError("cibuildwheel is not installed here", hint="run `make wheels` with Python 3.11 or newer")
 
 
 def base_image(machine: Machine) -> str:
@@ -144,7 +158,6 @@ def write_project(machine: Machine, folder: Path, image: str, log: BuildLog, sou
     test step's program. `image` is the container's, if there is one; `source` the checkout. Raises BuildError."""
     recipe = _recipe(machine, image, source)
     version = prepare_tree(recipe, source, folder, log, force=False)
-    (folder / "version").write_text(version)
     shutil.copyfile(CHECK, folder / "check_wheel.py")
     shutil.rmtree(folder / "own", ignore_errors=True)
     # Its final name says what the repaired wheel runs on, which is not known yet.
@@ -158,7 +171,7 @@ def write_project(machine: Machine, folder: Path, image: str, log: BuildLog, sou
     }
     if image:
         environment[_image_variable(machine)] = image
-    return Project(folder, os.environ | environment)
+    return Project(folder, version, os.environ | environment)
 
 
 def _recipe(machine: Machine, image: str, source: Path) -> Recipe:

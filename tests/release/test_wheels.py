@@ -88,6 +88,7 @@ def test_project_is_the_patched_source_with_ours_beside_it(
     assert (project.folder / "check_wheel.py").is_file()
     stamp = json.loads((tree / "llama_cpp" / STAMP).read_text())
     version = f"1.0+dflash.{stamp['key'][:8]}"
+    assert project.version == version
     assert f'__version__ = "{version}"' in (tree / "llama_cpp" / "__init__.py").read_text()
     assert own == [f"llama_cpp_python-{version}-py3-none-any.whl"]
     assert not world.calls().count("wheel")
@@ -134,6 +135,18 @@ def test_image_is_built_on_the_pinned_base(tmp_path: Path, log: BuildLog, monkey
     engine.write_text("#!/bin/sh\necho 'error: no such base'; exit 1\n")
     with pytest.raises(BuildError, match="no such base"):
         wheels.make_image(MACHINES["linux-x86_64-vulkan"], IMAGE, log)
+
+
+def test_what_cannot_be_made_here_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("macos-arm64", "windows-amd64"):
+        with pytest.raises(BuildError, match=f"wheels for {name} can't be made on linux"):
+            wheels.make(name, tmp_path, tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BuildError, match="cibuildwheel is not installed") as error:
+        wheels.make("linux-x86_64", tmp_path, tmp_path)
+    assert "3.11" in str(error.value.hint)
+    assert not list(tmp_path.iterdir())
 
 
 class TestCibuildwheel:
