@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -180,7 +181,7 @@ class TestCibuildwheel:
     ) -> None:
         machine = MACHINES["linux-x86_64"]
         project = wheels.write_project(machine, tmp_path / "project", IMAGE, log, world.source)
-        options = _read(project)
+        options = _read("linux-x86_64", project.folder, project.environment)
         passed = set(options["environment"])
         assert {"CMAKE_ARGS", "CMAKE_BUILD_PARALLEL_LEVEL", "SKBUILD_WHEEL_EXCLUDE", "PIP_FIND_LINKS"} == passed
         assert options["environment"]["CMAKE_ARGS"] == project.environment["CMAKE_ARGS"]
@@ -190,28 +191,35 @@ class TestCibuildwheel:
         assert {f"--exclude={name}" for name in OF_THE_MACHINE} <= set(words)
         assert options["image"] == IMAGE
         assert options["test_requires"] == ["dflash-local==1.0+cpu"]
+        assert "check_wheel.py" in options["test"]
+
+    @pytest.mark.parametrize("name", ["macos-arm64", "windows-amd64"])
+    def test_leaves_the_wheel_as_it_is_elsewhere(self, name: str, tmp_path: Path) -> None:
+        (tmp_path / "tree").mkdir()
+        options = _read(name, tmp_path, dict(os.environ))
+        assert options["repair"] == ""
+        assert "check_wheel.py" in options["test"]
 
 
-def _read(project: wheels.Project) -> dict[str, Any]:
-    """What cibuildwheel makes of the configuration and the environment."""
+def _read(name: str, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """What cibuildwheel makes of the configuration and the environment for a machine."""
     code = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from cibuildwheel.options import CommandLineArguments, Options
-import os
+config, platform, identifier = sys.argv[1:]
 arguments = CommandLineArguments.defaults()
-arguments.package_dir, arguments.config_file = Path("tree"), sys.argv[1]
-options = Options("linux", arguments, dict(os.environ)).build_options(sys.argv[2])
+arguments.package_dir, arguments.config_file = Path("tree"), config
+options = Options(platform, arguments, dict(os.environ)).build_options(identifier)
 print(json.dumps({
     "environment": options.environment.as_dictionary({}),
     "repair": options.repair_command,
-    "image": options.manylinux_images["x86_64"],
+    "image": (options.manylinux_images or {}).get("x86_64"),
     "test_requires": options.test_requires,
+    "test": options.test_command,
 }))
 """
-    command = [sys.executable, "-c", code, str(CONFIG), MACHINES["linux-x86_64"].identifier]
-    done = subprocess.run(
-        command, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", code, str(CONFIG), name.partition("-")[0], MACHINES[name].identifier]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
