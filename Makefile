@@ -4,6 +4,7 @@
 #   make demo BUILD_ARGS="--backend cuda --cuda-arch 86"     arguments of `dflash-local build`
 #   make demo DEMO_ARGS="--port 9000"                        arguments of `dflash-local demo`
 #   make wheel WHEEL_ARGS="--backend cuda --cuda-arch 86"    arguments of `dflash-local wheel`
+#   make wheels MACHINE=linux-x86_64                         wheels of a release, by cibuildwheel: docs/building.md
 
 PYTHON     ?= python3
 BUILD_ARGS ?=
@@ -13,14 +14,14 @@ TEST_ARGS  ?=
 BENCH_ARGS ?=
 GPU_PROOF_ARGS ?=
 
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # Python compiles what is imported, not everything: half the time of an installation.
 PIP_ARGS := --quiet --disable-pip-version-check --no-compile
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup native setup-test demo wheel test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
 # While packages come over the network, the compiler works: it needs none of them.
 setup: .venv/.created
@@ -41,6 +42,11 @@ demo: setup
 wheel: .venv/.installed
 	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
+
+# Those of a release for one kind of machine, into dist/: release/wheels.py lists them.
+wheels: .venv/.installed
+	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheels]'
+	@$(BIN)/python -m release.wheels --machine "$(MACHINE)"
 
 # Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

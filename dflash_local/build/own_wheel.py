@@ -6,7 +6,7 @@ is complete, or pip says what is missing. A distribution under another name with
 would be overwritten by the stock one, and overwrite it, without a word.
 
 The version of this wheel says for what it is (`0.2.0+cpu`, as PyTorch does). pip takes it before one of the same number
-that an index has.
+that an index has. Its name says for which platform, for each has a build of its own to depend on.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ SETUPTOOLS = 77  # [build-system] in pyproject.toml
 
 
 def make_own_wheel(source: Path, native: Path, label: str, out: Path, log: BuildLog) -> Path:
-    """Make it in the folder `out` from the checkout `source`: for the wheel `native`, as version `<version>+<label>`.
+    """Make it in the folder `out` from the checkout `source`: for the wheel `native`, of which only the name counts, as
+    version `<version>+<label>`.
 
     Raises BuildError.
     """
     if not (source / "pyproject.toml").is_file():
         raise BuildError(f"{source} is no checkout of dflash-local", hint="run `dflash-local wheel` in one")
     name, version = native.name.split("-")[:2]
+    platform = native.stem.split("-")[-1].partition(".")[0]  # the oldest, if there are several
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         for room in FOLDERS:  # a copy, since setuptools writes into the tree
@@ -47,9 +49,10 @@ def make_own_wheel(source: Path, native: Path, label: str, out: Path, log: Build
         requirement = f'    "{name.replace("_", "-")}=={version}",'
         _edit(tree / "pyproject.toml", r"(?m)^dependencies = \[$", rf"dependencies = [\n{requirement}")
         isolation = ["--no-build-isolation"] if _has_setuptools() else []
-        command = [*pip(), "wheel", "--no-deps", "--no-cache-dir", *isolation, "-w", str(out), str(tree)]
+        named = ["--config-settings", f"--build-option=--plat-name={platform}"]
+        command = [*pip(), "wheel", "--no-deps", "--no-cache-dir", *isolation, *named, "-w", str(out), str(tree)]
         status, lines = log.run(command)
-    made = out / f"dflash_local-{__version__.partition('+')[0]}+{label}-py3-none-any.whl"
+    made = out / f"dflash_local-{__version__.partition('+')[0]}+{label}-py3-none-{platform}.whl"
     if status != 0 or not made.is_file():
         raise BuildError(f"pip could not make the wheel of dflash-local (log: {log.path})\n{log.excerpt(lines)}")
     return made

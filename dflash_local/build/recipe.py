@@ -166,6 +166,22 @@ def make_recipe(
         )
     flags += given
     flags += [f"{name}={os.environ[name]}" for name in ENVIRONMENT if os.environ.get(name)]
+    return _describe(source, backend, flags, compilers, machine="" if any_machine else _machine())
+
+
+def make_image_recipe(source: Path, backend: str, image: str, cuda_arch: str | None = None) -> Recipe:
+    """The recipe for any processor, by the compilers of a container image for this architecture.
+
+    `image` names it so that another image has another name. Of the environment, only $CMAKE_ARGS reaches the compiler.
+    """
+    flags = [*CMAKE_FLAGS, *BACKENDS[backend].flags, *ANY_MACHINE_FLAGS]
+    if cuda_arch is not None:
+        flags.append(f"-DCMAKE_CUDA_ARCHITECTURES={cuda_arch}")
+    flags += shlex.split(os.environ.get("CMAKE_ARGS", ""))
+    return _describe(source, backend, flags, [f"image {image}"], machine="")
+
+
+def _describe(source: Path, backend: str, flags: list[str], compilers: list[str], machine: str) -> Recipe:
     patches = source / "patches"
     return Recipe(
         upstream=(patches / "UPSTREAM").read_text(encoding="utf-8"),
@@ -175,7 +191,7 @@ def make_recipe(
         flags=tuple(flags),
         compilers=tuple(compilers),
         platform=sysconfig.get_platform(),
-        machine="" if any_machine else _machine(),
+        machine=machine,
     )
 
 

@@ -19,6 +19,8 @@ OF_THE_MACHINE = tuple(
     f"lib{name}.so.*"
     for name in ("cuda", "cudart", "cublas", "cublasLt", "nccl", "vulkan", "amdhip64", "hipblas", "rocblas", "rccl")
 )
+# Of auditwheel; what follows is where to and what.
+REPAIR = ("repair", "--strip", *(f"--exclude={name}" for name in OF_THE_MACHINE), "-w")
 
 
 def check_auditwheel() -> None:
@@ -39,9 +41,8 @@ def repair(wheel: Path, out: Path, libraries: Sequence[Path], log: BuildLog) -> 
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "LD_LIBRARY_PATH": os.pathsep.join(search),
     }
-    excluded = [f"--exclude={name}" for name in OF_THE_MACHINE]
     with tempfile.TemporaryDirectory(dir=out) as scratch:
-        command = [sys.executable, "-m", "auditwheel", "repair", "--strip", *excluded, "-w", scratch, str(wheel)]
+        command = [sys.executable, "-m", "auditwheel", *REPAIR, scratch, str(wheel)]
         status, lines = log.run(command, env=env)
         made = next(Path(scratch).glob("*.whl"), None)
         if status != 0 or made is None:

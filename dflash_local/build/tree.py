@@ -16,9 +16,9 @@ from dflash_local.build.upstream import Upstream, apply_patches, cache_dir, nati
 from dflash_local.errors import BuildError
 
 
-def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, force: bool) -> None:
+def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, force: bool) -> str:
     """Make work/tree (the package) and work/ggml_ops (a copy of ours) ready to compile; `source` holds patches/ and
-    ggml_ops/.
+    ggml_ops/. Returns the package's version.
 
     `force` unpacks and patches again even if nothing changed. Raises BuildError.
     """
@@ -44,6 +44,7 @@ def prepare_tree(recipe: Recipe, source: Path, work: Path, log: BuildLog, *, for
     shutil.rmtree(tree / "llama_cpp" / "lib", ignore_errors=True)  # what the last build installed into the source tree
     stamp = asdict(recipe) | {"key": recipe.key, "version": version, "llama_cpp_commit": upstream.commit}
     (tree / "llama_cpp" / STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    return version
 
 
 def _sync_sources(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from dflash_local.build.disk import check_space, disk_full
 from dflash_local.build.installation import LIBRARY, STAMP
@@ -37,21 +37,30 @@ def make_wheel(recipe: Recipe, source: Path, cache: Path, log: BuildLog, *, forc
     return _compile(recipe, work, cache / "wheels", log)
 
 
-def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
-    defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(work / 'ggml_ops' / 'inject.cmake').as_posix()}"]
+def compile_environment(recipe: Recipe, ggml_ops: PurePath) -> dict[str, str]:
+    """What turns a build of llama-cpp-python into the one of `recipe`, whoever runs it, as environment variables.
+
+    `ggml_ops`: our sources, where the compiler runs.
+    """
+    defines = [f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={(ggml_ops / 'inject.cmake').as_posix()}"]
     defines += [flag for flag in recipe.flags if flag.startswith("-")]
-    # CMake and ninja from this environment.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    env = os.environ | {
+    env = {
         "CMAKE_ARGS": shlex.join(defines),
-        "PATH": path,
-        "SKBUILD_BUILD_DIR": str(work / "build"),
         # CMake's own install of the same libraries, beside llama_cpp/lib.
         "SKBUILD_WHEEL_EXCLUDE": "/lib;/include;/bin",
+        "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1)),
     }
     if sys.platform == "win32" and MSVC not in recipe.compilers:
-        env.setdefault("CMAKE_GENERATOR", "Ninja")  # Visual Studio's takes no other compiler than its own
-    env.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
+        # Visual Studio's takes no other compiler than its own.
+        env["CMAKE_GENERATOR"] = os.environ.get("CMAKE_GENERATOR", "Ninja")
+    return env
+
+
+def _compile(recipe: Recipe, work: Path, wheels: Path, log: BuildLog) -> Path:
+    # CMake and ninja from this environment.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    env = os.environ | {"PATH": path, "SKBUILD_BUILD_DIR": str(work / "build")}
+    env |= compile_environment(recipe, work / "ggml_ops")
     wheels.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheels) as scratch:
         # pip's own cache knows a wheel by its source alone, whatever CMAKE_ARGS said.

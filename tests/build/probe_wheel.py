@@ -1,11 +1,13 @@
 """What an installed wheel does on this processor, as one line of JSON. Run by a Python that has nothing else of ours.
 
 Which variant of the CPU backend serves, whether drafted text shall be plain text to the bit, and what both texts were.
+It is also the test step of `make wheels` (release/wheels.py), and so an error if they are not what they shall be.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -33,6 +35,10 @@ def main() -> None:
                 "accepted": drafted.timings.draft_n_accepted,
             }
     print(json.dumps(found))
+    if found["exact"] and found["plain"] != found["drafted"]:
+        sys.exit("error: drafted text is not plain text")
+    if not found["accepted"]:
+        sys.exit("error: no drafted token was accepted")
 
 
 if __name__ == "__main__":

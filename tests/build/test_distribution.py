@@ -17,7 +17,7 @@ from dflash_local.errors import BuildError
 
 from .conftest import World
 
-NATIVE = Path("llama_cpp_python-0.3.36+dflash.1a2b3c4d-py3-none-manylinux_2_28_x86_64.whl")
+NATIVE = Path("llama_cpp_python-0.3.36+dflash.1a2b3c4d-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl")
 
 
 @pytest.fixture
@@ -46,8 +46,10 @@ def test_own_wheel_depends_on_this_build_and_no_other(repo: Path, tmp_path: Path
     before = (repo / "pyproject.toml").read_bytes()
     made = own_wheel.make_own_wheel(repo, NATIVE, "cpu", tmp_path, log)
     version = f"{dflash_local.__version__}+cpu"
-    assert made.name == f"dflash_local-{version}-py3-none-any.whl"
+    assert made.name == f"dflash_local-{version}-py3-none-manylinux_2_27_x86_64.whl"
     with zipfile.ZipFile(made) as archive:
+        tags = email.message_from_bytes(archive.read(f"dflash_local-{version}.dist-info/WHEEL")).get_all("Tag")
+        assert tags == ["py3-none-manylinux_2_27_x86_64"]
         metadata = email.message_from_bytes(archive.read(f"dflash_local-{version}.dist-info/METADATA"))
         assert f'__version__ = "{version}"' in archive.read("dflash_local/__init__.py").decode()
         assert "dflash_local/_native/ggml_ops/inject.cmake" in archive.namelist()
