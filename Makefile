@@ -25,7 +25,8 @@ NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.c
 setup: .venv/.installed
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
-setup-test: setup .venv/.installed-test
+setup-test: .venv/.installed-test
+	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
 demo: setup
 	@$(BIN)/dflash-local demo $(DEMO_ARGS)
@@ -54,14 +55,16 @@ test: checks
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 # What measures time comes last, alone.
+test-all: export DFLASH_TEST_ALL = 1
 test-all: toolchains
 	@$(MAKE) --no-print-directory checks NATIVE_ARGS=--all
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
 	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)
 
-# Compilers and emulators for other machines (Debian packages), where they may be installed.
-toolchains: setup-test
+# What only slow tests need: Python packages; compilers and emulators for other machines (Debian packages), where they
+# may be installed.
+toolchains: .venv/.installed-test-all setup-test
 	@$(BIN)/python -m tests.toolchains --install
 
 bench: setup-test
@@ -84,14 +87,14 @@ style: .venv/.installed-test
 shape:
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
-	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release build/types/
+	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release $(CURDIR)/pyproject.toml build/types/
 
 types: .venv/.installed-test shape
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 		-p dflash_local -p tests -p benchmarks -p release
 
 imports: .venv/.installed-test shape
-	@cd build/types && lint-imports --config $(CURDIR)/pyproject.toml --no-cache --no-logo > ../imports.log || \
+	@cd build/types && lint-imports --no-cache --no-logo > ../imports.log || \
 		{ cat ../imports.log; exit 1; }
 
 format: .venv/.installed-test
@@ -113,16 +116,24 @@ tidy: setup-test
 page:
 	@cd server/page && npm ci --silent && npm run --silent build
 
-.venv/.installed: pyproject.toml
+.venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
+	@$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml | .venv/bin/python
 	@echo "installing dflash-local into .venv"
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install $(PIP_ARGS) -e .
 	@touch $@
 
-.venv/.installed-test: .venv/.installed
-	@echo "installing the test tools into .venv"
+# With what it brings along, so not after it: an installation reads the indexes and makes an editable wheel each time.
+.venv/.installed-test: pyproject.toml | .venv/bin/python
+	@echo "installing dflash-local and the test tools into .venv"
 	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[convert,test,dev]'
+	@touch .venv/.installed $@
+
+.venv/.installed-test-all: .venv/.installed-test
+	@echo "installing what only slow tests need into .venv"
+	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[test-all]'
 	@touch $@
 
 # sdist and wheel of dflash-local itself, checked; PROJECT_URL is the address that their metadata name.
