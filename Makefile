@@ -17,7 +17,8 @@ BIN := .venv/bin
 # Python's own may be years old: pip 23.2 takes more than twice the CPU time for the test tools. It was run with 26.3.
 PIP := pip>=26,<27
 # Python compiles what is imported, not everything: half the time of an installation.
-PIP_ARGS := --quiet --disable-pip-version-check --no-compile
+# setuptools takes the folders of ggml_ops for forgotten packages, and a current pip shows its warnings.
+PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
@@ -35,7 +36,7 @@ demo: setup
 
 # Into dist/, for machines without a compiler: docs/building.md.
 wheel: .venv/.installed
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheel]'
+	@$(PIP_INSTALL) -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
 
 # Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
@@ -121,22 +122,22 @@ page:
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install $(PIP_ARGS) --upgrade '$(PIP)'
+	@$(PIP_INSTALL) --upgrade '$(PIP)'
 
 .venv/.installed: pyproject.toml | .venv/bin/python
 	@echo "installing dflash-local into .venv"
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e .
+	@$(PIP_INSTALL) -e .
 	@touch $@
 
 # With what it brings along, so not after it: an installation reads the indexes and makes an editable wheel each time.
 .venv/.installed-test: pyproject.toml | .venv/bin/python
 	@echo "installing dflash-local and the test tools into .venv"
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[convert,test,dev]'
+	@$(PIP_INSTALL) -e '.[convert,test,dev]'
 	@touch .venv/.installed $@
 
 .venv/.installed-test-all: .venv/.installed-test
 	@echo "installing what only slow tests need into .venv"
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[test-all]'
+	@$(PIP_INSTALL) -e '.[test-all]'
 	@touch $@
 
 # sdist and wheel of dflash-local itself, checked; PROJECT_URL is the address that their metadata name.
