@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 GPU_PROOF_ARGS ?=
 
 BIN := .venv/bin
-# Python's own may be years old: pip 23.2 takes more than twice the CPU time for the test tools. It was run with 26.3.
+# Python's own may be years old, and slow at finding what fits together. It was run with 26.3.
 PIP := pip>=26,<27
 # Python compiles what is imported, not everything: half the time of an installation.
 # setuptools takes the folders of ggml_ops for forgotten packages, and a current pip shows its warnings.
