@@ -29,8 +29,8 @@ target_link_libraries(kernels PUBLIC checked)
 set(GGML_NATIVE ON)   # the tests run where they are compiled
 dflash_leave_out_amx(kernels)
 
-# AddressSanitizer checks accesses by calls, not in place, which gcc compiles faster and the machine runs slower: for files
-# whose code hardly runs.
+# AddressSanitizer checks accesses by calls, not in place: gcc compiles that faster and the machine runs it slower, so
+# it is for files whose code hardly runs.
 if(DFLASH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CROSSCOMPILING)
     set(by_calls ${DFLASH_DIR}/accept/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
     check_cxx_source_runs("int main() { return __builtin_cpu_supports(\"avx512f\") ? 0 : 1; }" RUNS_AVX512)
