@@ -15,37 +15,44 @@ BENCH_ARGS ?=
 GPU_PROOF_ARGS ?=
 
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+# Python's own may be years old, and slow at finding what fits together. It was run with 26.3.
+PIP := pip>=26,<27
 # Python compiles what is imported, not everything: half the time of an installation.
-PIP_ARGS := --quiet --disable-pip-version-check --no-compile
+# setuptools takes the folders of ggml_ops for forgotten packages, and a current pip shows its warnings.
+PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
 .PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
-# While packages come over the network, the compiler works: it needs none of them.
+# An installation, while the compiler works: the native build needs nothing of it.
+while_compiling = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
+	$1 $(if $(wildcard $1)$(findstring --out,$(BUILD_ARGS)),,native)
+
 setup: .venv/.created
-	@$(if $(wildcard .venv/.installed),,$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
-		.venv/.installed $(if $(findstring --out,$(BUILD_ARGS)),,native))
+	@$(call while_compiling,.venv/.installed)
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
 # The native build, into the cache.
 native: .venv/.created
 	@$(BIN)/python -m dflash_local.cli build --no-install $(BUILD_ARGS)
 
-setup-test: setup .venv/.installed-test
+setup-test: .venv/.created
+	@$(call while_compiling,.venv/.installed-test)
+	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
 demo: setup
 	@$(BIN)/dflash-local demo $(DEMO_ARGS)
 
 # Into dist/, for machines without a compiler: docs/building.md.
 wheel: .venv/.installed
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheel]'
+	@$(PIP_INSTALL) -e '.[wheel]'
 	@$(BIN)/dflash-local wheel $(WHEEL_ARGS)
 
 # Those of a release for one kind of machine, into dist/: release/wheels.py lists them.
 wheels: .venv/.installed
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[wheels]'
+	@$(PIP_INSTALL) -e '.[wheels]'
 	@$(BIN)/python -m release.wheels --machine "$(MACHINE)"
 
 # Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
@@ -67,14 +74,16 @@ test: checks
 	@$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 # What measures time comes last, alone.
+test-all: export DFLASH_TEST_ALL = 1
 test-all: toolchains
 	@$(MAKE) --no-print-directory checks NATIVE_ARGS=--all
 	@$(PYTEST) -m "not timing" $(TEST_ARGS)
 	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)
 
-# Compilers and emulators for other machines (Debian packages), where they may be installed.
-toolchains: setup-test
+# What only slow tests need: Python packages; compilers and emulators for other machines (Debian packages), where they
+# may be installed.
+toolchains: .venv/.installed-test-all setup-test
 	@$(BIN)/python -m tests.toolchains --install
 
 bench: setup-test
@@ -97,14 +106,14 @@ style: .venv/.installed-test
 shape:
 	@rm -rf build/types && mkdir -p build/types/dflash_local
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
-	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release build/types/
+	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release $(CURDIR)/pyproject.toml build/types/
 
 types: .venv/.installed-test shape
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
 		-p dflash_local -p tests -p benchmarks -p release
 
 imports: .venv/.installed-test shape
-	@cd build/types && lint-imports --config $(CURDIR)/pyproject.toml --no-cache --no-logo > ../imports.log || \
+	@cd build/types && lint-imports --no-cache --no-logo > ../imports.log || \
 		{ cat ../imports.log; exit 1; }
 
 format: .venv/.installed-test
@@ -126,21 +135,27 @@ tidy: setup-test
 page:
 	@cd server/page && npm ci --silent && npm run --silent build
 
-# With the one package that the native build imports.
+# With what the native build imports.
 .venv/.created:
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 10) and sys.exit("error: Python 3.10 or newer is needed, $(PYTHON) is " + sys.version.split()[0])'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install $(PIP_ARGS) "$$(sed -n 's/^ *"\(filelock[^"]*\)".*/\1/p' pyproject.toml)"
+	@$(PIP_INSTALL) --upgrade '$(PIP)' "$$(sed -n 's/^ *"\(filelock[^"]*\)".*/\1/p' pyproject.toml)"
 	@touch $@
 
 .venv/.installed: pyproject.toml | .venv/.created
 	@echo "installing dflash-local into .venv"
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e .
+	@$(PIP_INSTALL) -e .
 	@touch $@
 
-.venv/.installed-test: .venv/.installed
-	@echo "installing the test tools into .venv"
-	@$(BIN)/python -m pip install $(PIP_ARGS) -e '.[convert,test,dev]'
+# With what it brings along, so not after it: an installation reads the indexes and makes an editable wheel each time.
+.venv/.installed-test: pyproject.toml | .venv/.created
+	@echo "installing dflash-local and the test tools into .venv"
+	@$(PIP_INSTALL) -e '.[convert,test,dev]'
+	@touch .venv/.installed $@
+
+.venv/.installed-test-all: .venv/.installed-test
+	@echo "installing what only slow tests need into .venv"
+	@$(PIP_INSTALL) -e '.[test-all]'
 	@touch $@
 
 # sdist and wheel of dflash-local itself, checked; PROJECT_URL is the address that their metadata name.

@@ -52,6 +52,8 @@ LONGEST = (
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in places if not path.is_file()]:
+        raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

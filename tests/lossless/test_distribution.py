@@ -69,7 +69,20 @@ def test_numpy_forward_is_the_target(tiny_engine: Engine) -> None:
 PLAIN: dict[str, Any] = {"budget": 1}
 CHAIN: dict[str, Any] = {"budget": tiny.BLOCK_SIZE, "draft": "chain"}
 TREE: dict[str, Any] = {"budget": 24, "draft": "tree"}
-DRAFTING = pytest.mark.parametrize("drafting", [PLAIN, CHAIN, TREE], ids=["plain", "chain", "tree"])
+# Plain decoding asks no drafter: one engine's is as good as the other's.
+DRAFTING = pytest.mark.parametrize(
+    ("tiny_engine", "drafting"),
+    [
+        pytest.param("dflash", PLAIN, id="plain"),
+        *(
+            pytest.param(drafter, drafting, id=f"{drafter}-{shape}")
+            for drafter in ("dflash", "dflash2")
+            for shape, drafting in (("chain", CHAIN), ("tree", TREE))
+        ),
+    ],
+    indirect=["tiny_engine"],
+    scope="session",
+)
 
 
 @DRAFTING

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from dflash_local.engine import Engine, TreeRows
+from tests.extras import needs
 from tests.server.live import Live, live
 
 pytestmark = pytest.mark.slow
@@ -82,6 +83,7 @@ def samples(
     request: pytest.FixtureRequest, server: Live, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[dict[str, Any]]]:
     """What the harness did with each document, by task."""
+    needs("lm_eval")
     folder = tmp_path_factory.mktemp("lm_eval")
     documents = folder / "documents.jsonl"
     documents.write_text("".join(json.dumps(choice) + "\n" for choice in CHOICES))

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
+from tests.extras import needs
 from tests.server.live import Live, live
 
 ASK: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
@@ -285,6 +286,7 @@ def test_langchain_structured_output(langchain: Any, method: str) -> None:
 @pytest.fixture(scope="module")
 def litellm(server: Live) -> Iterator[Any]:
     """The module, which would ask the network for prices when it is imported."""
+    needs("litellm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         patch.setenv("LITELLM_TELEMETRY", "False")
@@ -293,6 +295,7 @@ def litellm(server: Live) -> Iterator[Any]:
         yield module
 
 
+@pytest.mark.slow
 def test_litellm_chat(server: Live, litellm: Any) -> None:
     """As aider and others ask: OpenAI's API at a base of one's own."""
     options = {"model": "openai/pocket", "api_base": f"{server.url}/v1", "api_key": "none", "temperature": 0}
@@ -313,6 +316,7 @@ def test_litellm_chat(server: Live, litellm: Any) -> None:
         litellm.completion(**options, messages=[{"role": "user", "content": "x " * 5000}])
 
 
+@pytest.mark.slow
 def test_litellm_messages_and_responses(server: Live, litellm: Any) -> None:
     answer = litellm.completion(
         model="anthropic/pocket", api_base=server.url, api_key="none", temperature=0, messages=ASK, max_tokens=120
