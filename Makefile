@@ -81,8 +81,8 @@ test-all: toolchains
 	@$(BIN)/python -m tests.devices
 	@$(BIN)/python -m pytest -m timing $(TEST_ARGS)
 
-# What only slow tests need: Python packages; compilers and emulators for other machines (Debian packages), where they
-# may be installed.
+# What only slow tests need: Python packages; compilers, emulators and container tools (Debian packages), where they may
+# be installed.
 toolchains: .venv/.installed-test-all setup-test
 	@$(BIN)/python -m tests.toolchains --install
 

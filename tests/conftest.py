@@ -66,7 +66,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
     before = os.environ.get("DFLASH_CACHE")
     folder = tmp_path_factory.mktemp("cache")
-    for name in ("cross", "peer", "sdist", "server-tests", "source", "wheel-tests"):
+    for name in ("containers", "cross", "peer", "sdist", "server-tests", "source", "wheel-tests"):
         (cache_dir() / name).mkdir(parents=True, exist_ok=True)
         with suppress(OSError):  # Windows keeps links from ordinary users
             (folder / name).symlink_to(cache_dir() / name, target_is_directory=True)

@@ -1,4 +1,5 @@
-"""Compilers, emulators and drivers for machines that this one is not: their Debian packages, and whether they are here.
+"""Compilers, emulators, drivers and containers for machines that this one is not: their Debian packages, and whether
+they are here.
 
     python -m tests.toolchains                     what is here, and what to install
     python -m tests.toolchains --install [NAME]    by apt-get, as root or by sudo without a password
@@ -46,6 +47,11 @@ TOOLCHAINS = {
     "wheels": Toolchain(
         (("debootstrap",), ("qemu-x86_64", "qemu-x86_64-static")),
         ("debootstrap", "qemu-user-static"),
+    ),
+    # tests/build/test_containers.py: podman takes runc where there is no crun.
+    "containers": Toolchain(
+        (("podman",), ("runc", "crun"), ("mmdebstrap",)),
+        ("podman", "runc", "mmdebstrap"),
     ),
     "vulkan": Toolchain((("glslc",),), ("mesa-vulkan-drivers", "glslc", "libvulkan-dev")),
 }

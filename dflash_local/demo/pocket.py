@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from dflash_local.build.upstream import cache_dir, sha256
 from dflash_local.demo import inflate, quantizer, shapes
 from dflash_local.demo.inflate import Progress, Quantizer
 from dflash_local.demo.shapes import SHAPES, Pair, Shape
+from dflash_local.errors import DFlashError
 
 _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first")
@@ -43,23 +45,46 @@ def inflated_pair(
     that it depends on.
 
     A pair appears in the cache complete or not at all, however many processes make it.
+
+    Raises:
+        DFlashError: the cache folder cannot be read or written, or is full.
     """
     small = bundled_pair(drafter)
     folder = cache_dir() / "pocket" / f"{shape}-{ftype}-{drafter}-{_key(small)}"
     pair = Pair(folder / "target.gguf", folder / "drafter.gguf")
-    if pair.target.is_file() and pair.drafter.is_file():
-        return pair
+
+    def make(unfinished: Path) -> None:
+        inflate.inflate(small, unfinished, shape_of(shape, drafter), ftype, quantize=quantize, progress=progress)
+
+    try:
+        if not _complete(pair):
+            _publish(make, pair)
+    except OSError as error:
+        raise DFlashError(
+            f"cannot keep the demo's models in {folder.parent}: {error.strerror or error}",
+            hint="set DFLASH_CACHE to a folder that can be written and has room, or take --shape pocket, which writes "
+            "no models",
+        ) from None
+    return pair
+
+
+def _publish(make: Callable[[Path], None], pair: Pair) -> None:
+    """Let `make` write a pair into a folder beside its own, and put that in place."""
+    folder = pair.target.parent
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         unfinished = Path(scratch) / folder.name
-        inflate.inflate(small, unfinished, shape_of(shape, drafter), ftype, quantize=quantize, progress=progress)
+        make(unfinished)
         try:
             unfinished.rename(folder)
         except OSError:
             # Another process was faster; its files are the same. Anything else in the way is an error.
-            if not (pair.target.is_file() and pair.drafter.is_file()):
+            if not _complete(pair):
                 raise
-    return pair
+
+
+def _complete(pair: Pair) -> bool:
+    return pair.target.is_file() and pair.drafter.is_file()
 
 
 def sources() -> list[Path]:

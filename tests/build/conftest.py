@@ -1,10 +1,11 @@
-"""A pinned source, a checkout and a pip in miniature."""
+"""A pinned source, a checkout and a pip in miniature; and real wheels."""
 
 from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
 import io
+import os
 import sys
 import tarfile
 from dataclasses import dataclass
@@ -13,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from dflash_local.build import builder, bundle, installation, recipe, tree, upstream, vulkan, wheel
+from dflash_local.build.upstream import cache_dir
+from dflash_local.cli import main
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# Of the CPU backend, in wheels that tests compile: one for each kind of processor that is tested.
+VARIANTS = ("x64", "haswell", "skylakex")
 PATCH = """\
 --- a/vendor/llama.cpp/llama.cpp
 +++ b/vendor/llama.cpp/llama.cpp
@@ -115,3 +120,24 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
     return world
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of both wheels, as `dflash-local wheel --portable` makes them.
+
+    They are compiled once for a version of the sources. `DFLASH_TEST_WHEELS` names a folder of ready ones instead, such
+    as those that are about to be released, with all variants of the CPU backend.
+    """
+    if ready := os.environ.get("DFLASH_TEST_WHEELS"):
+        return Path(ready).resolve()
+    home = cache_dir() / "wheel-tests"
+    home.mkdir(parents=True, exist_ok=True)
+    if not (home / "sdist").exists():
+        (home / "sdist").symlink_to((cache_dir() / "sdist").resolve(), target_is_directory=True)
+    out = tmp_path_factory.mktemp("wheels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DFLASH_CACHE", str(home))
+        status = main(["wheel", "--portable", "--out", str(out), "--", f"-DDFLASH_CPU_VARIANTS={';'.join(VARIANTS)}"])
+    assert status == 0
+    return out

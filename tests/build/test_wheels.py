@@ -1,9 +1,7 @@
 """The wheels that `dflash-local wheel --portable` makes, as somebody else gets them: on an older Linux, without a
 compiler, without network, on processors with fewer instructions.
 
-They are compiled once for a version of the sources. `DFLASH_TEST_WHEELS` names a folder of ready ones instead, such as
-those that are about to be released, with all variants of the CPU backend; the test's own have one for each kind of
-processor that is tested.
+conftest.py compiles them, with a variant for each kind of processor that is tested, or takes ready ones.
 """
 
 from __future__ import annotations
@@ -23,11 +21,12 @@ from typing import Any
 
 import pytest
 
-from dflash_local.build.upstream import cache_dir
-from dflash_local.cli import main
+from tests.build import wheelhouse
+from tests.build.wheelhouse import clean_environment, without_network
+
+from .conftest import VARIANTS
 
 REPO = Path(__file__).resolve().parents[2]
-VARIANTS = ("x64", "haswell", "skylakex")
 MOST_BYTES = 40_000_000
 OLDEST = (2, 28)
 # An emulated processor -> the variant that it gets.
@@ -64,7 +63,7 @@ class Installed:
         done = subprocess.run(
             [*before, str(self.python), *map(str, arguments)],
             cwd=self.python.parent,
-            env=_clean_environment() | environment,
+            env=clean_environment() | environment,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -79,39 +78,13 @@ class Installed:
         return dict(json.loads(self.run(probe, before=before, timeout=600, **environment).splitlines()[-1]))
 
 
-def _clean_environment() -> dict[str, str]:
-    unwanted = ("PYTHONPATH", "DFLASH_LIBRARY", "DFLASH_CPU_VARIANT", "VIRTUAL_ENV")
-    return {name: value for name, value in os.environ.items() if name not in unwanted}
-
-
-@pytest.fixture(scope="module")
-def wheels() -> Path:
-    """The folder of both wheels."""
-    if ready := os.environ.get("DFLASH_TEST_WHEELS"):
-        return Path(ready)
-    home = cache_dir() / "wheel-tests"
-    before = os.environ["DFLASH_CACHE"]
-    (home / "sdist").parent.mkdir(parents=True, exist_ok=True)
-    if not (home / "sdist").exists():
-        (home / "sdist").symlink_to((cache_dir() / "sdist").resolve(), target_is_directory=True)
-    out = home / "wheels-made"
-    shutil.rmtree(out, ignore_errors=True)
-    os.environ["DFLASH_CACHE"] = str(home)
-    try:
-        status = main(["wheel", "--portable", "--out", str(out), "--", f"-DDFLASH_CPU_VARIANTS={';'.join(VARIANTS)}"])
-    finally:
-        os.environ["DFLASH_CACHE"] = before
-    assert status == 0
-    return out
-
-
 @pytest.fixture(scope="module")
 def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     home = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     python = home / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "dflash-local", "--find-links", str(wheels)]
-    done = subprocess.run(pip, env=_clean_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(pip, env=clean_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return Installed(python)
 
@@ -138,9 +111,7 @@ def test_is_small_and_holds_each_library_once(wheels: Path) -> None:
 
 def test_demo_answers_without_network(installed: Installed, tmp_path: Path) -> None:
     """From an empty cache; sixty seconds are for a machine that does nothing else."""
-    offline = ("unshare", "--net") if os.getuid() == 0 else ("unshare", "--net", "--map-root-user")
-    if subprocess.run([*offline, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no network namespaces for this user")
+    offline = without_network()
     command = ["-m", "dflash_local.cli", "demo", "--once"]
     before = os.times()
     started = time.monotonic()
@@ -224,13 +195,7 @@ def test_in_debian(wheels: Path, debian: tuple[str, Path]) -> None:
     """What pip would fetch is fetched here, and installed there without network."""
     release, root = debian
     python, asked = {"bullseye": ("3.9", _native_wheel(wheels).name), "bookworm": ("3.11", "dflash-local")}[release]
-    packages = root / "packages"
-    shutil.copytree(wheels, packages)
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", python]
-    pip += ["--find-links", str(wheels), "-d", str(packages)]
-    pip += [str(packages / asked) if asked.endswith(".whl") else asked]
-    done = subprocess.run(pip, env=_clean_environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    wheelhouse.fill(root / "packages", wheels, asked, python=python)
     assert shutil.which("cc", path=str(root / "usr" / "bin")) is None
     _in_chroot(root, "python3", "-m", "venv", "/venv")
     started = time.monotonic()
