@@ -25,6 +25,7 @@ import yaml
 from benchmarks.http_load import free_port
 from dflash_local.build.upstream import cache_dir
 from tests.build.wheelhouse import fill
+from tests.extras import needs
 from tests.toolchains import TOOLCHAINS
 
 REPO = Path(__file__).resolve().parents[2]
@@ -239,8 +240,7 @@ def test_steps_of_the_image_for_cuda(build: Callable[..., str]) -> None:
 
 
 def compose(**variables: str) -> subprocess.CompletedProcess[str]:
-    if shutil.which("podman-compose") is None:
-        pytest.skip("no podman-compose: make toolchains")
+    needs("podman_compose")
     environment = {name: value for name, value in os.environ.items() if name != "OPEN_WEBUI_IMAGE"}
     command = ["podman-compose", "-f", "containers/compose.yaml", "config"]
     return subprocess.run(command, cwd=REPO, env=environment | variables, capture_output=True, text=True, check=False)

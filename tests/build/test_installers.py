@@ -3,7 +3,6 @@ demo's answer."""
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.wheelhouse import clean_environment, fill, without_network
+from tests.extras import needs
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,8 +54,7 @@ def variables(packages: Path, home: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("installer", ["pipx", "uv"])
 def test_installs_what_answers(installer: str, packages: Path, tmp_path: Path) -> None:
-    if importlib.util.find_spec(installer) is None:
-        pytest.skip(f"no {installer}: make toolchains")
+    needs(installer)
     environment = {**clean_environment(), **variables(packages, tmp_path)}
 
     def run(*command: str) -> str:
