@@ -9,6 +9,8 @@ namespace dflash {
 // measurement. "Little": less than this over plain decoding.
 static constexpr int32_t REFRESH_STEPS = 32;
 static constexpr double  REFRESH_GAIN  = 1.3;
+// On devices a plain step makes two new graphs, its own and that of the next.
+static constexpr int32_t PADDED_REFRESH_STEPS = 512;
 // Rows with logits that a prompt may have in each pass for its probabilities, whatever the trees would take.
 static constexpr int32_t TELLING_ROWS = 16;
 
@@ -95,14 +97,11 @@ int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) c
     return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
 }
 
-// The width of a pass over so many rows: the last one's, if that is wider, until passes in a row have lost by it what a
-// narrower graph costs.
+// The width of a pass over so many rows.
 int32_t controller::padded_rows(int32_t n_rows, int32_t room) const {
-    const auto    fits   = [&](int32_t width) { return width <= std::min(room, limits_.n_outputs); };
-    const int32_t narrow = costs_.verify.width(n_rows);
-    const double  wasted = wasted_ms_ + costs_.verify.at(last_width_) - costs_.verify.at(narrow);
-    const bool    stays  = last_width_ > narrow && fits(last_width_) && wasted <= costs_.rebuild_ms;
-    return stays ? last_width_ : fits(narrow) ? narrow : n_rows;
+    const int32_t most  = std::min(room, limits_.n_outputs);
+    const int32_t width = width_.choose(costs_.verify.width(n_rows), most, costs_.verify, costs_.rebuild_ms);
+    return width <= most ? width : n_rows;
 }
 
 int32_t controller::last_padded_size(const std::vector<slot> & slots, int32_t room) const {
@@ -162,7 +161,13 @@ void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
 int32_t controller::choose_length(const std::vector<slot> & slots, int32_t room) {
     begin_choice(slots, room);
     const int32_t length = choose_any_length(slots);
-    return limits_.pads_blocks && length > 1 ? std::min(std::max(8, padded_width(length)), limits_.max_length) : length;
+    if (!limits_.pads_blocks || length == 1) {
+        return length;
+    }
+    const int32_t narrow = std::min(std::max(8, padded_width(length)), limits_.max_length);
+    const int32_t steady = block_length_.choose(narrow, limits_.max_length, costs_.draft, costs_.rebuild_ms);
+    block_length_.observe(steady, narrow, costs_.draft);
+    return steady;
 }
 
 int32_t controller::choose_any_length(const std::vector<slot> & slots) {
@@ -247,8 +252,9 @@ int32_t controller::auto_length(int32_t n_drafting) {
         return 1;
     }
     const bool gains_little = last_choice_.rate > 0 && last_choice_.rate < REFRESH_GAIN * plain_rate(n_drafting);
-    if (gains_little && ++n_since_plain_ >= REFRESH_STEPS) {
+    if (gains_little && ++n_since_plain_ >= (costs_.verify.padded() ? PADDED_REFRESH_STEPS : REFRESH_STEPS)) {
         n_since_plain_ = 0;
+        width_.narrow_once();
         set_reason(REASON_REFRESH);
         return 1;
     }
@@ -350,6 +356,8 @@ void controller::choose_nodes(std::vector<slot> & slots) {
 // ---- what is learned ----
 
 void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows, bool trees_only, double ms) {
+    const double rebuild_ms = n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms;
+    ms                      = costs_.fixed ? costs_.verify.at(n_rows) + rebuild_ms : ms;
     if (trees_only) {
         double  n_cells = 0, n_tokens = 0;
         int32_t n_slots = 0;
@@ -360,7 +368,7 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
                 ++n_slots;
             }
         }
-        costs_.verify.observe(n_rows, n_cells, ms - (n_rows == last_rows_ ? 0.0 : costs_.rebuild_ms));
+        costs_.verify.observe(n_rows, n_cells, ms - rebuild_ms);
         if (draft_ms_ > 0) {
             switch_.observe(n_slots, n_tokens - n_slots, expected_tokens_ - n_slots, draft_ms_ + ms + costs_.other_ms,
                 plain_rate(n_slots));
@@ -373,12 +381,9 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
         for (const slot & s : slots) {
             n_nodes += s.n_rows;
         }
-        const int32_t narrow = costs_.verify.width(n_nodes);
-        const double  wasted = costs_.verify.at(n_rows) - costs_.verify.at(narrow);
-        wasted_ms_           = n_rows > narrow ? wasted_ms_ + std::max(0.0, wasted) : 0;
-        last_width_          = n_rows;
-    } else {   // the next pass has another graph anyway
-        last_width_ = 0;
+        width_.observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
+    } else {
+        width_.forget();
     }
     trees_only_ = trees_only;
 }
@@ -392,6 +397,7 @@ void controller::observe_walk(slot & s) {
 
 void controller::observe_draft(int32_t n_slots, int32_t length, int32_t n_injected, double ms) {
     ++counts_.lengths[length];
+    ms        = costs_.fixed ? costs_.draft.at(n_slots * length) : ms;
     draft_ms_ = ms;
     if (trees_only_ && n_injected <= 2 * n_slots * length) {   // beyond that, injecting is most of the time
         costs_.draft.observe(n_slots * length, 0, ms);
@@ -403,6 +409,6 @@ void controller::observe_failure(const std::string & why) {
     set_reason(REASON_FAILED);
 }
 
-void controller::observe_other(double ms) { costs_.other_ms += 0.05 * (ms - costs_.other_ms); }
+void controller::observe_other(double ms) { costs_.other_ms += costs_.fixed ? 0.0 : 0.05 * (ms - costs_.other_ms); }
 
 }   // namespace dflash

@@ -6,6 +6,7 @@
 #include "draft/budget.h"
 #include "engine/costs.h"
 #include "engine/slot.h"
+#include "engine/steady_size.h"
 
 #include <cstdint>
 #include <map>
@@ -110,9 +111,10 @@ class controller {
     double  draft_ms_        = 0;   // of the drafter pass before it, 0: none
     double  expected_tokens_ = 0;   // that it yields
     int32_t last_rows_       = 0;   // rows of the last target pass
-    int32_t last_width_      = 0;   // of the last one without prompts
-    double  wasted_ms_       = 0;   // that passes in a row took for being wider than they had to be
     bool    trees_only_      = false;
+
+    steady_size width_;          // of target passes without prompts, where they are padded
+    steady_size block_length_;   // where blocks come in few lengths
 
     draft_switch  switch_;
     int32_t       n_since_plain_ = 0;   // drafted steps since a plain one

@@ -127,6 +127,7 @@ bool pass_costs::read(const std::string & path, bool has_drafter) {
     rebuild_ms = std::clamp(j["rebuild_ms"].get<double>(), 0.0, 1e6);
     verify.set_per_cell(std::clamp(j["cell_ms"].get<double>(), 0.0, 1e3));
     source = "cache";
+    fixed  = std::getenv("DFLASH_FIXED_COSTS");
     return true;
 }
 

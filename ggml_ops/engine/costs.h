@@ -29,6 +29,7 @@ struct pass_costs {
     double       rebuild_ms = 0;        // of a target pass whose width differs from the last one's
     double       other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
     const char * source     = "none";   // "none", "measured" or "cache"
+    bool         fixed      = false;    // they are believed, whatever passes take: DFLASH_FIXED_COSTS, for tests
 
     // Passes are timed as steps run them, target and drafter in turns: each finds the caches full of the other's
     // weights, which costs a tenth and more. `since_start` bounds the time: slow machines measure fewer points.

@@ -235,6 +235,7 @@ bool engine::verify() {
         llama_memory_seq_rm(llama_get_memory(ctx_.get()), batch_.padding_seq(), -1, -1);
     }
     if (rc == 0) {
+        await_logits();
         ++totals_.n_passes;
         const bool reused = llama_perf_context(ctx_.get()).n_reused > n_reused;
         totals_.n_reused += reused;
@@ -254,6 +255,20 @@ bool engine::verify() {
     }
     end_pass();
     return false;
+}
+
+// The walk would look at these rows first. A pass on an RPC server is over when something of it has been read: its time
+// is no other phase's.
+void engine::await_logits() {
+    if (!logit_store_ || logit_store_->wanted != best_logits::none) {
+        return;
+    }
+    for (const slot & s : slots_) {
+        if (s.samples) {
+            logit_store_->row(s.first_row + (s.reads ? s.n_rows - 1 : 0));
+        }
+    }
+    rpc_.raise_failures();
 }
 
 // Cells of the store for the taps of this pass; there are some when no slot holds any (create_tap_store).

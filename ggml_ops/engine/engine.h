@@ -155,6 +155,7 @@ class engine {
     bool        keep_path(slot & s, const tree & t, const std::vector<int32_t> & path);
     void        give_tap_cells();
     void        choose_best_logits();
+    void        await_logits();
     void        end_pass();
     void        keep_taps(slot & s, int32_t row, int32_t n);
     void        inject_all();

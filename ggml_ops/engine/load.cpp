@@ -477,6 +477,9 @@ void engine::warm_up() {
         : is_recurrent() ? std::max(16, shapes.n_slots)
                          : DFLASH_MAX_NODES });
 
+    if (logit_store_) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
+        logit_store_->wanted = best_logits::largest;
+    }
     passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
     if (drafter_) {
         passes.draft(1, std::min(limits_.max_length, std::max(2, limits_.n_draft_max + 1)));

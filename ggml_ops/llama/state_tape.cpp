@@ -43,6 +43,11 @@ bool tape_store::has_kernel(ggml_backend_dev_t device) const {
     return ggml_gdn_has_kernel(device, head, heads_k, heads_v);
 }
 
+bool tape_store::on_device() const {
+    return std::all_of(layers.begin(), layers.end(),
+        [](const ggml_tensor * layer) { return !layer || !ggml_backend_buffer_is_host(layer->buffer); });
+}
+
 bool tape_ref::has_path(const int32_t * rows, int32_t n) const {
     if (!open() || n < 0 || (n > 0 && !rows)) {
         return false;
@@ -173,9 +178,11 @@ bool state_tapes::rewind(llama_seq_id seq_id, llama_pos p0) {
 }
 
 void state_tapes::begin_pass(const llama_ubatch & ubatch, uint32_t first) {
+    ++n_without_path_;
     for (uint32_t s = 0; s < ubatch.n_seqs; ++s) {
         cell_tape & tape = mem.cells[first + s].tape;
         GGML_ASSERT(!tape.open());
+        n_without_path_               = tape.path.empty() ? n_without_path_ : 0;
         tape.taken                    = std::move(static_cast<tape_ref &>(tape));
         static_cast<tape_ref &>(tape) = {};
     }
@@ -311,13 +318,21 @@ const tape_ref & pass_tapes::written(uint32_t s) const { return mctx.mem->cells[
 
 const tape_ref & pass_tapes::taken(uint32_t s) const { return mctx.mem->cells[mctx.mem->head + s].tape.taken; }
 
-int32_t pass_tapes::n_path(uint32_t n_seqs) const {
+// Few numbers, so that graphs stay. On devices, where rows cost little and graphs much, trees always have all of them,
+// and so has a row that follows a tree, until it seems that no more trees come.
+int32_t pass_tapes::n_path(const llama_ubatch & ubatch) const {
+    constexpr int32_t FEW = 16, MANY = 64, SOON = 64;
+
     int32_t longest = 0;
-    for (uint32_t s = 0; !mctx.is_full && s < n_seqs; ++s) {
+    for (uint32_t s = 0; !mctx.is_full && s < ubatch.n_seqs; ++s) {
         longest = std::max(longest, (int32_t) taken(s).path.size());
     }
-    // few shapes, so that graphs stay
-    return longest == 0 ? 0 : std::min(longest <= 16 ? 16 : 64, store().capacity);
+    const bool is_tree = ubatch.parents.is_tree();
+    if (store().on_device() &&
+        (longest > 0 || is_tree || (ubatch.n_seq_tokens == 1 && store().n_without_path() < SOON))) {
+        return store().capacity;
+    }
+    return longest == 0 ? 0 : std::min(longest <= FEW ? FEW : MANY, store().capacity);
 }
 
 }   // namespace dflash

@@ -55,6 +55,7 @@ struct tape_store {
 
     bool is_composed() const { return std::find(composed.begin(), composed.end(), true) != composed.end(); }
     bool has_kernel(ggml_backend_dev_t device) const;
+    bool on_device() const;   // all tapes
 
     bool possible() const { return head > 0; }
 
@@ -89,6 +90,9 @@ class state_tapes : public tape_store {
     // gets a tape of its own.
     void begin_pass(const llama_ubatch & ubatch, uint32_t first);
 
+    // Passes in a row that took in no path; many where none ever did.
+    int64_t n_without_path() const { return n_without_path_; }
+
     // Saved states (seq_id -1: of all sequences): pending paths follow the state, and a flag in its count of cells
     // tells so. Without pending paths a state is that of a memory without tapes.
     uint32_t    state_flag(llama_seq_id seq_id) const;   // throws std::runtime_error if there is an open tree
@@ -98,6 +102,7 @@ class state_tapes : public tape_store {
 
   private:
     llama_memory_recurrent & mem;
+    int64_t                  n_without_path_ = 1 << 20;
 
     const cell_tape * find(llama_seq_id seq_id) const;   // null: the sequence has no state
     bool              allocate(int32_t n_rows);
@@ -112,7 +117,7 @@ struct pass_tapes {
     const state_tapes & store() const;
     const tape_ref &    written(uint32_t s) const;
     const tape_ref &    taken(uint32_t s) const;
-    int32_t             n_path(uint32_t n_seqs) const;   // rows that the graph reserves for each pending path
+    int32_t             n_path(const llama_ubatch & ubatch) const;   // rows that the graph has for each pending path
 };
 
 }   // namespace dflash

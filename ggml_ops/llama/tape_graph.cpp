@@ -46,7 +46,7 @@ template <class T> void upload(ggml_tensor * t, const std::vector<T> & data) {
 
 llm_graph_input_tape::llm_graph_input_tape(
     ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
-    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch.n_seqs)), mctx(mctx) {
+    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch)), mctx(mctx) {
     const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = tapes().d_conv - 1;
     if (n_path > 0) {
         path_rows = new_ids(ctx, "tape_path_rows", n_path * n);
@@ -70,8 +70,7 @@ llm_graph_input_tape::llm_graph_input_tape(
 bool llm_graph_input_tape::can_reuse(const llm_graph_params & params) {
     mctx = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
 
-    return is_tree == params.ubatch.parents.is_tree() &&
-           n_path == dflash::pass_tapes{ *mctx }.n_path(params.ubatch.n_seqs);
+    return is_tree == params.ubatch.parents.is_tree() && n_path == dflash::pass_tapes{ *mctx }.n_path(params.ubatch);
 }
 
 void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {

@@ -47,7 +47,7 @@ endif()
 dflash_named(sources
     accept block_accept logits_row token_probs trigger_search verified_tree
     draft budget calibration lookup prediction tree
-    engine controller conversation host_cache pending_taps slot
+    engine controller conversation host_cache pending_taps slot steady_size
     files charsmap gbnf gguf_check gguf_file schema_pattern slot_file)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)

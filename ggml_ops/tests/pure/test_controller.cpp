@@ -105,7 +105,8 @@ static void bounds() {
     CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
-// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs.
+// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, four passes of one
+// row at least.
 static void padded_passes() {
     const pass_limits l = limits();
     controller        c(l);
@@ -113,7 +114,7 @@ static void padded_passes() {
     CHECK(c.last_padded_size(slots, 1000) == 0);   // passes are not padded
     c.costs().verify.set_padded(true);
     c.costs().verify.set(1, 10);
-    c.costs().verify.set(16, 11);
+    c.costs().verify.set(16, 29);
     c.costs().rebuild_ms = 2.5;
     const auto pass      = [&](int32_t n_nodes) {   // -> its width
         slots[0].next.nodes.resize(n_nodes, node::root(1));
@@ -124,10 +125,13 @@ static void padded_passes() {
         return width;
     };
     CHECK(pass(1) == 1 && pass(11) == 16 && pass(13) == 16);
-    CHECK(pass(1) == 16 && pass(1) == 16 && pass(1) == 1);   // 1 ms each
+    CHECK(pass(1) == 16 && pass(1) == 16 && pass(1) == 1);   // 19 ms each
     CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 1);
+    CHECK(pass(16) == 16 && pass(4) == 16 && pass(1) == 16 && pass(1) == 4);   // as wide as one of them needed
     slots[0].next.nodes.resize(9, node::root(1));
     CHECK(c.last_padded_size(slots, 12) == 9);   // no room
+    c.costs().rebuild_ms = 70;                   // as measured
+    CHECK(pass(16) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 1);
 }
 
 static void reasons_without_choice() {
@@ -197,21 +201,63 @@ static void drafts_that_lose() {
     CHECK(c.choose_length(slots) > 1 && same(c.reason(), REASON_PAYS));
 }
 
-// Drafts that gain a little: now and then a plain step.
-static void refreshes() {
+// Drafts that gain a little: now and then a plain step, seldom where that makes a new graph.
+static void refreshes(bool on_device) {
     const pass_limits l = limits();
     controller        c(l);
+    c.costs().verify.set_padded(on_device);
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 2.0 + 8.0 * rows);
     }
     c.costs().draft.set(4, 0.5);
     c.costs().draft.set(16, 0.5);
     std::vector<slot> slots = { writer(0) };
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 100 * (on_device ? 16 : 1); ++i) {
         const int32_t n_nodes = draft_step(c, slots, 0.9f, 0.5);
+        if (c.reason() == REASON_REFRESH) {
+            CHECK(n_nodes == 1 && c.last_padded_size(slots, 1000) <= 1);   // as plain decoding has it
+        }
         verify(c, slots, 1, 2.0 + 8.0 * n_nodes);
     }
     CHECK(c.counts().reasons.at(REASON_REFRESH) >= 2 && c.counts().reasons.at(REASON_REFRESH) <= 4);
+}
+
+// For tests of engines: what passes really take changes nothing.
+static void fixed_costs() {
+    const pass_limits l = limits();
+    controller        c(l);
+    set_costs(c);
+    c.costs().fixed         = true;
+    std::vector<slot> slots = { writer(0) };
+    for (int i = 0; i < 20; ++i) {
+        const int32_t n_nodes = draft_step(c, slots, 0.95f, 5000.0);
+        verify(c, slots, 15, 1000.0 * n_nodes);
+        c.observe_other(1000);
+    }
+    CHECK(same(c.reason(), REASON_PAYS) && c.costs().verify.at(16) == 26 && c.costs().draft.at(16) == 5);
+    CHECK(c.costs().other_ms == 0);
+}
+
+// On devices: 8 or whole blocks; a block stays as long as the last one while that costs little.
+static void block_lengths() {
+    pass_limits l = limits();
+    l.pads_blocks = true;
+    controller c(l);
+    set_costs(c);   // 16 tokens cost a millisecond more than 4
+    std::vector<slot> slots  = { writer(0, 5) };
+    const auto        length = [&](int32_t depth) {
+        slots[0].width = 1;
+        slots[0].depth = depth;
+        return c.choose_length(slots);
+    };
+    CHECK(length(4) == 8 && length(3) == 8);
+    slots[0].budget = 12;
+    CHECK(length(11) == 16);
+    for (int i = 0; i < 23; ++i) {   // two thirds of a millisecond each, until they are four blocks of 4
+        CHECK(length(4) == 16);
+    }
+    length(4);
+    CHECK(length(4) == 8);
 }
 
 static void fixed_budgets() {
@@ -343,7 +389,10 @@ int main() {
     reasons_without_choice();
     drafts_that_pay();
     drafts_that_lose();
-    refreshes();
+    refreshes(false);
+    refreshes(true);
+    fixed_costs();
+    block_lengths();
     fixed_budgets();
     quotations_and_failures();
     quotations_that_suffice();
