@@ -7,8 +7,9 @@ namespace dflash {
 
 int32_t steady_size::choose(int32_t narrow, int32_t most, const cost_curve & costs, double change_ms) const {
     if (last_ > narrow && last_ <= most) {
-        const double wasted_ms = wasted_ms_ + costs.at(last_) - costs.at(narrow);
-        if (wasted_ms <= std::max(change_ms, LEAST_COST * costs.at(1))) {
+        const double more_ms  = costs.at(last_) - costs.at(narrow);
+        const bool   is_cheap = more_ms <= CHEAP * costs.at(narrow);
+        if (wasted_ms_ + more_ms <= std::max(change_ms, is_cheap ? LEAST_COST * costs.at(1) : 0.0)) {
             return last_;
         }
     }

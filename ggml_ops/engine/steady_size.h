@@ -22,9 +22,11 @@ class steady_size {
     void narrow_once();
 
   private:
-    // What a change costs at least, in passes of one row: a device does more for a new graph than was measured (it
-    // captures and replays it in later passes), and a busy machine makes the measurement nothing.
+    // What a change costs at least where rows are cheap, in passes of one row: a device does more for a new graph than
+    // was measured (it captures and replays it in later passes), and a busy machine makes the measurement nothing.
     static constexpr double LEAST_COST = 4;
+    // Cheap: a pass of the larger size takes at most this part more. A CPU behind RPC is no such device.
+    static constexpr double CHEAP = 0.25;
 
     int32_t last_      = 0;   // size of the last pass, 0: it had another graph
     int32_t needed_    = 0;   // most that passes needed since one needed all of its size

@@ -2,7 +2,6 @@
 #
 #   -DDFLASH_CPU_VARIANT   where the build has all variants of the CPU backend: the one to test, such as haswell
 
-include(CheckCXXSourceRuns)
 include(CheckIncludeFileCXX)
 include(${DFLASH_DIR}/build_time.cmake)
 
@@ -27,16 +26,12 @@ endforeach()
 add_library(kernels OBJECT ${CPU_SOURCES})
 target_link_libraries(kernels PUBLIC checked)
 set(GGML_NATIVE ON)   # the tests run where they are compiled
-dflash_leave_out_amx(kernels)
+dflash_leave_out_isa(kernels)
 
 # AddressSanitizer checks accesses by calls, not in place: gcc compiles that faster and the machine runs it slower, so
 # it is for files whose code hardly runs.
 if(DFLASH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CROSSCOMPILING)
     set(by_calls ${DFLASH_DIR}/accept/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
-    check_cxx_source_runs("int main() { return __builtin_cpu_supports(\"avx512f\") ? 0 : 1; }" RUNS_AVX512)
-    if(NOT RUNS_AVX512)
-        list(APPEND by_calls ${DFLASH_DIR}/cpu/isa/avx512.cpp)
-    endif()
     set_source_files_properties(${by_calls} PROPERTIES
         COMPILE_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
 endif()

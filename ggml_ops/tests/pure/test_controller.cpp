@@ -105,8 +105,8 @@ static void bounds() {
     CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
-// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, four passes of one
-// row at least.
+// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, where rows are cheap
+// four passes of one row at least.
 static void padded_passes() {
     const pass_limits l = limits();
     controller        c(l);
@@ -114,7 +114,7 @@ static void padded_passes() {
     CHECK(c.last_padded_size(slots, 1000) == 0);   // passes are not padded
     c.costs().verify.set_padded(true);
     c.costs().verify.set(1, 10);
-    c.costs().verify.set(16, 29);
+    c.costs().verify.set(16, 12);
     c.costs().rebuild_ms = 2.5;
     const auto pass      = [&](int32_t n_nodes) {   // -> its width
         slots[0].next.nodes.resize(n_nodes, node::root(1));
@@ -124,14 +124,24 @@ static void padded_passes() {
         c.observe_verify(slots, width, true, c.costs().verify.at(width));
         return width;
     };
+    int32_t    after = 0;
+    const auto stays = [&] {   // -> passes of one node that are as wide as the last one; after: width of the next
+        int32_t n = 0;
+        while ((after = pass(1)) == 16) {
+            ++n;
+        }
+        return n;
+    };
     CHECK(pass(1) == 1 && pass(11) == 16 && pass(13) == 16);
-    CHECK(pass(1) == 16 && pass(1) == 16 && pass(1) == 1);   // 19 ms each
-    CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 1);
-    CHECK(pass(16) == 16 && pass(4) == 16 && pass(1) == 16 && pass(1) == 4);   // as wide as one of them needed
+    CHECK(stays() == 20 && after == 1);   // 2 ms each
+    CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && stays() == 20 && after == 1);
+    CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as one of them needed
     slots[0].next.nodes.resize(9, node::root(1));
     CHECK(c.last_padded_size(slots, 12) == 9);   // no room
-    c.costs().rebuild_ms = 70;                   // as measured
-    CHECK(pass(16) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 16 && pass(1) == 1);
+    c.costs().verify.set(16, 29);                // rows that cost much
+    CHECK(pass(16) == 16 && stays() == 0);
+    c.costs().rebuild_ms = 70;   // as measured
+    CHECK(pass(16) == 16 && stays() == 3);
 }
 
 static void reasons_without_choice() {
