@@ -168,7 +168,7 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     on_device_                        = memory != ggml_backend_cpu_buffer_type();
     if (on_device_) {
         ggml_backend_dev_t device = ggml_backend_buft_get_device(memory);
-        packs_                    = { can_unpack_masks(device), can_embed(device, model_.tok_embd) };
+        packs_                    = { can_unpack_masks(device), can_embed(device, model_.tok_embd), true };
     }
     backends_ = init_backends(
         model, { model_.tok_embd, model_.output, params_.taps ? params_.taps->rows() : nullptr }, params_.n_threads);
@@ -207,6 +207,17 @@ template <class T> void upload(ggml_tensor * tensor, const std::vector<T> & data
 template <class T> std::vector<T> download(const ggml_tensor * tensor) {
     std::vector<T> data(ggml_nelements(tensor));
     ggml_backend_tensor_get(tensor, data.data(), 0, data.size() * sizeof(T));
+    return data;
+}
+
+// F32, whether the tensor is that or F16.
+std::vector<float> download_floats(const ggml_tensor * tensor) {
+    if (tensor->type == GGML_TYPE_F32) {
+        return download<float>(tensor);
+    }
+    const std::vector<ggml_fp16_t> halves = download<ggml_fp16_t>(tensor);
+    std::vector<float>             data(halves.size());
+    ggml_fp16_to_fp32_row(halves.data(), data.data(), (int64_t) data.size());
     return data;
 }
 
@@ -512,7 +523,7 @@ int32_t drafter::target_token(int32_t id) const {
 void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
     draft_probe * probe) const {
     const std::vector<int32_t> ids    = download<int32_t>(graph.ids);
-    const std::vector<float>   scores = download<float>(graph.scores);
+    const std::vector<float>   scores = download_floats(graph.scores);
     const size_t               n_pos = graph.shape.n_pos, n_ids = n_pos * selector_->top_k(),
                  n_scores = n_pos * selector_->n_scores();
     auto next_ids         = ids.begin();

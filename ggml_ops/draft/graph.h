@@ -55,10 +55,11 @@ struct draft_mask {
     mask_inputs   words;              // of each row, or of one that stands for all
 };
 
-// What a graph sends to its device in few bytes.
+// What goes to a graph's device, and comes from it, in few bytes.
 struct packing {
     bool masks = false;   // as bits
     bool rows  = false;   // of the embeddings: as they lie in the host's memory
+    bool pairs = false;   // scores of DFlash 2's pairs: as F16
 };
 
 struct draft_graph {
@@ -85,7 +86,7 @@ struct draft_graph {
     // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's. The logits
     // are those of each block's first n_head() rows.
     ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
-    ggml_tensor * scores = nullptr;   // F32
+    ggml_tensor * scores = nullptr;   // F32, or F16 where the pairs are packed
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
     ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_head * n_slots]
 

@@ -124,9 +124,12 @@ class lattice_selector : public selector {
             before               = ggml_get_rows(ctx, model_.selector_prev, before);
             prev                 = ggml_concat(ctx, prev, ggml_reshape_4d(ctx, before, rank, k, n_pos - 1, n_slots), 2);
         }
-        ggml_tensor * pairs = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
-        ggml_tensor * unary = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
-        graph.scores        = graph.output(ggml_add(ctx, pairs, unary));
+        ggml_tensor * pairs  = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
+        ggml_tensor * unary  = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
+        ggml_tensor * scores = ggml_add(ctx, pairs, unary);
+        // k * k of a position come back: halved, 32 candidates leave room for the rest of a step
+        const bool packed = graph.packs.pairs && !graph.shape.probe;
+        graph.scores      = graph.output(packed ? ggml_cast(ctx, scores, GGML_TYPE_F16) : scores);
     }
 
     void finish(draft & drafted, draft_probe * probe) const override { finish_pairs(drafted, probe); }

@@ -177,8 +177,10 @@ bool access_on_devices(const llama_model * model) {
         on_host += is_cpu || ggml_backend_buft_is_host(type) ? bytes : 0;
     }
     // some KiB: alignment, and what no pass reads
-    constexpr size_t LITTLE = 1 << 16;
-    return on_host <= (model->tok_embd ? ggml_nbytes(model->tok_embd) : 0) + LITTLE;
+    constexpr size_t    LITTLE  = 1 << 16;
+    const ggml_tensor * table   = model->tok_embd;
+    const bool          is_away = !table || (table->buffer && !ggml_backend_buffer_is_host(table->buffer));
+    return on_host <= (is_away ? 0 : ggml_nbytes(table)) + LITTLE;
 }
 
 ggml_backend_dev_t access_output_device(const llama_model * model) { return model->dev_output(); }

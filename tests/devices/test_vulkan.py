@@ -64,9 +64,26 @@ def test_taps_and_logits_stay(worker: Worker, pairs: Callable[[str], Pair], kind
 
 def test_an_8b_moves_little(worker: Worker, tmp_path: Path) -> None:
     """A short prompt: here a long one takes ten minutes. What masks add is measured on RPC servers."""
-    bus.check_an_8b(worker, tmp_path, DEVICE, bus.PROMPT, {})
+    bus.check_an_8b(worker, bus.an_8b(tmp_path), DEVICE, bus.PROMPT, {})
 
 
 @pytest.mark.parametrize("kind", ["attention", "hybrid"])
 def test_steady_decoding_reuses_graphs(worker: Worker, pairs: Callable[[str], Pair], kind: str) -> None:
     check_steady_decoding(worker, pairs(kind), DEVICE)
+
+
+@pytest.mark.parametrize("kind", bus.TABLES)
+def test_with_its_embeddings_there_even_less(worker: Worker, tmp_path: Path, kind: str) -> None:
+    moved = bus.check_an_8b(worker, bus.an_8b(tmp_path, kind), DEVICE, bus.PROMPT, bus.TOP_K_32, **bus.table_on(DEVICE))
+    assert moved["to_device"] < 8 * 1024
+
+
+@pytest.mark.parametrize("kind", bus.TABLES)
+def test_embeddings_there_change_no_text(worker: Worker, tmp_path: Path, kind: str) -> None:
+    """Of target and drafter: the same shader makes floats of the rows, wherever they were."""
+    pair = bus.a_small_one(tmp_path, kind)
+    options = bus.on_device(DEVICE) | {"model": pair.target, "drafter": pair.drafter}
+    here, there = (ask(worker, options | more) for more in ({}, bus.table_on(DEVICE)))
+    assert there["texts"] == here["texts"]
+    assert there["accepted"] == here["accepted"] > 0
+    assert there["stats"]["moved_bytes"]["to_device"] < here["stats"]["moved_bytes"]["to_device"]

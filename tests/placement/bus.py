@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dflash_local.convert.gguf_metadata import u32
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import Pair, Shape
+from tests.placement.files import TABLE, rewritten
 from tests.placement.worker import Worker
 
 PROMPT = "Write an SQL query that selects every factor above 5 from the table prices.\n"
@@ -16,6 +18,9 @@ FLOAT = 4
 # Qwen3-8B's width, heads and drafter; what a step moves depends on neither layers nor feed-forward.
 WIDE = Shape(6, 4096, 768, 32, 8, 4096, 2, 128)
 LIMIT = 64 * 1024
+WHOLE_BLOCKS = Shape(6, 512, 768, 4, 2, 1792, 2)  # the small pair's own, but for rows of whole blocks of Q6_K
+TABLES = ("Q4_0", "Q6_K", "Q8_0")
+TOP_K_32: dict[str, Any] = {"temperature": 1.0, "top_k": 32, "seed": 5}
 
 
 def on_device(device: str) -> dict[str, Any]:
@@ -55,10 +60,34 @@ def check_taps_and_logits_stay(plain: dict[str, Any], drafted: dict[str, Any], d
     assert drafted["stats"]["moved_bytes"]["from_device"] / steps < width
 
 
-def check_an_8b(worker: Worker, folder: Path, device: str, prompt: str, sampling: dict[str, Any]) -> None:
-    """16 nodes; what top-k sampling reads of the logits, 8 KB, counts too."""
-    pair = inflate(bundled_pair("dflash"), folder, WIDE, "q4_0")
-    options = on_device(device) | {"model": pair.target, "drafter": pair.drafter, "budget": 16, "n_ctx": 1024}
-    moved = steps_of(worker, options, [prompt], 24, **sampling)
+def an_8b(folder: Path, embeddings: str | None = None, candidates: int | None = None) -> Pair:
+    """Q4_0, or with embeddings of another type. With `candidates` the drafter is a DFlash 2 of so many."""
+    pair = inflate(bundled_pair("dflash2" if candidates else "dflash"), folder, WIDE, "q4_0")
+    if embeddings is not None:
+        pair = pair._replace(target=rewritten(pair.target, folder / "other-target.gguf", embeddings=embeddings))
+    if candidates:
+        drafter = rewritten(pair.drafter, folder / "other-drafter.gguf", selector_top_k=u32(candidates))
+        pair = pair._replace(drafter=drafter)
+    return pair
+
+
+def a_small_one(folder: Path, embeddings: str) -> Pair:
+    """The small pair in F16 with embeddings of another type."""
+    pair = inflate(bundled_pair("dflash"), folder, WHOLE_BLOCKS, "f16")
+    return pair._replace(target=rewritten(pair.target, folder / "other-target.gguf", embeddings=embeddings))
+
+
+def table_on(device: str) -> dict[str, Any]:
+    """Arguments of Engine: the token embeddings are there."""
+    return {"override_tensor": f"^{TABLE}={device}"}
+
+
+def check_an_8b(
+    worker: Worker, pair: Pair, device: str, prompt: str, sampling: dict[str, Any], **options: Any
+) -> dict[str, float]:
+    """16 nodes; what top-k sampling reads of the logits, 8 KB, counts too. Returns bytes by direction."""
+    options = on_device(device) | {"budget": 16, "n_ctx": 1024} | options
+    moved = steps_of(worker, options | {"model": pair.target, "drafter": pair.drafter}, [prompt], 24, **sampling)
     assert moved["to_device"] + moved["from_device"] <= LIMIT, moved
     assert moved["between_devices"] == 0
+    return moved
