@@ -27,11 +27,11 @@ NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.c
 .PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
 # An installation, while the compiler works: the native build needs nothing of it.
-while_compiling = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
+while_compiling = $(MAKE) -s --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
 	$1 $(if $(wildcard $1)$(findstring --out,$(BUILD_ARGS)),,native)
 
 setup: .venv/.created
-	@$(call while_compiling,.venv/.installed)
+	+@$(call while_compiling,.venv/.installed)
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
 # The native build, into the cache.
@@ -39,7 +39,7 @@ native: .venv/.created
 	@$(BIN)/python -m dflash_local.cli build --no-install $(BUILD_ARGS)
 
 setup-test: .venv/.created
-	@$(call while_compiling,.venv/.installed-test)
+	+@$(call while_compiling,.venv/.installed-test)
 	@$(BIN)/dflash-local build $(BUILD_ARGS)
 
 demo: setup

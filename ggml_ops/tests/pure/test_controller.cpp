@@ -105,8 +105,8 @@ static void bounds() {
     CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
-// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, where rows are cheap
-// four passes of one row at least.
+// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, four passes of one
+// row at least where rows are cheap.
 static void padded_passes() {
     const pass_limits l = limits();
     controller        c(l);
