@@ -116,13 +116,15 @@ static void padded_passes() {
     c.costs().verify.set(1, 10);
     c.costs().verify.set(16, 12);
     c.costs().rebuild_ms = 2.5;
+    int32_t    last      = 0;
     const auto pass      = [&](int32_t n_nodes) {   // -> its width
         slots[0].next.nodes.resize(n_nodes, node::root(1));
         const int32_t width = std::max(n_nodes, c.last_padded_size(slots, 1000));
         slots[0].n_rows     = n_nodes;
         slots[0].walked     = {};
-        c.observe_verify(slots, width, true, c.costs().verify.at(width));
-        return width;
+        // as expected, so that the costs stay
+        c.observe_verify(slots, width, true, c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms));
+        return last = width;
     };
     int32_t    after = 0;
     const auto stays = [&] {   // -> passes of one node that are as wide as the last one; after: width of the next
