@@ -26,9 +26,12 @@ NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.c
 
 .PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
+# Arguments of a make that runs its goals side by side, which keeps all cores busy.
+AT_ONCE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 5)
+
 # An installation, while the compiler works: the native build needs nothing of it.
-while_compiling = $(MAKE) -s --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 2) \
-	$1 $(if $(wildcard $1)$(findstring --out,$(BUILD_ARGS)),,native)
+while_compiling = $(MAKE) -s $(AT_ONCE) $1 \
+	$(if $(wildcard $1)$(findstring --out,$(BUILD_ARGS)),,native)
 
 setup: .venv/.created
 	+@$(call while_compiling,.venv/.installed)
@@ -58,10 +61,8 @@ wheels: .venv/.installed
 # Three tests at a time, file by file: on two cores, since many wait. tests/conftest.py orders the files.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-# Arguments of a make that runs its goals side by side, which keeps all cores busy: what each prints stays in one piece
-# where make can do that (since 4.0; macOS has 3.81).
-SIDE_BY_SIDE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 5) \
-	$(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# What each prints stays in one piece where make can do that (since 4.0; macOS has 3.81).
+SIDE_BY_SIDE = $(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 LINT := types tidy style imports
 

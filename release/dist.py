@@ -32,7 +32,7 @@ def build(out: Path, url: str = "", repo: Path = REPO) -> list[Path]:
     """Write sdist, and the wheel that is made of it, into `out`; returns their paths."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        _copy(repo, tree)
+        copy_checkout(repo, tree)
         if url:
             _name_project(tree / "pyproject.toml", url)
         made = Path(folder) / "made"
@@ -41,8 +41,9 @@ def build(out: Path, url: str = "", repo: Path = REPO) -> list[Path]:
         return [Path(shutil.copy(file, out)) for file in sorted(made.iterdir())]
 
 
-def _copy(repo: Path, tree: Path) -> None:
-    """The tree as git has it, with what is not committed yet: setuptools writes into the tree that it builds from."""
+def copy_checkout(repo: Path, tree: Path) -> None:
+    """Write `repo` as git has it, with what is not committed yet, into `tree`: builds write into what they are made
+    from."""
     command = ["git", "-C", str(repo), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):

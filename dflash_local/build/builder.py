@@ -36,8 +36,8 @@ def build(
     had.
 
     `force` compiles again even if a wheel is cached. Without `installs` the wheel is only made sure of in the cache.
-    With `out`, nothing is installed: that folder gets the wheel and
-    all that runs and proves it on another machine, for Python version `python` there (bundle.py). Raises BuildError.
+    With `out`, nothing is installed: that folder gets the wheel and all that runs and proves it on another machine, for
+    Python version `python` there (bundle.py). Raises BuildError.
     """
     why = ""
     if backend == "auto":
@@ -59,11 +59,9 @@ def build(
                 wheel = make_wheel(recipe, source, cache, log, force=force)
             if out is not None:
                 make_bundle(recipe, wheel, source, cache, out.resolve(), log, python)
-                return True
-            if not installs:
-                return True
-            install(wheel, recipe, log)
-            log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
+            elif installs:
+                install(wheel, recipe, log)
+                log.say(f"installed in {log.seconds:.0f} s (log: {log.path})")
     return True
 
 

@@ -24,6 +24,7 @@ import yaml
 
 from benchmarks.http_load import free_port
 from dflash_local.build.upstream import cache_dir
+from release.dist import copy_checkout
 from tests.build.wheelhouse import fill
 from tests.extras import needs
 from tests.toolchains import TOOLCHAINS
@@ -109,12 +110,7 @@ def build(wheels: Path, base: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def checkout(folder: Path, wheels: Path) -> Path:
     """What a fresh clone has, with ready wheels in dist/."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=REPO, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (REPO / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPO / name, folder / name)
+    copy_checkout(REPO, folder)
     (folder / "dist").mkdir()
     for wheel in wheels.glob("*.whl"):
         shutil.copy(wheel, folder / "dist")

@@ -4,14 +4,13 @@ demo's answer."""
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.build.wheelhouse import clean_environment, fill, without_network
+from tests.build.wheelhouse import clean_environment, fill, output, without_network
 from tests.extras import needs
 
 pytestmark = [
@@ -58,17 +57,7 @@ def test_installs_what_answers(installer: str, packages: Path, tmp_path: Path) -
     environment = {**clean_environment(), **variables(packages, tmp_path)}
 
     def run(*command: str) -> str:
-        done = subprocess.run(
-            [*without_network(), *command],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return output([*without_network(), *command], environment, tmp_path, timeout=600)
 
     started = time.monotonic()
     run(sys.executable, "-m", *commands(packages)[installer])

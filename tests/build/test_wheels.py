@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.build import wheelhouse
-from tests.build.wheelhouse import clean_environment, without_network
+from tests.build.wheelhouse import clean_environment, output, without_network
 
 from .conftest import VARIANTS
 
@@ -60,17 +60,8 @@ class Installed:
         self, *arguments: str | Path, before: tuple[str, ...] = (), timeout: float = 600, **environment: str
     ) -> str:
         """What `python ARGUMENTS` prints; `before` is put before the command."""
-        done = subprocess.run(
-            [*before, str(self.python), *map(str, arguments)],
-            cwd=self.python.parent,
-            env=clean_environment() | environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
+        command = [*before, str(self.python), *map(str, arguments)]
+        return output(command, clean_environment() | environment, self.python.parent, timeout)
 
     def probe(self, *before: str, **environment: str) -> dict[str, Any]:
         """What probe_wheel.py finds."""
@@ -84,8 +75,7 @@ def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Install
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     python = home / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "dflash-local", "--find-links", str(wheels)]
-    done = subprocess.run(pip, env=clean_environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    output(pip, clean_environment())
     return Installed(python)
 
 
@@ -179,16 +169,7 @@ def debian(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def _in_chroot(root: Path, *command: str) -> str:
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        ["unshare", "--net", "chroot", str(root), *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return output(["unshare", "--net", "chroot", str(root), *command], environment, timeout=600)
 
 
 def test_in_debian(wheels: Path, debian: tuple[str, Path]) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,20 +20,28 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _UNWANTED}
 
 
+def output(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+) -> str:
+    """What a command prints; the test fails with all that it said if the command does."""
+    done = subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def fill(folder: Path, wheels: Path, *asked: str, python: str | None = None) -> Path:
     """Copy `wheels` into a new `folder` and download what `asked` need besides, for a Python such as "3.11" (default:
     this one). They are names, or files among the wheels (default: dflash-local). Returns the folder."""
     shutil.copytree(wheels, folder)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "-d", str(folder)]
     pip += ["--python-version", python or ".".join(map(str, sys.version_info[:2])), "--find-links", str(wheels)]
-    done = subprocess.run(
-        [*pip, *(str(folder / name) if name.endswith(".whl") else name for name in asked or ("dflash-local",))],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    pip += [str(folder / name) if name.endswith(".whl") else name for name in asked or ("dflash-local",)]
+    output(pip, clean_environment())
     return folder
 
 

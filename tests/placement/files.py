@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
@@ -34,8 +33,5 @@ def rewritten(source: Path, destination: Path, *, embeddings: str | None = None,
 
 
 def _requantized(tensor: StoredGgufTensor, kind: GGMLQuantizationType) -> OutputTensor:
-    rows = tensor.rows(0, tensor.n_rows)
-    if tensor.type in (GGMLQuantizationType.F16, GGMLQuantizationType.F32):
-        rows = rows.view(np.float16 if tensor.type == GGMLQuantizationType.F16 else np.float32)
-    data = native.quantize_rows(kind, dequantize(rows, tensor.type))
+    data = native.quantize_rows(kind, dequantize(tensor.rows(0, tensor.n_rows), tensor.type))
     return OutputTensor(tensor.name, tensor.shape, kind, lambda: [data])
