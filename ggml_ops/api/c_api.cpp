@@ -5,6 +5,7 @@
 #include "accept/sampling_params.h"
 #include "base/backends.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/tokenize.h"
 #include "engine/engine.h"
 #include "files/gguf_check.h"
@@ -15,8 +16,6 @@
 
 #include "common/common.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstring>
 #include <cstdlib>
@@ -24,7 +23,6 @@
 #include <sstream>
 
 using namespace dflash;
-using json = nlohmann::ordered_json;
 
 namespace {
 
@@ -102,7 +100,7 @@ char * dflash_library_info(void) {
             { "tapped_architectures", access_tapped_archs().all },
             { "tapped_to_the_end", access_tapped_archs().to_the_end },
         };
-        return info.dump(-1, ' ', false, json::error_handler_t::replace);
+        return info.dump_safe();
     });
 }
 
@@ -272,7 +270,7 @@ char * dflash_rpc_devices(const char * servers, int * status) {
             all.push_back(describe(device));
         }
         found.raise_failures();
-        return all.dump(-1, ' ', false, json::error_handler_t::replace);
+        return all.dump_safe();
     };
     return attempt_string(devices, status);
 }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "common/json.h"
+#include "base/json.h"
 
 #include <cstdint>
 #include <set>
@@ -11,8 +11,6 @@
 #include <vector>
 
 namespace dflash {
-
-using json = common_json;
 
 // what(): "field 'messages[2].role': must be ..."
 struct field_error : std::invalid_argument {

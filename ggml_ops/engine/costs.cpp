@@ -1,19 +1,17 @@
 #include "engine/costs.h"
 
 #include "base/files.h"
-
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <vector>
 
 namespace dflash {
-
-using json = nlohmann::ordered_json;
 
 // ---- measuring ----
 
@@ -113,9 +111,9 @@ bool pass_costs::read(const std::string & path, bool has_drafter) {
     if (path.empty() || !in) {
         return false;
     }
-    const json j = json::parse(in, nullptr, false);
+    const json j = json::parse_no_throw({ std::istreambuf_iterator<char>(in), {} });
     cost_curve verify_read, draft_read;
-    if (!j.is_object() || j.value("format", json()) != json(COST_FORMAT) ||
+    if (!j.is_object() || j.value("format", json()) != COST_FORMAT ||
         !read_curve(j.value("verify_ms", json()), verify_read) ||
         !read_curve(j.value("draft_ms", json()), draft_read) || !j.value("rebuild_ms", json()).is_number() ||
         !j.value("cell_ms", json()).is_number() || verify_read.empty() || draft_read.empty() == has_drafter) {

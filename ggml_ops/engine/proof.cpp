@@ -4,10 +4,9 @@
 #include "engine/engine.h"
 
 #include "accept/sampling.h"
+#include "base/json.h"
 #include "base/stopwatch.h"
 #include "llama/access.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -266,14 +265,13 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
 }
 
 std::string engine::cells() const {
-    using json  = nlohmann::ordered_json;
     json caches = json::array();
     for (const cell_table & cache : access_cells(ctx_.get())) {
         json streams = json::array();
         for (const auto & cells : cache.streams) {
             json list = json::array();
             for (const cell & c : cells) {
-                list.push_back({ c.index, c.pos, c.seqs });
+                list.push_back(json::array({ c.index, c.pos, c.seqs }));
             }
             streams.push_back({ { "used", cells.size() }, { "cells", list } });
         }

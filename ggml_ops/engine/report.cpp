@@ -2,19 +2,16 @@
 
 #include "engine/engine.h"
 
+#include "base/json.h"
 #include "llama/access.h"
 
 #include "common/chat.h"
 #include "llama-ext.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <type_traits>
 
 namespace dflash {
-
-using json = nlohmann::ordered_json;
 
 namespace {
 
@@ -147,7 +144,7 @@ std::string engine::info() const {
         j["drafter"]                   = d;
     }
     j["placement"] = by_device(allocated());
-    return j.dump(-1, ' ', false, json::error_handler_t::replace);
+    return j.dump_safe();
 }
 
 std::string engine::planned() const {
@@ -173,7 +170,7 @@ std::string engine::planned() const {
         { "devices", devices },
         { "placement", by_device(table) },
     };
-    return j.dump(-1, ' ', false, json::error_handler_t::replace);
+    return j.dump_safe();
 }
 
 std::string engine::stats() const {

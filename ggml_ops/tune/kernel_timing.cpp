@@ -4,19 +4,16 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/backends.h"
+#include "base/json.h"
 
 #include "common/common.h"
 #include "ggml-cpp.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <random>
 
 namespace dflash {
-
-using json = nlohmann::ordered_json;
 
 namespace {
 
