@@ -109,8 +109,11 @@ shape:
 	@ln -s $(CURDIR)/dflash_local/* $(CURDIR)/convert $(CURDIR)/server build/types/dflash_local/
 	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release $(CURDIR)/pyproject.toml build/types/
 
+# Where every checkout finds it: mypy compares what files say, not where they are.
+TYPES_CACHE = $(BIN)/python -c 'from dflash_local.build.upstream import cache_dir; print(cache_dir() / "types")'
+
 types: .venv/.installed-test shape
-	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache \
+	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir "$$($(TYPES_CACHE))" \
 		-p dflash_local -p tests -p benchmarks -p release
 
 imports: .venv/.installed-test shape
@@ -172,7 +175,7 @@ upload:
 	@$(PYTHON) -m release.upload
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

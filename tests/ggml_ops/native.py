@@ -43,7 +43,7 @@ class Project:
     def configure(self) -> None:
         """Quick when nothing has changed. Raises RuntimeError with CMake's words."""
         command = ["cmake", "-S", str(REPO / "ggml_ops" / "tests"), "-B", str(self.folder), "-G", "Ninja"]
-        with locked(self.folder / "lock"):
+        with locked(self.folder / "lock"):  # while ninja compiles, CMake would take its log of what is done from it
             run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
 
     def build(self, slow: bool = False) -> None:
@@ -51,7 +51,7 @@ class Project:
         the compiler's words."""
         self.configure()
         targets = ["all", "slow_programs"] if slow else ["all"]
-        with locked(self.folder / "build.lock"):  # another one than configure()'s, which clang-tidy takes meanwhile
+        with locked(self.folder / "lock"):
             run(["cmake", "--build", str(self.folder), "--target", *targets])
         (self.folder / "built").touch()
 
@@ -74,10 +74,10 @@ class Project:
         run(["ctest", "--test-dir", str(self.folder), "--output-on-failure", "--tests-regex", f"^{name}$"])
 
 
-def host() -> Project:
-    """The tests for this machine, against the libraries beside libdflash."""
+def host(folder: str = "native") -> Project:
+    """The tests for this machine, against the libraries beside libdflash, below build/."""
     libraries = native.library_path().parent
-    return Project(REPO / "build" / "native", (f"-DDFLASH_LIBRARIES={libraries}", "-DDFLASH_SANITIZE=ON"))
+    return Project(REPO / "build" / folder, (f"-DDFLASH_LIBRARIES={libraries}", "-DDFLASH_SANITIZE=ON"))
 
 
 def arm() -> Project | None:

@@ -37,6 +37,7 @@ class Unit:
     def mark(self, settings: str) -> Path:
         """What the cache has once this state of the file was found clean."""
         parts = [settings, self.command, *(f"{file} {file.read_text()}" for file in included(self.file))]
+        parts = [part.replace(str(REPO), "") for part in parts]  # another checkout's files are as clean
         return cache_dir() / "tidy" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
@@ -61,7 +62,7 @@ def units(folder: Path) -> list[Unit]:
     what clang-tidy reads."""
     entries = json.loads((folder / "compile_commands.json").read_text())
     found = {Path(entry["file"]): entry for entry in entries if Path(entry["file"]).is_relative_to(SOURCES)}
-    own = folder / "tidy"
+    own = folder / "once"
     own.mkdir(exist_ok=True)
     (own / "compile_commands.json").write_text(json.dumps(list(found.values())))
     return [Unit(file, entry["command"], own) for file, entry in sorted(found.items())]
@@ -78,7 +79,7 @@ def findings(unit: Unit, mark: Path) -> str:
 
 
 def main() -> int:
-    project = host()
+    project = host("tidy")  # not the one that is compiled meanwhile
     project.configure()
     version = subprocess.check_output(["clang-tidy", "--version"], text=True, env=ENVIRONMENT)
     settings = "".join([version, *(file.read_text() for file in SETTINGS)])
