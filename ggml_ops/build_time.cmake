@@ -84,10 +84,12 @@ function(dflash_sources_of target folder pattern result)
     set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them.
+# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them, and
+# their drafting.
 function(dflash_thin_common vendor)
     get_target_property(sources llama-common SOURCES)
-    list(FILTER sources EXCLUDE REGEX "^(arg|console|debug|download|hf-cache|imatrix-loader|preset|subproc)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX
+        "^(arg|console|debug|download|hf-cache|imatrix-loader|ngram-.*|preset|speculative|subproc)\\.cpp$")
     set_target_properties(llama-common PROPERTIES SOURCES "${sources}")
     get_target_property(libraries llama-common LINK_LIBRARIES)
     list(REMOVE_ITEM libraries cpp-httplib)
@@ -101,7 +103,7 @@ function(dflash_thin_common vendor)
     dflash_sources_of(llama-common ${vendor}/common/parsers "cpp$" parsers)
     dflash_unity(llama-common chat ${chat} ${parsers})
     dflash_sources_of(llama-common ${vendor}/common/jinja "cpp$" jinja)
-    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|n|reason|s|t|u).*cpp$" rest)
+    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|reason|s|t|u).*cpp$" rest)
     dflash_unity(llama-common rest ${jinja} ${rest})
     dflash_compile_in_more_memory(llama-common)
     dflash_compile_quickly(llama-common)
@@ -131,8 +133,19 @@ function(dflash_group_llama vendor)
     dflash_compile_in_more_memory(llama)
 endfunction()
 
-# What ggml does once per file or graph; RPC waits for the network.
+# What ggml does once per file or graph; RPC waits for the network. Of our kernels, those that are compiled for no special
+# instructions; with variants of the CPU backend they are a target of their own (inject.cmake).
 function(dflash_group_ggml ggml)
+    if(TARGET dflash-kernels)
+        set(target dflash-kernels)
+    else()
+        set(target ggml-cpu)
+    endif()
+    foreach(folder . attention gemm quantize_rows rope)
+        get_filename_component(folder ${DFLASH_DIR}/cpu/${folder} ABSOLUTE)
+        dflash_sources_of(${target} ${folder} "cpp$" kernels)
+        dflash_unity(${target} kernels ${kernels})
+    endforeach()
     dflash_compile_quickly(ggml-base ${ggml}/src/gguf.cpp ${ggml}/src/ggml-opt.cpp ${ggml}/src/ggml-backend-meta.cpp)
     if(TARGET ggml-rpc)
         dflash_compile_quickly(ggml-rpc)

@@ -13,7 +13,7 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_ROWS = 32;   // rows of a pass that are computed before the next columns are read
+constexpr int64_t ROWS_AT_ONCE = 32;   // of a pass: computed before the next columns are read
 
 // A weight as it is in the file: not a view of a cache, not in a layout of some buffer type's own.
 bool is_weight(const ggml_tensor * w) {
@@ -57,10 +57,10 @@ void float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op) {
         const int64_t matrix = i / n_chunks, begin = i % n_chunks * chunk, end = std::min(n_columns, begin + chunk);
         const int64_t first_row = is_mixture ? sorted.first[matrix] : 0,
                       end_row   = is_mixture ? sorted.first[matrix + 1] : ggml_nrows(x);
-        for (int64_t r = first_row; r < end_row; r += MAX_ROWS) {
-            const float * in[MAX_ROWS];
-            float *       out[MAX_ROWS];
-            const int64_t n = std::min(MAX_ROWS, end_row - r);
+        for (int64_t r = first_row; r < end_row; r += ROWS_AT_ONCE) {
+            const float * in[ROWS_AT_ONCE];
+            float *       out[ROWS_AT_ONCE];
+            const int64_t n = std::min(ROWS_AT_ONCE, end_row - r);
             for (int64_t j = 0; j < n; ++j) {
                 in[j]  = is_mixture ? expert_rows::input(op, sorted.pairs[r + j]) : (const float *) row_of(x, r + j);
                 out[j] = is_mixture ? expert_rows::output(op, sorted.pairs[r + j]) : (float *) row_of(op, r + j);
