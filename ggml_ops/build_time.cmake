@@ -84,12 +84,10 @@ function(dflash_sources_of target folder pattern result)
     set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them, and
-# their drafting.
+# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them.
 function(dflash_thin_common vendor)
     get_target_property(sources llama-common SOURCES)
-    list(FILTER sources EXCLUDE REGEX
-        "^(arg|console|debug|download|hf-cache|imatrix-loader|ngram-.*|preset|speculative|subproc)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "^(arg|console|debug|download|hf-cache|imatrix-loader|preset|subproc)\\.cpp$")
     set_target_properties(llama-common PROPERTIES SOURCES "${sources}")
     get_target_property(libraries llama-common LINK_LIBRARIES)
     list(REMOVE_ITEM libraries cpp-httplib)
@@ -103,7 +101,7 @@ function(dflash_thin_common vendor)
     dflash_sources_of(llama-common ${vendor}/common/parsers "cpp$" parsers)
     dflash_unity(llama-common chat ${chat} ${parsers})
     dflash_sources_of(llama-common ${vendor}/common/jinja "cpp$" jinja)
-    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|reason|s|t|u).*cpp$" rest)
+    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|n|reason|s|t|u).*cpp$" rest)
     dflash_unity(llama-common rest ${jinja} ${rest})
     dflash_compile_in_more_memory(llama-common)
     dflash_compile_quickly(llama-common)
