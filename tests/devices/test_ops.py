@@ -26,11 +26,11 @@ def vulkan(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 def test_ours(vulkan: Programs) -> None:
     """gdn_tree and gdn_commit, in all their cases."""
-    op = vulkan.ours(600)
+    op = vulkan.ours(1800)
     assert op.right > 10 and not op.failed and not op.ended and not op.unsupported, op
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_llama_cpps(vulkan: Programs, name: str) -> None:
-    op = vulkan.op(name, 300)
+    op = vulkan.op(name, 1800)  # TOP_K takes more than five minutes on a slow machine
     assert op.right and not op.failed and not op.ended, op
