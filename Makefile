@@ -110,7 +110,7 @@ shape:
 	@ln -s $(CURDIR)/tests $(CURDIR)/benchmarks $(CURDIR)/release $(CURDIR)/pyproject.toml build/types/
 
 # Where every checkout finds it: mypy compares what files say, not where they are.
-TYPES_CACHE = $(BIN)/python -c 'from dflash_local.build.upstream import cache_dir; print(cache_dir() / "types")'
+TYPES_CACHE = python -c 'from dflash_local.build.upstream import cache_dir; print(cache_dir() / "types")'
 
 types: .venv/.installed-test shape
 	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir "$$($(TYPES_CACHE))" \
