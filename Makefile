@@ -113,7 +113,7 @@ shape:
 TYPES_CACHE = python -c 'from dflash_local.build.upstream import cache_dir; print(cache_dir() / "types")'
 
 types: .venv/.installed-test shape
-	@cd build/types && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir "$$($(TYPES_CACHE))" \
+	@cd build/types && cache="$$($(TYPES_CACHE))" && mypy --config-file $(CURDIR)/pyproject.toml --cache-dir "$$cache" \
 		-p dflash_local -p tests -p benchmarks -p release
 
 imports: .venv/.installed-test shape
@@ -175,7 +175,7 @@ upload:
 	@$(PYTHON) -m release.upload
 
 clean:
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -37,8 +37,8 @@ class Unit:
     def mark(self, settings: str) -> Path:
         """What the cache has once this state of the file was found clean."""
         parts = [settings, self.command, *(f"{file} {file.read_text()}" for file in included(self.file))]
-        parts = [part.replace(str(REPO), "") for part in parts]  # another checkout's files are as clean
-        return cache_dir() / "tidy" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+        state = "\0".join(parts).replace(str(REPO), "")  # another checkout's files are as clean
+        return cache_dir() / "tidy" / hashlib.sha256(state.encode()).hexdigest()[:24]
 
 
 @cache
