@@ -9,7 +9,7 @@ import pytest
 from dflash_local.demo.shapes import Pair
 from tests.placement.worker import Worker
 
-PROMPTS = ["Write an SQL query that selects every factor above 5 from the table prices.\n", "Count from 15.\n" * 20]
+PROMPTS = ["Write an SQL query that selects every factor above 5 from the table prices.\n", "Count from 15.\n" * 8]
 OPTIONS: dict[str, Any] = {
     "n_ctx": 2048, "n_slots": 2, "n_threads": 1, "warmup": False, "cost_cache": False,
     "mmap": False,  # what is mapped has gaps, which take nothing
