@@ -18,6 +18,7 @@ from tests.placement.worker import Worker
 
 DEVICE = "Vulkan0"
 OPTIONS: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "cost_cache": False}
+FEW = 10  # tokens of an 8B, where a pass takes seconds
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,7 @@ def test_taps_and_logits_stay(worker: Worker, pairs: Callable[[str], Pair], kind
 
 def test_an_8b_moves_little(worker: Worker, tmp_path: Path) -> None:
     """A short prompt: here a long one takes ten minutes. What masks add is measured on RPC servers."""
-    bus.check_an_8b(worker, bus.an_8b(tmp_path), DEVICE, bus.PROMPT, {})
+    bus.check_an_8b(worker, bus.an_8b(tmp_path), DEVICE, bus.PROMPT, {}, FEW)
 
 
 @pytest.mark.parametrize("kind", ["attention", "hybrid"])
@@ -74,7 +75,8 @@ def test_steady_decoding_reuses_graphs(worker: Worker, pairs: Callable[[str], Pa
 
 @pytest.mark.parametrize("kind", bus.TABLES)
 def test_with_its_embeddings_there_even_less(worker: Worker, tmp_path: Path, kind: str) -> None:
-    moved = bus.check_an_8b(worker, bus.an_8b(tmp_path, kind), DEVICE, bus.PROMPT, bus.TOP_K_32, **bus.table_on(DEVICE))
+    pair = bus.an_8b(tmp_path, kind)
+    moved = bus.check_an_8b(worker, pair, DEVICE, bus.PROMPT, bus.TOP_K_32, FEW, **bus.table_on(DEVICE))
     assert moved["to_device"] < 8 * 1024
 
 

@@ -83,11 +83,11 @@ def table_on(device: str) -> dict[str, Any]:
 
 
 def check_an_8b(
-    worker: Worker, pair: Pair, device: str, prompt: str, sampling: dict[str, Any], **options: Any
+    worker: Worker, pair: Pair, device: str, prompt: str, sampling: dict[str, Any], n: int = 24, **options: Any
 ) -> dict[str, float]:
-    """16 nodes; what top-k sampling reads of the logits, 8 KB, counts too. Returns bytes by direction."""
+    """Of n tokens. 16 nodes; what top-k sampling reads of the logits, 8 KB, counts too. Returns bytes by direction."""
     options = on_device(device) | {"budget": 16, "n_ctx": 1024} | options
-    moved = steps_of(worker, options | {"model": pair.target, "drafter": pair.drafter}, [prompt], 24, **sampling)
+    moved = steps_of(worker, options | {"model": pair.target, "drafter": pair.drafter}, [prompt], n, **sampling)
     assert moved["to_device"] + moved["from_device"] <= LIMIT, moved
     assert moved["between_devices"] == 0
     return moved

@@ -19,10 +19,11 @@ AS_NEEDED = {"compute", "drafter_compute", "output"}
 NEAR = 0.03
 
 
-def check(worker: Worker, pair: Pair, place: dict[str, Any]) -> None:
-    """Each part on each device is within 3 % of its plan after two answers, or below it where it grows with need."""
+def check(worker: Worker, pair: Pair, place: dict[str, Any], n: int = 24) -> None:
+    """Each part on each device is within 3 % of its plan after two answers of n tokens, or below it where it grows with
+    need."""
     options = OPTIONS | place | {"model": pair.target, "drafter": pair.drafter}
-    answer = worker.ask(options, PROMPTS, max_tokens=24, plan=True)
+    answer = worker.ask(options, PROMPTS, max_tokens=n, plan=True)
     assert "error" not in answer, answer
     planned, allocated = answer["planned"]["placement"], answer["info"]["placement"]
     assert planned.keys() == allocated.keys()
