@@ -24,7 +24,13 @@ from tests.toolchains import TOOLCHAINS
 
 REPO = Path(__file__).resolve().parents[2]
 SOURCES_KEPT = 3
-ENVIRONMENT = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    # What one checkout has compiled, ccache finds for the next one: paths are relative to it.
+    "CCACHE_BASEDIR": str(REPO),
+    "CCACHE_NOHASHDIR": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,16 @@ class Project:
     folder: Path
     options: tuple[str, ...]
 
-    def configure(self) -> None:
-        """Quick when nothing has changed. Raises RuntimeError with CMake's words."""
+    def configure(self, *more: str) -> None:
+        """Quick when nothing has changed; `more` options are remembered. Raises RuntimeError with CMake's words."""
         command = ["cmake", "-S", str(REPO / "ggml_ops" / "tests"), "-B", str(self.folder), "-G", "Ninja"]
         with locked(self.folder / "lock"):  # while ninja compiles, CMake would take its log of what is done from it
-            run([*command, f"-DLLAMA_SOURCE={llama_source()}", *self.options])
+            run([*command, f"-DLLAMA_SOURCE={llama_source()}", *more, *self.options])
 
     def build(self, slow: bool = False) -> None:
         """Compile what has changed since the last time, `slow` the programs of slow tests too. Raises RuntimeError with
         the compiler's words."""
-        self.configure()
+        self.configure(*_launcher())
         targets = ["all", "slow_programs"] if slow else ["all"]
         with locked(self.folder / "lock"):
             run(["cmake", "--build", str(self.folder), "--target", *targets])
@@ -95,6 +101,12 @@ def arm() -> Project | None:
     version = run([compiler, "--version"])
     key = hashlib.sha256(f"{REPO}{version}{llama_source()}".encode()).hexdigest()[:16]
     return Project((cache_dir() / "cross").resolve() / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
+
+
+def _launcher() -> list[str]:
+    """CMake's option for ccache, if it is here."""
+    ccache = shutil.which("ccache")
+    return [f"-DCMAKE_CXX_COMPILER_LAUNCHER={ccache}"] if ccache else []
 
 
 def llama_source() -> Path:
