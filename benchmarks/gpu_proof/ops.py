@@ -75,10 +75,11 @@ class Programs:
         wrong = [line for line in output.splitlines() if "CHECK" in line or "failed" in line]
         return Op(OURS, len(seen), wrong, output.count("not supported"), round(time.monotonic() - start, 1), ended)
 
-    def op(self, name: str, seconds: float) -> Op:
+    def op(self, name: str, seconds: float, like: str = "") -> Op:
+        """The cases whose parameters match the expression `like`."""
         start = time.monotonic()
         threads = str(min(8, os.cpu_count() or 1))
-        command = ["test-backend-ops", "test", "-b", self._device, "-o", name, "-j", threads]
+        command = ["test-backend-ops", "test", "-b", self._device, "-o", name, "-p", like, "-j", threads]
         output, ended = self._run(command, seconds)
         cases = [match.groups() for match in map(CASE.search, output.splitlines()) if match]
         wrong = [case for case, result in cases if result.endswith("FAIL")]
