@@ -25,8 +25,8 @@ function(dflash_unity target group)
 endfunction()
 
 # A target, or groups or sources of it, that run once per file, message or request, or only call others in a pass: a
-# third of the compiler's time is saved, and nothing is noticeably later. (A source with options of its own would be in no
-# group, so they are the group's.)
+# third of the compiler's time is saved, and nothing is noticeably later. (A source with options of its own would be in
+# no group, so they are the group's.)
 function(dflash_compile_quickly target)
     if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         return()
@@ -43,8 +43,8 @@ function(dflash_compile_quickly target)
     endforeach()
 endfunction()
 
-# gcc looks for memory to free each time that it has taken 30 to 100 % more: with templates up to a seventh of its time. Later, it
-# needs up to 900 MiB at once for 670.
+# gcc looks for memory to free each time that it has taken 30 to 100 % more: with templates up to a seventh of its time.
+# Later, it needs up to 900 MiB at once for 670.
 function(dflash_compile_in_more_memory target)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=400000)
@@ -84,10 +84,12 @@ function(dflash_sources_of target folder pattern result)
     set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them.
+# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them, and
+# upstream's own drafters.
 function(dflash_thin_common vendor)
     get_target_property(sources llama-common SOURCES)
     list(FILTER sources EXCLUDE REGEX "^(arg|console|debug|download|hf-cache|imatrix-loader|preset|subproc)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "^(ngram-.*|speculative)\\.cpp$")
     set_target_properties(llama-common PROPERTIES SOURCES "${sources}")
     get_target_property(libraries llama-common LINK_LIBRARIES)
     list(REMOVE_ITEM libraries cpp-httplib)
@@ -101,7 +103,7 @@ function(dflash_thin_common vendor)
     dflash_sources_of(llama-common ${vendor}/common/parsers "cpp$" parsers)
     dflash_unity(llama-common chat ${chat} ${parsers})
     dflash_sources_of(llama-common ${vendor}/common/jinja "cpp$" jinja)
-    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|n|reason|s|t|u).*cpp$" rest)
+    dflash_sources_of(llama-common ${vendor}/common "^(common|fit|log|reason|s|t|u).*cpp$" rest)
     dflash_unity(llama-common rest ${jinja} ${rest})
     dflash_compile_in_more_memory(llama-common)
     dflash_compile_quickly(llama-common)
@@ -111,11 +113,11 @@ function(dflash_group_llama vendor)
     dflash_sources_of(llama ${vendor}/src/models "cpp$" models)
     set(index 0)
     foreach(model ${models})
-        math(EXPR group "${index} / 32")
+        math(EXPR group "${index} % 3")   # each the third: deepseek4 and glm5-next have names in common
         dflash_unity(llama models_${group} ${model})
-        dflash_compile_quickly(llama models_${group})
         math(EXPR index "${index} + 1")
     endforeach()
+    dflash_compile_quickly(llama models_0 models_1 models_2)
     dflash_sources_of(llama ${DFLASH_DIR}/llama "cpp$" ours)
     dflash_unity(llama dflash ${ours})
     dflash_sources_of(llama ${vendor}/src "^llama-(kv|memory).*cpp$" memory)
@@ -124,15 +126,18 @@ function(dflash_group_llama vendor)
     dflash_unity(llama model ${model})
     dflash_sources_of(llama ${vendor}/src "^(llama|llama-(adapter|batch|chat|context|graph)).cpp$" context)
     dflash_unity(llama context ${context})
-    dflash_compile_quickly(llama model context ${vendor}/src/llama-vocab.cpp ${vendor}/src/unicode.cpp)
+    dflash_sources_of(llama ${vendor}/src "^(llama-vocab|unicode).cpp$" vocab)
+    dflash_unity(llama vocab ${vocab})
+    dflash_compile_quickly(llama model context vocab)
     # These look at every token of the vocabulary, for every token that is sampled.
     dflash_sources_of(llama ${vendor}/src "^llama-(grammar|sampler).cpp$" sampling)
     dflash_unity(llama sampling ${sampling})
     dflash_compile_in_more_memory(llama)
 endfunction()
 
-# What ggml does once per file or graph; RPC waits for the network. Of our kernels, those that are compiled for no special
-# instructions; with variants of the CPU backend they are a target of their own (inject.cmake).
+# What ggml does once per file or graph; RPC waits for the network. The CPU backend's small sources together. Of our
+# kernels, those that are compiled for no special instructions; with variants of the CPU backend they are a target of
+# their own (inject.cmake).
 function(dflash_group_ggml ggml)
     if(TARGET dflash-kernels)
         set(target dflash-kernels)
@@ -142,7 +147,14 @@ function(dflash_group_ggml ggml)
     file(GLOB_RECURSE kernels ${DFLASH_DIR}/cpu/*.cpp)
     list(FILTER kernels EXCLUDE REGEX "/cpu/isa/")
     dflash_unity(${target} kernels ${kernels})
-    dflash_compile_quickly(ggml-base ${ggml}/src/gguf.cpp ${ggml}/src/ggml-opt.cpp ${ggml}/src/ggml-backend-meta.cpp)
+    dflash_cpu_targets(variants ${ggml})
+    foreach(variant ${variants})
+        dflash_sources_of(${variant} ${ggml}/src/ggml-cpu "^(binary-ops|ggml-cpu|hbm|traits|unary-ops|vec).cpp$" small)
+        dflash_unity(${variant} small ${small})
+    endforeach()
+    dflash_sources_of(ggml-base ${ggml}/src "^(gguf|ggml-opt|ggml-backend-meta).cpp$" files)
+    dflash_unity(ggml-base files ${files})
+    dflash_compile_quickly(ggml-base files)
     if(TARGET ggml-rpc)
         dflash_compile_quickly(ggml-rpc)
     endif()

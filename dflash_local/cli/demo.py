@@ -84,9 +84,9 @@ def once(pair: Pair, threads: int | None) -> int:
     prompt = {"messages": [{"role": "user", "content": QUESTION}]}
     with Engine(pair.target, pair.drafter, n_ctx=2048, n_threads=threads) as engine:
         answer = engine.chat(prompt["messages"], temperature=0.0, max_tokens=200)
+        print(f"> {QUESTION}\n\n{answer.text}\n", flush=True)
         report = measure(engine, [prompt], SamplingParams(temperature=0.0), 200, threads=threads)
     plain, drafted = report.summaries[PLAIN], report.summaries[DRAFTED]
-    print(f"> {QUESTION}\n\n{answer.text}\n")
     print(f"plain    {plain.tokens_per_second:7.1f} tokens/s")
     print(
         f"drafted  {drafted.tokens_per_second:7.1f} tokens/s, {report.speedup:.1f} times as fast, {drafted.al:.1f} "

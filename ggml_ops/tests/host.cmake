@@ -62,7 +62,8 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine draft accept tune api files llama gdn gdn/cpu transfers plan modules)
+dflash_sources(sources base engine draft accept tune api files llama thin_common gdn gdn/cpu transfers plan
+    modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
