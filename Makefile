@@ -21,6 +21,8 @@ PIP := pip>=26,<27
 # setuptools takes the folders of ggml_ops for forgotten packages, and a current pip shows its warnings.
 PIP_INSTALL = PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Tests start Python hundreds of times; without bytecode each would compile anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
