@@ -55,7 +55,7 @@ class Project:
     def build(self, slow: bool = False) -> None:
         """Compile what has changed since the last time, `slow` the programs of slow tests too. Raises RuntimeError with
         the compiler's words."""
-        self.configure(*_launcher())
+        self.configure(f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}")
         targets = ["all", "slow_programs"] if slow else ["all"]
         with locked(self.folder / "lock"):
             run(["cmake", "--build", str(self.folder), "--target", *targets])
@@ -101,12 +101,6 @@ def arm() -> Project | None:
     version = run([compiler, "--version"])
     key = hashlib.sha256(f"{REPO}{version}{llama_source()}".encode()).hexdigest()[:16]
     return Project((cache_dir() / "cross").resolve() / key, (*options, f"-DDFLASH_EMULATOR={emulator}"))
-
-
-def _launcher() -> list[str]:
-    """CMake's option for ccache, if it is here."""
-    ccache = shutil.which("ccache")
-    return [f"-DCMAKE_CXX_COMPILER_LAUNCHER={ccache}"] if ccache else []
 
 
 def llama_source() -> Path:
