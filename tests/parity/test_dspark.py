@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 
 from dflash_local.convert import convert
+from tests.fast import some_fast
 
 from .dspark import CONFIDENCE, W1, W2, DSpark, Tensors, backbone
 from .f32 import engine_f32, widen
@@ -191,7 +192,7 @@ def test_published_checkpoint(name: str, target: Qwen3ForCausalLM, target_f32: P
 TRAINED = {"dspark": (16, False), "dspark-first": (8, True)}
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", some_fast(TRAINED, ["dspark"]))
 def test_same_acceptance_lengths(
     name: str,
     pocket: dict[str, Path],
