@@ -46,7 +46,6 @@ LONGEST = (
     "lossless/test_tokens.py",
     "plan/test_memory.py",
     "parity/test_hybrid_architectures.py",
-    "parity/test_domino.py",
     "lossless/test_block_distribution.py",
     "hub/test_pairing.py",
     "server/test_life.py",

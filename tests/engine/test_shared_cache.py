@@ -17,6 +17,7 @@ from dflash_local.diagnose.memory import default_context
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import RequestError
 from dflash_local.options import EngineOptions
+from tests.fast import some_fast
 
 GREEDY = SamplingParams(temperature=0)
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -153,7 +154,7 @@ def test_the_last_answer_alone_ends_with_the_context(make: Make) -> None:
     assert done.prompt_tokens + len(done.tokens) == 300
 
 
-@pytest.mark.parametrize("n_slots", [1, 4])
+@pytest.mark.parametrize("n_slots", some_fast([1, 4], [4]))
 def test_a_conversation_comes_back_from_the_host(make: Make, alone: Any, n_slots: int) -> None:
     """Its text, and the drafter's context: as many tokens are accepted as if it had stayed."""
     engine = make(1024, n_slots=n_slots)
@@ -284,7 +285,7 @@ def test_a_slot_can_be_named(make: Make) -> None:
         assert caught.value.param == "id_slot"
 
 
-@pytest.mark.parametrize("n_slots", [1, 4])
+@pytest.mark.parametrize("n_slots", some_fast([1, 4], [4]))
 def test_a_hybrid_conversation_comes_back(make: Make, n_slots: int) -> None:
     """Whole, or from the checkpoint near its prompt's end."""
     engine = make(1024, hybrid=True, n_slots=n_slots)

@@ -68,7 +68,7 @@ def test_target_logits(engine: Engine, reference: Reference, texts: list[list[in
     """What `score` reports, the ground of the losslessness tests, is the authors' target."""
     for tokens in texts:
         logits = reference.target_logits(tokens)[:-1].numpy()
-        for width in (1, BLOCK_SIZE):
+        for width in (1, BLOCK_SIZE) if len(tokens) < 500 else (BLOCK_SIZE,):  # a pass a token takes long
             score = engine.score(tokens, 1, width)
             assert_close(score.logit, np.take_along_axis(logits, np.array(tokens[1:])[:, None], -1)[:, 0])
             assert_close(score.best_logit, logits.max(-1))
