@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from dflash_local.diagnose.machine import cpu_flags
 from tests.build import wheelhouse
 from tests.build.wheelhouse import clean_environment, output, without_network
 
@@ -92,7 +93,9 @@ def _native_wheel(wheels: Path) -> Path:
     return wheel
 
 
-def _variants(wheels: Path) -> set[str]:
+@pytest.fixture(scope="module")
+def variants(wheels: Path) -> set[str]:
+    """Of the CPU backend, in the wheel."""
     with zipfile.ZipFile(_native_wheel(wheels)) as archive:
         return set(re.findall(r"libggml-cpu-(\w+)\.so", "\n".join(archive.namelist())))
 
@@ -103,13 +106,13 @@ def test_runs_on_linux_since_2019(wheels: Path) -> None:
     assert min((int(major), int(minor)) for major, minor in tags) <= OLDEST
 
 
-def test_is_small_and_holds_each_library_once(wheels: Path) -> None:
+def test_is_small_and_holds_each_library_once(wheels: Path, variants: set[str]) -> None:
     assert _native_wheel(wheels).stat().st_size < MOST_BYTES
     with zipfile.ZipFile(_native_wheel(wheels)) as archive:
         names = [Path(name).name for name in archive.namelist() if ".so" in name]
         assert len({name.partition(".so")[0] for name in names}) == len(names), names
         assert not [name for name in archive.namelist() if name.split("/")[0] in ("bin", "lib", "include")]
-    assert _variants(wheels) in (set(VARIANTS), set(NEEDS))
+    assert variants in (set(VARIANTS), set(NEEDS))
 
 
 def test_demo_answers_without_network(installed: Installed, tmp_path: Path) -> None:
@@ -128,7 +131,7 @@ def test_demo_answers_without_network(installed: Installed, tmp_path: Path) -> N
 
 def test_best_variant_serves_here(installed: Installed) -> None:
     found = installed.probe()
-    flags = Path("/proc/cpuinfo").read_text().split()
+    flags = cpu_flags()
     if os.environ.get("DFLASH_TEST_WHEELS") is None:
         wanted = "skylakex" if "avx512bw" in flags else "haswell" if "avx2" in flags else "x64"
         assert found["variant"] == wanted
@@ -138,10 +141,10 @@ def test_best_variant_serves_here(installed: Installed) -> None:
 
 
 @pytest.mark.parametrize("variant", NEEDS)
-def test_variant_by_name(installed: Installed, wheels: Path, variant: str) -> None:
-    if variant not in _variants(wheels):
+def test_variant_by_name(installed: Installed, variants: set[str], variant: str) -> None:
+    if variant not in variants:
         pytest.skip("not in wheels that tests compile")
-    if missing := set(NEEDS[variant].split()) - set(Path("/proc/cpuinfo").read_text().split()):
+    if missing := set(NEEDS[variant].split()) - cpu_flags():
         pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
     found = installed.probe(DFLASH_CPU_VARIANT=variant)
     assert found["variant"] == variant

@@ -13,7 +13,6 @@ from transformers import Qwen3ForCausalLM
 
 from dflash_local import SamplingParams
 from dflash_local.convert import convert
-from tests.fast import some_fast
 
 from .domino import Domino, DominoHead
 from .dspark import backbone
@@ -124,7 +123,8 @@ def trained_drafter(
     return drafter
 
 
-@pytest.mark.parametrize(("shift_label", "block_size"), some_fast([(False, 16), (True, 8)], []))
+@pytest.mark.slow
+@pytest.mark.parametrize(("shift_label", "block_size"), [(False, 16), (True, 8)])
 def test_trained_drafter(
     shift_label: bool, block_size: int, pocket: dict[str, Path], target: Qwen3ForCausalLM, target_f32: Path,
     prompts: list[list[int]], tmp_path: Path,

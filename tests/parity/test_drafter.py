@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from dflash_local import Engine
+from tests.fast import some_fast
 
 from .reference import BLOCK_SIZE, Lattice, Reference
 
@@ -64,11 +65,16 @@ def test_candidates_and_scores(engine: Engine, reference: Reference, texts: list
         check_lattice(ids, scores, reference.lattice(tokens[-1], hidden, logits))
 
 
-def test_target_logits(engine: Engine, reference: Reference, texts: list[list[int]]) -> None:
+# A pass a token takes long.
+@pytest.mark.parametrize(
+    ("width", "longest"), some_fast([(BLOCK_SIZE, 700), (1, 300), (1, 700)], [(BLOCK_SIZE, 700), (1, 300)])
+)
+def test_target_logits(engine: Engine, reference: Reference, texts: list[list[int]], width: int, longest: int) -> None:
     """What `score` reports, the ground of the losslessness tests, is the authors' target."""
     for tokens in texts:
+        if len(tokens) > longest:
+            continue
         logits = reference.target_logits(tokens)[:-1].numpy()
-        for width in (1, BLOCK_SIZE) if len(tokens) < 500 else (BLOCK_SIZE,):  # a pass a token takes long
-            score = engine.score(tokens, 1, width)
-            assert_close(score.logit, np.take_along_axis(logits, np.array(tokens[1:])[:, None], -1)[:, 0])
-            assert_close(score.best_logit, logits.max(-1))
+        score = engine.score(tokens, 1, width)
+        assert_close(score.logit, np.take_along_axis(logits, np.array(tokens[1:])[:, None], -1)[:, 0])
+        assert_close(score.best_logit, logits.max(-1))
