@@ -5,7 +5,7 @@
 #
 # Each folder of ggml_ops belongs to one library as a whole:
 #   libdflash   base engine draft accept tune api files
-#   libllama    llama                llama-common          thin_common
+#   libllama    llama                llama-common          schema thin_common
 #   ggml-base   gdn transfers plan
 #   ggml        modules
 #   ggml-cpu    cpu gdn/cpu          ggml-cuda, ggml-hip   gdn/cuda          ggml-metal   gdn/metal
@@ -226,6 +226,7 @@ function(dflash_add_targets)
 
     # What looks inside llama.cpp is part of libllama, because other platforms than ELF hide its internals.
     dflash_join(llama GLOB llama)
+    dflash_join(llama-common GLOB schema ${vendor})
     dflash_join(llama-common GLOB thin_common ${vendor})
     dflash_join_ggml(${vendor}/ggml)
     dflash_add_library(${vendor})

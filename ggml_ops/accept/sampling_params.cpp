@@ -4,7 +4,7 @@
 #include "base/json_fields.h"
 #include "base/tokenize.h"
 #include "files/gbnf.h"
-#include "files/schema.h"
+#include "schema/chat_schema.h"
 
 #include "common/sampling.h"
 
@@ -319,8 +319,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         if (as_object(*schema, source).empty()) {
             wanted["type"] = "object";   // any object
         }
-        ignored_fields ignored;   // dflash_schema_ignored() tells them
-        text      = schema_grammar(checked_schema(wanted, source, ignored), source);
+        text      = grammar_of_schema(wanted, source);   // dflash_schema_ignored() tells what that does not hold
         p.grammar = { COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT, text };
     }
     if (!p.grammar.empty()) {

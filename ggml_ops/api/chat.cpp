@@ -7,8 +7,8 @@
 #include "dflash.h"
 #include "engine/engine.h"
 #include "files/chat_template.h"
-#include "files/schema.h"
 #include "base/json_fields.h"
+#include "schema/chat_schema.h"
 
 #include "common/chat.h"
 
@@ -240,9 +240,14 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
     if (const json * parameters = function.take("parameters")) {
         const std::string name = function.name("parameters");
         tool.parameters        = as_object(*parameters, name).dump();
-        const json checked     = checked_schema(*parameters, name, ignored);
-        constrained.parameters = checked.dump();
-        schema_grammar(checked, name);   // the template would not say which tool it is
+        json wanted            = *parameters;
+        if (!wanted.contains("type")) {
+            wanted["type"] = "object";   // arguments are one
+        }
+        constrained.parameters = wanted.dump();
+        for (const std::string & path : check_schema(wanted, name)) {   // the template would not say which tool it is
+            ignored.add(path);
+        }
     }
     bool strict = true;
     function.read("strict", strict);   // a call's arguments follow their schema, whatever it says
@@ -340,9 +345,10 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
     if (as_object(schema, name).empty()) {
         schema["type"] = "object";   // any object
     }
-    const json checked = checked_schema(schema, name, ignored);
-    schema_grammar(checked, name);
-    return checked;
+    for (const std::string & path : check_schema(schema, name)) {
+        ignored.add(path);
+    }
+    return schema;
 }
 
 void read_output(field_reader & in, common_chat_templates_inputs & inputs, ignored_fields & ignored) {
@@ -544,7 +550,7 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
     } else if (!inputs.grammar.empty()) {
         sampling["grammar"] = inputs.grammar;
     } else if (!inputs.json_schema.empty()) {   // a format without schemas: the answer is the JSON alone
-        sampling["grammar"] = schema_grammar(json::parse(inputs.json_schema), "json_schema");
+        sampling["grammar"] = grammar_of_schema(json::parse(inputs.json_schema), "json_schema");
     }
     if (params.grammar_lazy) {
         sampling["grammar_lazy"] = true;
@@ -689,7 +695,9 @@ char * dflash_schema_ignored(const char * schema) {
     return or_null([&] {
         const dflash::json     object = dflash::parse_json(text_of(schema, "json_schema"), "json_schema");
         dflash::ignored_fields ignored;
-        dflash::checked_schema(dflash::as_object(object, "json_schema"), "json_schema", ignored);
+        for (const std::string & path : dflash::check_schema(dflash::as_object(object, "json_schema"), "json_schema")) {
+            ignored.add(path);
+        }
         return dflash::dup_string(dflash::json(ignored.names()).dump());
     });
 }

@@ -65,12 +65,6 @@ json parse_json(const std::string & text, const std::string & field) {
     }
 }
 
-std::string member(const std::string & field, const std::string & key) {
-    return field.empty() ? key : field + "." + key;
-}
-
-std::string member(const std::string & field, size_t index) { return field + "[" + std::to_string(index) + "]"; }
-
 bool as_bool(const json & value, const std::string & field) {
     if (!value.is_boolean()) {
         refuse(value, field, "true or false");

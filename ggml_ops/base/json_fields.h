@@ -27,8 +27,11 @@ void check_nesting(const std::string & text, const std::string & field);
 // `field` names the text in errors.
 json parse_json(const std::string & text, const std::string & field);
 
-std::string member(const std::string & field, const std::string & key);   // "a.key", or "key" if `field` is empty
-std::string member(const std::string & field, size_t index);              // "a[index]"
+// "a.key", or "key" if `field` is empty. Inline, since llama-common calls it too (schema/).
+inline std::string member(const std::string & field, const std::string & key) {
+    return field.empty() ? key : field + "." + key;
+}
+inline std::string member(const std::string & field, size_t index) { return field + "[" + std::to_string(index) + "]"; }
 
 bool         as_bool(const json & value, const std::string & field);
 std::string  as_string(const json & value, const std::string & field);

@@ -43,7 +43,8 @@ dflash_named(sources
     accept block_accept logits_row token_probs trigger_search verified_tree
     draft budget calibration lookup prediction tree
     engine controller conversation host_cache pending_taps slot steady_size
-    files charsmap gbnf gguf_check gguf_file schema_pattern slot_file)
+    files charsmap gbnf gguf_check gguf_file slot_file
+    schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(parts PUBLIC checked)
@@ -51,8 +52,7 @@ target_link_libraries(parts PUBLIC checked)
 # What the tests in built/sampling need beside it.
 dflash_named(sources
     accept format_patterns sampling sampling_params token_constraints
-    base error ignored_fields json_fields tokenize
-    files schema)
+    base error ignored_fields json_fields tokenize)
 add_library(sampler STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(sampler PUBLIC parts)
@@ -62,7 +62,7 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine draft accept tune api files llama thin_common gdn gdn/cpu transfers plan
+dflash_sources(sources base engine draft accept tune api files llama schema thin_common gdn gdn/cpu transfers plan
     modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)

@@ -1,7 +1,8 @@
-#include "files/schema_pattern.h"
+#include "schema/pattern.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -10,64 +11,17 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t  MAX_DEPTH  = 40;     // of groups; the converter of llama.cpp takes 100, and a group here may be two
-constexpr int32_t  MAX_COUNT  = 2000;   // llama.cpp takes a larger one for no limit
-constexpr uint32_t LAST_POINT = 0x10FFFF;
-const char * const ANY_TEXT =
-    "([^\\x22\\x5C\\x7F\\x00-\\x1F]|[\\x5C]([\\x22\\x5C\\x2Fbfnrt]|u[0-9a-fA-F][0-9a-fA-F][0-9a-fA-F][0-9a-fA-F]))*";
+constexpr int32_t MAX_DEPTH = 40;       // of groups
+constexpr int32_t MAX_COUNT = 10000;    // of repetitions
+constexpr size_t  MAX_NODES = 100000;   // of the machine that is not deterministic yet
 
 [[noreturn]] void refuse(const std::string & why) { throw std::invalid_argument(why); }
-
-// ---- sets of code points ----
-
-using ranges = std::vector<std::pair<uint32_t, uint32_t>>;   // both ends included
-
-ranges united(ranges r) {
-    std::sort(r.begin(), r.end());
-    ranges out;
-    for (const auto & [low, high] : r) {
-        if (!out.empty() && low <= out.back().second + 1) {
-            out.back().second = std::max(out.back().second, high);
-        } else {
-            out.emplace_back(low, high);
-        }
-    }
-    return out;
-}
-
-ranges complement(const ranges & r) {
-    ranges   out;
-    uint32_t next = 0;
-    for (const auto & [low, high] : united(r)) {
-        if (low > next) {
-            out.emplace_back(next, low - 1);
-        }
-        next = high + 1;
-    }
-    if (next <= LAST_POINT) {
-        out.emplace_back(next, LAST_POINT);
-    }
-    return out;
-}
-
-ranges without(const ranges & r, const ranges & others) {
-    ranges all = complement(r);
-    all.insert(all.end(), others.begin(), others.end());
-    return complement(all);
-}
-
-bool holds(const ranges & r, uint32_t c) {
-    return std::any_of(r.begin(), r.end(), [&](const auto & one) { return one.first <= c && c <= one.second; });
-}
 
 const ranges DIGITS    = { { '0', '9' } };
 const ranges WORD      = { { '0', '9' }, { 'A', 'Z' }, { '_', '_' }, { 'a', 'z' } };
 const ranges SPACE     = { { 9, 13 }, { ' ', ' ' }, { 0xA0, 0xA0 }, { 0x1680, 0x1680 }, { 0x2000, 0x200A },
         { 0x2028, 0x2029 }, { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 }, { 0xFEFF, 0xFEFF } };
 const ranges LINE_ENDS = { { '\n', '\n' }, { '\r', '\r' }, { 0x2028, 0x2029 } };
-// What does not stand for itself in a JSON string; a surrogate is no character.
-const ranges ESCAPED    = { { 0, 0x1F }, { '"', '"' }, { '\\', '\\' }, { 0x7F, 0x7F } };
-const ranges SURROGATES = { { 0xD800, 0xDFFF } };
 
 // ---- the expression ----
 
@@ -82,35 +36,11 @@ struct node {
     int32_t               min = 1, max = 1;   // repetitions, -1: without a limit
 
     bool is_anchor() const { return what == kind::begin || what == kind::end; }
-    bool has_anchor() const {
-        return is_anchor() || std::any_of(choices.begin(), choices.end(), [](const sequence & s) {
-            return std::any_of(s.begin(), s.end(), [](const node & n) { return n.has_anchor(); });
-        });
-    }
-    bool once() const { return min == 1 && max == 1; }
 };
-
-// Whether it may match nothing.
-bool is_empty(const sequence & all) {
-    return std::all_of(all.begin(), all.end(), [](const node & n) {
-        return n.min == 0 || n.is_anchor() || std::any_of(n.choices.begin(), n.choices.end(), is_empty);
-    });
-}
 
 class parser {
   public:
-    explicit parser(const std::string & text) {
-        for (size_t i = 0; i < text.size();) {
-            const auto   c     = (unsigned char) text[i];
-            const size_t n     = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-            uint32_t     point = n == 1 ? c : c & (0xFF >> (n + 1));
-            for (size_t k = 1; k < n && i + k < text.size(); ++k) {
-                point = (point << 6) | ((unsigned char) text[i + k] & 0x3F);
-            }
-            points_.push_back(point);
-            i += n;
-        }
-    }
+    explicit parser(const std::string & text) : points_(points_of(text)) {}
 
     std::vector<sequence> read() {
         std::vector<sequence> all = read_choices(0);
@@ -368,138 +298,161 @@ class parser {
     size_t                at_ = 0;
 };
 
-// ---- writing ----
+// ---- the machine ----
 
-std::string point_text(uint32_t c) {
-    static const char * const digits = "0123456789ABCDEF";
-    const int32_t             n      = c < 0x100 ? 2 : c < 0x10000 ? 4 : 8;
-    std::string               text   = n == 2 ? "\\x" : n == 4 ? "\\u" : "\\U";
-    for (int32_t k = n - 1; k >= 0; --k) {
-        text += digits[(c >> (4 * k)) & 15];
+// Thompson's: what a text has reached is a set of places.
+class machine {
+  public:
+    explicit machine(const std::vector<sequence> & expression) {
+        const int32_t begin = add(), matched = add_choices(expression, begin);
+        places_[begin].steps.emplace_back(all_points(), begin);   // it may match anywhere
+        places_[matched].steps.emplace_back(all_points(), matched);
+        final_ = matched;
     }
-    return text;
-}
 
-std::string class_text(const ranges & r) {
-    std::string text = "[";
-    for (const auto & [low, high] : r) {
-        text += point_text(low) + (high > low ? "-" + point_text(high) : "");
-    }
-    return text + "]";
-}
-
-// The JSON text of one of these characters.
-std::string characters_text(const ranges & points) {
-    static const std::vector<std::pair<uint32_t, char>> short_escapes = { { '"', '"' }, { '\\', '\\' }, { '\b', 'b' },
-        { '\f', 'f' }, { '\n', 'n' }, { '\r', 'r' }, { '\t', 't' } };
-
-    std::vector<std::string> ways;
-    ranges                   special = ESCAPED;
-    special.insert(special.end(), SURROGATES.begin(), SURROGATES.end());
-    const ranges plain = without(points, special);
-    if (!plain.empty()) {
-        ways.push_back(class_text(plain));
-    }
-    ranges escapes;
-    for (const auto & [point, letter] : short_escapes) {
-        if (holds(points, point)) {
-            escapes.emplace_back(letter, letter);
+    automaton deterministic() const {
+        automaton                               out;
+        std::map<std::vector<int32_t>, int32_t> found;
+        std::vector<std::vector<int32_t>>       sets = { closed({ 0 }, true, false) };
+        found[sets[0]]                               = 0;
+        for (size_t k = 0; k < sets.size(); ++k) {
+            const std::vector<int32_t> set    = sets[k];
+            const std::vector<int32_t> at_end = closed(set, k == 0, true);
+            automaton::state           s      = { std::binary_search(at_end.begin(), at_end.end(), final_) };
+            for (const auto & [low, high] : pieces(set)) {
+                const std::vector<int32_t> next = closed(step(set, low), false, false);
+                if (next.empty()) {
+                    continue;
+                }
+                const auto [place, added] = found.emplace(next, int32_t(sets.size()));
+                if (added) {
+                    sets.push_back(next);
+                    if (sets.size() > MAX_STATES) {
+                        throw automaton_size_error("needs too large a grammar");
+                    }
+                }
+                s.edges.push_back({ low, high, place->second });
+            }
+            out.states.push_back(std::move(s));
         }
+        return minimal(out);
     }
-    if (!escapes.empty()) {
-        ways.push_back("[\\x5C]" + class_text(united(escapes)));
-    }
-    for (uint32_t c = 0; c < 0x80; ++c) {
-        const bool is_short = std::any_of(
-            short_escapes.begin(), short_escapes.end(), [&](const auto & escape) { return escape.first == c; });
-        if (holds(ESCAPED, c) && !is_short && holds(points, c)) {
-            const uint32_t    digit = c % 16, upper = digit < 10 ? '0' + digit : 'A' + digit - 10;
-            const std::string last = digit < 10 ? class_text({ { upper, upper } })
-                                                : class_text({ { upper, upper }, { upper + 32, upper + 32 } });
-            ways.push_back("[\\x5C]u00" + class_text({ { '0' + c / 16, '0' + c / 16 } }) + last);
+
+  private:
+    struct place {
+        std::vector<std::pair<ranges, int32_t>> steps    = {};
+        std::vector<int32_t>                    free     = {};   // without a character
+        std::vector<int32_t>                    at_begin = {};   // ... at the text's beginning alone
+        std::vector<int32_t>                    at_end   = {};
+    };
+
+    int32_t add() {
+        if (places_.size() >= MAX_NODES) {
+            throw automaton_size_error("needs too large a grammar");
         }
+        places_.emplace_back();
+        return int32_t(places_.size()) - 1;
     }
-    if (ways.empty()) {
-        refuse("has a class that no character is in");
-    }
-    std::string text = ways[0];
-    for (size_t i = 1; i < ways.size(); ++i) {
-        text += "|" + ways[i];
-    }
-    return ways.size() == 1 && ways[0][0] == '[' && escapes.empty() ? text : "(" + text + ")";
-}
 
-std::string group_text(const std::vector<sequence> & choices, bool at_begin, bool at_end);
+    // Each returns the place behind what begins at `from`.
+    int32_t add_choices(const std::vector<sequence> & choices, int32_t from) {
+        const int32_t end = add();
+        for (const sequence & choice : choices) {
+            int32_t at = add();
+            places_[from].free.push_back(at);
+            for (const node & n : choice) {
+                at = add_node(n, at);
+            }
+            places_[at].free.push_back(end);
+        }
+        return end;
+    }
 
-std::string node_text(const node & n, bool at_begin, bool at_end) {
-    if (n.is_anchor() || (n.has_anchor() && !n.once())) {
-        refuse("has an anchor (^ or $) inside");
+    int32_t add_once(const node & n, int32_t from) {
+        if (n.what == node::kind::group) {
+            return add_choices(n.choices, from);
+        }
+        const int32_t to = add();
+        if (n.what == node::kind::characters) {
+            places_[from].steps.emplace_back(n.points, to);
+        } else {
+            (n.what == node::kind::begin ? places_[from].at_begin : places_[from].at_end).push_back(to);
+        }
+        return to;
     }
-    if (n.max == 0) {
-        return "";
-    }
-    std::string text =
-        n.what == node::kind::group ? group_text(n.choices, at_begin, at_end) : characters_text(n.points);
-    if (n.once() || text.empty()) {
-        return text;
-    }
-    if (n.max == 1) {
-        return text.back() == '?' ? text : text + "?";
-    }
-    if (std::any_of(n.choices.begin(), n.choices.end(), is_empty)) {
-        refuse("repeats what may be empty");   // llama.cpp takes that for left recursion
-    }
-    if (n.max < 0 && n.min < 2) {
-        return text + (n.min ? "+" : "*");
-    }
-    const std::string least = "{" + std::to_string(n.min);
-    if (n.max < 0) {
-        return text + least + "}" + text + "*";
-    }
-    return text + least + (n.max == n.min ? "}" : "," + std::to_string(n.max) + "}");
-}
 
-// `at_begin`, `at_end`: the string may begin and end here, with any text where there is no anchor.
-std::string sequence_text(const sequence & all, bool at_begin, bool at_end) {
-    size_t first = 0, last = all.size();
-    while (first < last && all[first].what == node::kind::begin) {
-        ++first;
+    int32_t add_node(const node & n, int32_t at) {
+        for (int32_t i = 0; i < n.min; ++i) {
+            at = add_once(n, at);
+        }
+        if (n.max < 0) {
+            const int32_t loop = add();
+            places_[at].free.push_back(loop);
+            places_[add_once(n, loop)].free.push_back(loop);
+            return loop;
+        }
+        const int32_t end = add();
+        for (int32_t i = n.min; i < n.max; ++i) {
+            places_[at].free.push_back(end);
+            at = add_once(n, at);
+        }
+        places_[at].free.push_back(end);
+        return end;
     }
-    while (last > first && all[last - 1].what == node::kind::end) {
-        --last;
-    }
-    const bool anchored_begin = first > 0, anchored_end = last < all.size();
-    if ((anchored_begin && !at_begin) || (anchored_end && !at_end)) {
-        refuse("has an anchor (^ or $) inside");
-    }
-    // "^" and "$" alone leave the other side open, and both together are the empty string
-    const bool  open_begin = at_begin && !anchored_begin, open_end = at_end && !anchored_end;
-    const bool  inner_begin = open_begin && first < last && all[first].has_anchor();
-    const bool  inner_end   = open_end && first < last && all[last - 1].has_anchor();
-    std::string text        = open_begin && !inner_begin ? ANY_TEXT : "";
-    const bool  empty       = first == last;
-    for (size_t i = first; i < last; ++i) {
-        text += node_text(all[i], inner_begin && i == first, inner_end && i + 1 == last);
-    }
-    return text + (open_end && !inner_end && !(empty && open_begin) ? ANY_TEXT : "");
-}
 
-std::string group_text(const std::vector<sequence> & choices, bool at_begin, bool at_end) {
-    std::string text;
-    bool        may_be_empty = false;
-    for (const sequence & choice : choices) {
-        const std::string one = sequence_text(choice, at_begin, at_end);
-        may_be_empty |= one.empty();
-        text += one.empty() || text.empty() ? one : "|" + one;
+    std::vector<int32_t> closed(std::vector<int32_t> open, bool at_begin, bool at_end) const {
+        std::set<int32_t> all(open.begin(), open.end());
+        while (!open.empty()) {
+            const place & p = places_[open.back()];
+            open.pop_back();
+            for (const auto * more : { &p.free, at_begin ? &p.at_begin : nullptr, at_end ? &p.at_end : nullptr }) {
+                for (size_t i = 0; more && i < more->size(); ++i) {
+                    if (all.insert((*more)[i]).second) {
+                        open.push_back((*more)[i]);
+                    }
+                }
+            }
+        }
+        return { all.begin(), all.end() };
     }
-    return text.empty() ? "" : "(" + text + ")" + (may_be_empty ? "?" : "");
-}
+
+    // What all steps of the set treat alike.
+    ranges pieces(const std::vector<int32_t> & set) const {
+        std::set<uint32_t> begins;
+        for (const int32_t i : set) {
+            for (const auto & [points, to] : places_[i].steps) {
+                for (const auto & [low, high] : points) {
+                    begins.insert({ low, high + 1 });
+                }
+            }
+        }
+        ranges out;
+        for (auto at = begins.begin(); at != begins.end() && std::next(at) != begins.end(); ++at) {
+            const ranges valid = without({ { *at, *std::next(at) - 1 } }, complement(all_points()));
+            out.insert(out.end(), valid.begin(), valid.end());
+        }
+        return out;
+    }
+
+    std::vector<int32_t> step(const std::vector<int32_t> & set, uint32_t point) const {
+        std::vector<int32_t> next;
+        for (const int32_t i : set) {
+            for (const auto & [points, to] : places_[i].steps) {
+                if (std::any_of(points.begin(), points.end(),
+                        [&, p = point](const auto & r) { return r.first <= p && p <= r.second; })) {
+                    next.push_back(to);
+                }
+            }
+        }
+        return next;
+    }
+
+    std::vector<place> places_;
+    int32_t            final_ = 0;
+};
 
 }   // namespace
 
-std::string json_text_pattern(const std::string & pattern) {
-    std::string text = group_text(parser(pattern).read(), true, true);
-    return "^" + text + "$";
-}
+automaton matching(const std::string & pattern) { return machine(parser(pattern).read()).deterministic(); }
 
 }   // namespace dflash

@@ -1,0 +1,629 @@
+#include "schema/node.h"
+
+#include "schema/pattern.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dflash {
+
+namespace {
+
+constexpr uint64_t MAX_REPETITIONS = MAX_STATES - 1;   // each is some elements of the grammar
+
+// Keywords of each type, and of all: "". Those that are not read below are reported.
+const std::map<std::string, uint32_t> KEYWORDS = {
+    { "minLength", TYPE_STRING },
+    { "maxLength", TYPE_STRING },
+    { "pattern", TYPE_STRING },
+    { "minimum", TYPE_NUMBER },
+    { "maximum", TYPE_NUMBER },
+    { "exclusiveMinimum", TYPE_NUMBER },
+    { "exclusiveMaximum", TYPE_NUMBER },
+    { "multipleOf", TYPE_NUMBER },
+    { "items", TYPE_ARRAY },
+    { "prefixItems", TYPE_ARRAY },
+    { "additionalItems", TYPE_ARRAY },
+    { "minItems", TYPE_ARRAY },
+    { "maxItems", TYPE_ARRAY },
+    { "uniqueItems", TYPE_ARRAY },
+    { "contains", TYPE_ARRAY },
+    { "unevaluatedItems", TYPE_ARRAY },
+    { "properties", TYPE_OBJECT },
+    { "required", TYPE_OBJECT },
+    { "additionalProperties", TYPE_OBJECT },
+    { "patternProperties", TYPE_OBJECT },
+    { "propertyNames", TYPE_OBJECT },
+    { "minProperties", TYPE_OBJECT },
+    { "maxProperties", TYPE_OBJECT },
+    { "dependentRequired", TYPE_OBJECT },
+    { "dependentSchemas", TYPE_OBJECT },
+    { "dependencies", TYPE_OBJECT },
+    { "unevaluatedProperties", TYPE_OBJECT },
+};
+
+// What a grammar does not hold, whatever it says.
+const std::set<std::string> UNHELD = { "not", "if", "nullable", "uniqueItems", "contains", "dependentRequired",
+    "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef" };
+
+const std::map<std::string, uint32_t> TYPES = { { "null", TYPE_NULL }, { "boolean", TYPE_BOOLEAN },
+    { "integer", TYPE_INTEGER }, { "number", TYPE_NUMBER }, { "string", TYPE_STRING }, { "array", TYPE_ARRAY },
+    { "object", TYPE_OBJECT } };
+
+// RFC 3339's, in upper case, without leap seconds; days that there are.
+const std::string DATE = "((\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
+                         "02-(0[1-9]|1\\d|2[0-8])))|((\\d\\d(0[48]|[2468][048]|[13579][26])|"
+                         "([02468][048]|[13579][26])00)-02-29))";
+const std::string TIME = "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)";
+const std::string UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
+
+const std::map<std::string, std::string> FORMATS = { { "date", DATE }, { "time", TIME },
+    { "date-time", DATE + "T" + TIME }, { "uuid", UUID }, { "uuid1", UUID }, { "uuid2", UUID }, { "uuid3", UUID },
+    { "uuid4", UUID }, { "uuid5", UUID } };
+
+std::string percent_decoded(const std::string & text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const auto is_hex = [&](size_t at) { return at < text.size() && std::isxdigit((unsigned char) text[at]); };
+        if (text[i] == '%' && is_hex(i + 1) && is_hex(i + 2)) {
+            out += char(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+            i += 2;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+// The keys of a JSON pointer: "/a~1b/c" is a/b and c.
+std::vector<std::string> pointer_keys(const std::string & pointer) {
+    std::vector<std::string> keys;
+    for (size_t begin = 1; begin <= pointer.size();) {
+        const size_t end = std::min(pointer.find('/', begin), pointer.size());
+        std::string  key;
+        for (size_t i = begin; i < end; ++i) {
+            const bool escaped = pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1');
+            key += escaped ? (pointer[i + 1] == '0' ? '~' : '/') : pointer[i];
+            i += escaped;
+        }
+        keys.push_back(key);
+        begin = end + 1;
+    }
+    return keys;
+}
+
+}   // namespace
+
+uint32_t type_of(const json & value) {
+    if (value.is_null()) {
+        return TYPE_NULL;
+    }
+    if (value.is_boolean()) {
+        return TYPE_BOOLEAN;
+    }
+    if (value.is_number()) {
+        return as_decimal(value.dump()).fraction.empty() ? TYPE_INTEGER : TYPE_FRACTION;
+    }
+    return value.is_string() ? TYPE_STRING : value.is_array() ? TYPE_ARRAY : TYPE_OBJECT;
+}
+
+std::string canonical(const json & value) {
+    if (value.is_number()) {
+        const decimal d = as_decimal(value.dump());
+        return (d.negative ? "-" : "") + (d.whole.empty() ? "0" : d.whole) +
+               (d.fraction.empty() ? "" : "." + d.fraction);
+    }
+    std::string text;
+    if (value.is_array()) {
+        for (size_t i = 0; i < value.size(); ++i) {
+            text += canonical(value.at(i)) + ",";
+        }
+        return "[" + text + "]";
+    }
+    if (value.is_object()) {
+        std::map<std::string, std::string> members;
+        for (const auto & entry : value.items()) {
+            members.emplace(json(entry.key()).dump(), canonical(entry.value()));
+        }
+        for (const auto & [key, one] : members) {
+            text += key + ":" + one + ",";
+        }
+        return "{" + text + "}";
+    }
+    return value.dump();
+}
+
+class node_reader {
+  public:
+    explicit node_reader(schema_document & document) : document_(document) {
+        find_anchors(document_.schema_, &document_.schema_, document_.field_, false);
+        node_at(document_.schema_, document_.field_);
+        for (; !open_.empty(); open_.pop_front()) {
+            const auto [schema, node] = open_.front();
+            read(*schema, *node);
+        }
+    }
+
+  private:
+    // ---- where schemas are ----
+
+    const schema_node * node_at(const json & schema, const std::string & path) {
+        const auto [place, added] = known_.emplace(&schema, nullptr);
+        if (added) {
+            document_.nodes_.push_back(std::make_unique<schema_node>());
+            schema_node & node = *document_.nodes_.back();
+            node.number        = int32_t(document_.nodes_.size()) - 1;
+            node.path          = path;
+            place->second      = &node;
+            open_.emplace_back(&schema, &node);
+        }
+        return place->second;
+    }
+
+    // Every $id begins a document of its own, whose references and anchors are relative to it. `is_map`: its keys are
+    // names, not keywords.
+    void find_anchors(const json & schema, const json * base, const std::string & path, bool is_map) {
+        static const std::set<std::string> maps = { "properties", "patternProperties", "$defs", "definitions",
+            "dependentSchemas" };
+        if (schema.is_array()) {
+            for (size_t i = 0; i < schema.size(); ++i) {
+                find_anchors(schema.at(i), base, member(path, i), false);
+            }
+        }
+        if (!schema.is_object()) {
+            return;
+        }
+        if (!is_map) {
+            base = read_names(schema, base);
+        }
+        bases_[&schema] = base;
+        paths_[&schema] = path;
+        for (const auto & entry : schema.items()) {
+            if (is_map || (entry.key() != "const" && entry.key() != "enum")) {
+                find_anchors(entry.value(), base, member(path, entry.key()), !is_map && maps.count(entry.key()));
+            }
+        }
+    }
+
+    const json * read_names(const json & schema, const json * base) {
+        if (schema.contains("$id") && schema.at("$id").is_string()) {
+            const std::string id = schema.at("$id").get<std::string>();
+            base                 = id.empty() || id[0] == '#' ? base : &schema;
+            ids_.emplace(id.substr(0, id.find('#')), &schema);
+        }
+        for (const char * key : { "$anchor", "$dynamicAnchor" }) {
+            if (schema.contains(key) && schema.at(key).is_string()) {
+                anchors_.emplace(std::make_pair(base, schema.at(key).get<std::string>()), &schema);
+            }
+        }
+        return base;
+    }
+
+    const schema_node * target(const json & schema, const std::string & path) {
+        const json & value = schema.at("$ref");
+        if (!value.is_string()) {
+            throw field_error(path, "must be a string");
+        }
+        const std::string ref  = value.get<std::string>();
+        const size_t      hash = std::min(ref.find('#'), ref.size());
+        const json *      at   = bases_.at(&schema);
+        if (hash > 0) {
+            const auto id = ids_.find(ref.substr(0, hash));
+            if (id == ids_.end()) {
+                throw field_error(path, "is an unsupported $ref, '" + ref.substr(0, 80) +
+                                            "': only what is in the same schema can be referred to, as #/$defs/name");
+            }
+            at = id->second;
+        }
+        const std::string fragment = hash < ref.size() ? percent_decoded(ref.substr(hash + 1)) : "";
+        std::string       where    = paths_.at(at);
+        if (!fragment.empty() && fragment[0] != '/') {
+            const auto anchor = anchors_.find({ at, fragment });
+            if (anchor == anchors_.end()) {
+                throw field_error(path, "names an $anchor that is not there: '" + fragment.substr(0, 80) + "'");
+            }
+            return node_at(*anchor->second, paths_.at(anchor->second));
+        }
+        for (const std::string & key : pointer_keys(fragment)) {
+            const bool is_index = !key.empty() && key.size() < 9 && key.find_first_not_of("0123456789") == key.npos;
+            if (at->is_object() && at->contains(key)) {
+                at    = &at->at(key);
+                where = member(where, key);
+            } else if (at->is_array() && is_index && std::stoul(key) < at->size()) {
+                at    = &at->at(size_t(std::stoul(key)));
+                where = member(where, size_t(std::stoul(key)));
+            } else {
+                throw field_error(path, "cannot be resolved: there is no '" + key.substr(0, 80) + "'");
+            }
+        }
+        if (at->is_object() && !bases_.count(at)) {
+            throw field_error(path, "refers to a value, not to a schema");
+        }
+        return node_at(*at, where);
+    }
+
+    // ---- values of keywords ----
+
+    static uint64_t count(const json & value, const std::string & path) {
+        const bool whole = value.is_number() && as_decimal(value.dump()).fraction.empty();
+        if (!whole || value.get<double>() < 0) {
+            throw field_error(path, "must be a non-negative integer");
+        }
+        return value.get<double>() >= 9e18 ? NO_LIMIT - 1 : uint64_t(value.get<double>());
+    }
+
+    static decimal number(const json & value, const std::string & path) {
+        if (!value.is_number()) {
+            throw field_error(path, "must be a number");
+        }
+        try {
+            return as_decimal(value.dump());
+        } catch (const std::invalid_argument & e) {
+            throw field_error(path, e.what());
+        }
+    }
+
+    static std::shared_ptr<const automaton> pattern(const std::string & text, const std::string & path) {
+        try {
+            return std::make_shared<const automaton>(matching(text));
+        } catch (const std::invalid_argument & e) {
+            throw field_error(path, std::string(e.what()) + ": no grammar can hold that, so write it another way");
+        } catch (const automaton_size_error & e) {
+            throw field_error(path, std::string(e.what()) + ": write it with fewer repetitions");
+        }
+    }
+
+    std::vector<const schema_node *> schemas(const json & value, const std::string & path, bool may_be_empty) {
+        if (!value.is_array() || (value.empty() && !may_be_empty)) {
+            throw field_error(path, "must be a non-empty array of schemas");
+        }
+        std::vector<const schema_node *> all;
+        for (size_t i = 0; i < value.size(); ++i) {
+            all.push_back(node_at(value.at(i), member(path, i)));
+        }
+        return all;
+    }
+
+    // ---- a schema ----
+
+    void read(const json & schema, schema_node & n) {
+        n.source = &schema;
+        if (schema.is_boolean()) {
+            n.nothing = !schema.get<bool>();
+            return;
+        }
+        if (!schema.is_object()) {
+            throw field_error(n.path, "must be a schema: an object, true or false");
+        }
+        for (const auto & entry : schema.items()) {
+            const auto keyword = KEYWORDS.find(entry.key());
+            n.spoken |= keyword != KEYWORDS.end() ? keyword->second : 0;
+        }
+        read_types(schema, n);
+        report(schema, n);
+        read_values(schema, n);
+        read_numbers(schema, n);
+        read_string(schema, n);
+        read_array(schema, n);
+        read_object(schema, n);
+        read_applicators(schema, n);
+        check_values(n);
+    }
+
+    // What it says of its types that no grammar holds.
+    void report(const json & schema, const schema_node & n) {
+        for (const auto & entry : schema.items()) {
+            const auto        keyword = KEYWORDS.find(entry.key());
+            const std::string name    = entry.key();
+            const bool        is_off =
+                (name == "if" && only_if(schema)) ||
+                ((name == "nullable" || name == "uniqueItems" || name == "not") && entry.value() == false);
+            if (UNHELD.count(name) && !is_off && (keyword == KEYWORDS.end() || (keyword->second & n.types))) {
+                document_.unheld_.push_back(member(n.path, name));
+            }
+        }
+    }
+
+    static bool only_if(const json & schema) { return !schema.contains("then") && !schema.contains("else"); }
+
+    static void read_types(const json & schema, schema_node & n) {
+        if (!schema.contains("type")) {
+            return;
+        }
+        const json &      value = schema.at("type");
+        const std::string path  = member(n.path, "type");
+        n.typed                 = true;
+        n.types                 = 0;
+        const auto add          = [&](const json & one, const std::string & where) {
+            const auto found = one.is_string() ? TYPES.find(one.get<std::string>()) : TYPES.end();
+            if (found == TYPES.end()) {
+                throw field_error(where, "must be null, boolean, integer, number, string, array or object");
+            }
+            n.types |= found->second;
+        };
+        if (!value.is_array()) {
+            add(value, path);
+        } else if (value.empty()) {
+            throw field_error(path, "is empty");
+        }
+        for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
+            add(value.at(i), member(path, i));
+        }
+    }
+
+    static void read_values(const json & schema, schema_node & n) {
+        for (const char * key : { "enum", "const" }) {
+            if (!schema.contains(key)) {
+                continue;
+            }
+            const json &      value = schema.at(key);
+            std::vector<json> all;
+            if (std::string(key) == "const") {
+                all.push_back(value);
+            } else if (!value.is_array() || value.empty()) {
+                throw field_error(member(n.path, key), "must be a non-empty array");
+            } else {
+                for (size_t i = 0; i < value.size(); ++i) {
+                    all.push_back(value.at(i));
+                }
+            }
+            const bool                  both   = n.values.has_value();
+            const std::set<std::string> before = n.value_texts;
+            n.values_key                       = key;
+            n.values.emplace();
+            n.value_texts.clear();
+            for (const json & one : all) {
+                const std::string text = canonical(one);
+                if ((!both || before.count(text)) && n.value_texts.insert(text).second) {
+                    n.values->push_back(one);
+                }
+            }
+        }
+        if (n.values) {
+            uint32_t types = 0;
+            for (const json & value : *n.values) {
+                types |= type_of(value);
+            }
+            n.types &= types;
+            n.typed = true;
+        }
+    }
+
+    void read_numbers(const json & schema, schema_node & n) {
+        const auto bound = [&](const char * key, bool exclusive, std::optional<number_limits::bound> & to,
+                               int32_t sign) {
+            const std::string path = member(n.path, key);
+            // draft 4's exclusiveMinimum: true
+            const bool is_flag = exclusive && schema.contains(key) && schema.at(key).is_boolean();
+            if (!schema.contains(key) || is_flag) {
+                if (is_flag && to) {
+                    to->exclusive = schema.at(key).get<bool>();
+                }
+                return;
+            }
+            const number_limits::bound b     = { number(schema.at(key), path), exclusive };
+            const int32_t              order = to ? sign * compare(b.value, to->value) : 1;
+            if (order > 0 || (order == 0 && exclusive)) {
+                to = b;
+            }
+        };
+        bound("minimum", false, n.numbers.low, 1);
+        bound("exclusiveMinimum", true, n.numbers.low, 1);
+        bound("maximum", false, n.numbers.high, -1);
+        bound("exclusiveMaximum", true, n.numbers.high, -1);
+        if (n.numbers.low && n.numbers.high) {
+            const int32_t order = compare(n.numbers.low->value, n.numbers.high->value);
+            if (order > 0 || (order == 0 && (n.numbers.low->exclusive || n.numbers.high->exclusive))) {
+                throw field_error(member(n.path, schema.contains("minimum") ? "minimum" : "exclusiveMinimum"),
+                    "leaves no number below the maximum");
+            }
+        }
+        if (schema.contains("multipleOf")) {
+            const std::string path = member(n.path, "multipleOf");
+            const decimal     d    = number(schema.at("multipleOf"), path);
+            if (d.negative || d.is_zero()) {
+                throw field_error(path, "must be above 0");
+            }
+            number_limits alone;
+            alone.divisors = { d };
+            try {
+                numbers(alone);
+                n.numbers.divisors = { d };
+            } catch (const std::exception &) {
+                document_.unheld_.push_back(path);
+            }
+        }
+    }
+
+    // Beyond MAX_REPETITIONS a lower limit is refused, and an upper one is none.
+    void read_counts(
+        const json & schema, const schema_node & n, const std::string & what, uint64_t & min, uint64_t & max) {
+        if (schema.contains("min" + what)) {
+            min = count(schema.at("min" + what), member(n.path, "min" + what));
+        }
+        if (schema.contains("max" + what)) {
+            max = count(schema.at("max" + what), member(n.path, "max" + what));
+        }
+        if (min > max) {
+            throw field_error(member(n.path, "min" + what), "is larger than max" + what);
+        }
+        if (min > MAX_REPETITIONS) {
+            throw field_error(member(n.path, "min" + what),
+                "is above " + std::to_string(MAX_REPETITIONS) + ": no grammar holds so many");
+        }
+        if (max != NO_LIMIT && max > MAX_REPETITIONS) {
+            document_.unheld_.push_back(member(n.path, "max" + what));
+            max = NO_LIMIT;
+        }
+    }
+
+    void read_string(const json & schema, schema_node & n) {
+        read_counts(schema, n, "Length", n.min_length, n.max_length);
+        if (schema.contains("pattern")) {
+            const std::string path = member(n.path, "pattern");
+            if (!schema.at("pattern").is_string()) {
+                throw field_error(path, "must be a string");
+            }
+            n.pattern = pattern(schema.at("pattern").get<std::string>(), path);
+            if (n.pattern->is_empty()) {
+                throw field_error(path, "matches no string");
+            }
+        }
+        if (!schema.contains("format")) {
+            return;
+        }
+        const std::string path = member(n.path, "format");
+        if (!schema.at("format").is_string()) {
+            throw field_error(path, "must be a string");
+        }
+        const auto format = FORMATS.find(schema.at("format").get<std::string>());
+        if (format == FORMATS.end()) {
+            if (!(n.types & TYPE_STRING) || n.values) {
+                return;   // integers of 32 bits, say
+            }
+            document_.unheld_.push_back(path);
+            return;
+        }
+        n.spoken |= TYPE_STRING;
+        const std::shared_ptr<const automaton> held = pattern("^(" + format->second + ")$", path);
+        n.pattern = n.pattern ? std::make_shared<const automaton>(both(*n.pattern, *held)) : held;
+        if (n.pattern->is_empty()) {
+            throw field_error(path, "leaves no string that the pattern matches");
+        }
+    }
+
+    void read_array(const json & schema, schema_node & n) {
+        read_counts(schema, n, "Items", n.min_items, n.max_items);
+        n.says_min_items = schema.contains("minItems");
+        const char * tuple =
+            schema.contains("prefixItems") && schema.at("prefixItems").is_array() ? "prefixItems" : nullptr;
+        if (!tuple && schema.contains("items") && schema.at("items").is_array()) {
+            tuple = "items";   // as before draft 2020-12
+        }
+        if (tuple) {
+            n.prefix = schemas(schema.at(tuple), member(n.path, tuple), true);
+        } else if (schema.contains("prefixItems")) {
+            throw field_error(member(n.path, "prefixItems"), "must be a non-empty array of schemas");
+        }
+        const bool   old  = tuple && std::string(tuple) == "items";
+        const char * rest = old ? "additionalItems" : "items";
+        if (schema.contains(rest)) {
+            n.rest = node_at(schema.at(rest), member(n.path, rest));
+        }
+        if (schema.contains("unevaluatedItems")) {
+            const bool is_rest = !n.rest && plain(schema);
+            if (is_rest) {
+                n.rest = node_at(schema.at("unevaluatedItems"), member(n.path, "unevaluatedItems"));
+            } else if (schema.at("unevaluatedItems") != true) {
+                document_.unheld_.push_back(member(n.path, "unevaluatedItems"));
+            }
+        }
+        if (!old && schema.contains("additionalItems") && schema.at("additionalItems") != true && tuple) {
+            document_.unheld_.push_back(member(n.path, "additionalItems"));
+        }
+    }
+
+    // Without parts that apply to the same value.
+    static bool plain(const json & schema) {
+        const auto has = [&](const char * key) { return schema.contains(key); };
+        return !has("allOf") && !has("anyOf") && !has("oneOf") && !has("$ref") && !has("if") && !has("not") &&
+               !has("dependentSchemas") && !has("$dynamicRef") && !has("contains");
+    }
+
+    void read_object(const json & schema, schema_node & n) {
+        read_counts(schema, n, "Properties", n.min_properties, n.max_properties);
+        if (schema.contains("properties")) {
+            const std::string path = member(n.path, "properties");
+            const json &      all  = schema.at("properties");
+            if (!all.is_object()) {
+                throw field_error(path, "must be an object");
+            }
+            for (const auto & entry : all.items()) {
+                n.properties.emplace_back(entry.key(), node_at(entry.value(), member(path, entry.key())));
+                n.property_of.emplace(n.properties.back());
+            }
+        }
+        if (schema.contains("patternProperties")) {
+            const std::string path = member(n.path, "patternProperties");
+            const json &      all  = schema.at("patternProperties");
+            if (!all.is_object()) {
+                throw field_error(path, "must be an object");
+            }
+            for (const auto & entry : all.items()) {
+                const std::string where = member(path, entry.key());
+                n.pattern_properties.push_back(
+                    { entry.key(), pattern(entry.key(), where), node_at(entry.value(), where) });
+            }
+        }
+        if (schema.contains("additionalProperties")) {
+            n.additional = node_at(schema.at("additionalProperties"), member(n.path, "additionalProperties"));
+        }
+        if (schema.contains("propertyNames")) {
+            n.property_names = node_at(schema.at("propertyNames"), member(n.path, "propertyNames"));
+        }
+        if (schema.contains("required")) {
+            read_required(schema.at("required"), member(n.path, "required"), n);
+        }
+        if (!schema.contains("unevaluatedProperties") || schema.at("unevaluatedProperties") == true) {
+            return;
+        }
+        if (plain(schema) && !n.additional) {
+            n.additional = node_at(schema.at("unevaluatedProperties"), member(n.path, "unevaluatedProperties"));
+        } else if (schema.at("unevaluatedProperties") == false && &n == document_.nodes_.front().get()) {
+            n.closed = true;
+        } else {
+            document_.unheld_.push_back(member(n.path, "unevaluatedProperties"));
+        }
+    }
+
+    static void read_required(const json & value, const std::string & path, schema_node & n) {
+        if (value.is_boolean()) {
+            return;   // draft 3's, in a property
+        }
+        if (!value.is_array()) {
+            throw field_error(path, "must be an array of names");
+        }
+        for (size_t i = 0; i < value.size(); ++i) {
+            if (!value.at(i).is_string()) {
+                throw field_error(member(path, i), "must be a string");
+            }
+            n.required.push_back(value.at(i).get<std::string>());
+        }
+    }
+
+    void read_applicators(const json & schema, schema_node & n) {
+        if (schema.contains("$ref")) {
+            n.all_of.push_back(target(schema, member(n.path, "$ref")));
+        }
+        if (schema.contains("allOf")) {
+            for (const schema_node * one : schemas(schema.at("allOf"), member(n.path, "allOf"), false)) {
+                n.all_of.push_back(one);
+            }
+        }
+        for (const char * key : { "anyOf", "oneOf" }) {
+            if (schema.contains(key)) {
+                n.groups.push_back({ key, schemas(schema.at(key), member(n.path, key), false) });
+            }
+        }
+    }
+
+    static void check_values(const schema_node & n) {
+        if (n.values && n.values->empty()) {
+            throw field_error(member(n.path, n.values_key), "is not among the values of enum");
+        }
+    }
+
+    schema_document &                                            document_;
+    std::map<const json *, const schema_node *>                  known_;
+    std::deque<std::pair<const json *, schema_node *>>           open_;
+    std::map<std::string, const json *>                          ids_;
+    std::map<std::pair<const json *, std::string>, const json *> anchors_;
+    std::map<const json *, const json *>                         bases_;   // of every object in the schema
+    std::map<const json *, std::string>                          paths_;
+};
+
+schema_document::schema_document(const json & schema, const std::string & field) : schema_(schema), field_(field) {
+    node_reader reader(*this);
+}
+
+}   // namespace dflash

@@ -1,0 +1,62 @@
+// GBNF of what a schema lets through.
+//
+// JSON as models write it: keys in the order of the schema, those that it does not know behind them; between tokens
+// nothing, a space, or up to two line ends with up to 20 blanks; strings with characters as themselves wherever a
+// pattern, a format or a known key says which; numbers with up to 16 digits before the point and 16 behind it, with an
+// exponent where neither bounds nor divisors hold.
+
+#pragma once
+
+#include "schema/form.h"
+
+#include <map>
+#include <string>
+
+namespace dflash {
+
+std::string gbnf_literal(const std::string & text);   // in quotation marks
+
+// Rules by their names. Those of schemas are called schema-1, schema-2 and so on, and after what they are.
+class grammar_rules {
+  public:
+    grammar_rules();
+
+    void        set(const std::string & name, const std::string & body) { rules_[name] = body; }
+    std::string reserve() { return "schema-" + std::to_string(++n_); }
+    std::string add(const std::string & body);                                    // under a name of its own
+    std::string known(const std::string & name);                                  // schema-string, schema-value, ...
+    std::string repeated(const std::string & rule, uint64_t min, uint64_t max);   // an expression; max may be NO_LIMIT
+    std::string text() const;
+
+  private:
+    std::map<std::string, std::string> rules_;
+    std::map<std::string, std::string> names_;   // of bodies
+    int64_t                            n_ = 0;
+};
+
+class schema_writer {
+  public:
+    schema_writer(grammar_rules & rules, const schema_forms & forms) : rules_(rules), forms_(forms) {}
+
+    std::string rule_of(int32_t form);                                           // its name
+    std::string rule_of(const form_alternative & alternative, uint32_t types);   // of these types alone
+
+  private:
+    void        write_open();
+    std::string choices(const form_alternative & a, uint32_t types);
+    std::string name_of(int32_t form);
+    std::string text_rule(const automaton & texts, bool quoted);
+    std::string string_of(const form_alternative & a);
+    std::string array_of(const form_array & array);
+    std::string object_of(const form_object & object);
+    std::string literal_of(const json & value) const;
+    bool        is_any(int32_t form) const;
+
+    grammar_rules &                          rules_;
+    const schema_forms &                     forms_;
+    std::map<int32_t, std::string>           names_;
+    std::vector<int32_t>                     open_;
+    std::map<const automaton *, std::string> texts_;
+};
+
+}   // namespace dflash
