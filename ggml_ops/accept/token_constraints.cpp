@@ -46,8 +46,10 @@ std::string trigger_pattern(const common_grammar_trigger & trigger) {
 void token_constraints::read_grammar(const common_params_sampling & params) {
     grammar_ = grammar_init(vocab_, params.grammar.grammar);
     if (!grammar_) {
-        throw field_error("grammar", "cannot be built: it names a <token> that the vocabulary lacks, repeats too "
-                                     "many rules, or is left-recursive");
+        const bool of_schema = params.grammar.type == COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT;
+        throw field_error(of_schema ? "json_schema" : "grammar",
+            "cannot be built: it names a <token> that the vocabulary lacks, repeats too "
+            "many rules, or is left-recursive");
     }
     if (!lazy_) {
         return;

@@ -7,12 +7,14 @@
 #include "dflash.h"
 #include "engine/engine.h"
 #include "files/chat_template.h"
+#include "files/gbnf.h"
 #include "base/json_fields.h"
 #include "schema/chat_schema.h"
 
 #include "common/chat.h"
 
 #include <algorithm>
+#include <regex>
 
 namespace dflash {
 
@@ -223,6 +225,17 @@ struct known_tool {
     common_chat_tool shown, constrained;
 };
 
+// What formats write around a name must not be in it.
+void check_tool_name(const std::string & name, const std::string & field) {
+    if (name.empty()) {
+        throw field_error(field, "is empty");
+    }
+    if (std::any_of(name.begin(), name.end(),
+            [](char c) { return (unsigned char) c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>'; })) {
+        throw field_error(field, "may not have quotation marks, backslashes, < or >, or control characters");
+    }
+}
+
 known_tool read_tool(const json & value, const std::string & field, ignored_fields & ignored) {
     field_reader in(value, field);
     if (as_string(in.need("type"), in.name("type")) != "function") {
@@ -231,9 +244,7 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
     field_reader     function(in.need("function"), in.name("function"));
     common_chat_tool tool;
     tool.name = as_string(function.need("name"), function.name("name"));
-    if (tool.name.empty()) {
-        throw field_error(function.name("name"), "is empty");
-    }
+    check_tool_name(tool.name, function.name("name"));
     function.read("description", tool.description);
     tool.parameters              = "{}";
     common_chat_tool constrained = tool;
@@ -529,28 +540,52 @@ common_chat_params apply_template(
     return params;
 }
 
-// llama.cpp repeats this rule in formats that mark each call, even where only one call is wanted.
-std::string one_call(std::string grammar) {
-    static const std::string many = "tool-calls ::= (tool-call space)+";
-    const size_t             at   = grammar.find(many);
-    if (at != std::string::npos) {
-        grammar.erase(at + many.size() - 1, 1);
+// llama.cpp repeats this rule in formats that mark each call, even where only one call is wanted. Its names have
+// numbers where a tool's name takes them: "call".
+std::string one_call(const std::string & grammar) {
+    static const std::regex many("(^|\n)(tool-calls(-[0-9]+)? ::= \\(tool-call(-[0-9]+)? space\\))\\+(\n|$)");
+    return std::regex_replace(grammar, many, "$1$2$5");
+}
+
+bool may_call(const common_chat_templates_inputs & inputs) {
+    return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
+}
+
+// llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. JSON in thoughts is
+// no answer.
+std::string closed_thoughts(std::string grammar, const common_chat_params & params) {
+    for (const std::string & end : params.thinking_end_tags) {
+        const std::string literal = gbnf_literal(end), open = "(" + literal + " | )";
+        for (size_t at = grammar.find(open); at != std::string::npos; at = grammar.find(open)) {
+            grammar.replace(at, open.size(), literal);
+        }
     }
     return grammar;
+}
+
+// Of the whole answer, which begins with what the template has put into the prompt for it. A format without schemas has
+// the JSON alone behind its thoughts.
+std::string whole_grammar(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    if (params.grammar.empty()) {
+        const auto &      ends = params.thinking_end_tags;
+        const std::string end  = ends.empty() ? "" : ends.front();
+        return grammar_of_answer(json::parse(inputs.json_schema), "json_schema",
+            { params.generation_prompt, params.thinking_start_tag, end });
+    }
+    const std::string grammar = inputs.json_schema.empty() ? params.grammar : closed_thoughts(params.grammar, params);
+    return inputs.parallel_tool_calls ? grammar : one_call(grammar);
 }
 
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     static const char * const trigger_types[] = { "token", "word", "pattern",
         "pattern_full" };   // by common_grammar_trigger_type
     json                      sampling        = json::object();
-    if (!params.grammar.empty()) {
-        sampling["grammar"] = inputs.parallel_tool_calls ? params.grammar : one_call(params.grammar);
+    if (!params.grammar.empty() || !inputs.json_schema.empty()) {
+        sampling["grammar"] = whole_grammar(params, inputs);
         sampling["grammar_type"] =
             "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
     } else if (!inputs.grammar.empty()) {
         sampling["grammar"] = inputs.grammar;
-    } else if (!inputs.json_schema.empty()) {   // a format without schemas: the answer is the JSON alone
-        sampling["grammar"] = grammar_of_schema(json::parse(inputs.json_schema), "json_schema");
     }
     if (params.grammar_lazy) {
         sampling["grammar_lazy"] = true;
@@ -582,15 +617,153 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
 
 // For dflash_chat_new().
 json parser_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
-    const bool calls = !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
     return {
         { "format", int(params.format) },
         { "generation_prompt", params.generation_prompt },
         { "continues", inputs.continue_final_message != COMMON_CHAT_CONTINUATION_NONE },
-        { "structured", calls || !inputs.json_schema.empty() },
+        { "structured", may_call(inputs) || !inputs.json_schema.empty() },
         { "json", !inputs.json_schema.empty() },
         { "arena", params.parser },
     };
+}
+
+// ---- what an answer may be ----
+
+struct answer_format {
+    common_chat_params params;   // what is shown, and the grammar
+    json               sampling, parser;
+    bool               calls = false;   // the grammar has them
+};
+
+// Calls or JSON: llama.cpp's formats have one of the two, so each is asked for by itself, and the answer is either. A
+// template without tool calls leaves the JSON.
+answer_format either_format(
+    const common_chat_templates * templates, const common_chat_templates_inputs & inputs, const tools & constrained) {
+    common_chat_templates_inputs shown = inputs, call = inputs, text = inputs;
+    shown.json_schema.clear();
+    call.json_schema.clear();
+    call.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    text.tools.clear();
+    text.tool_choice                 = COMMON_CHAT_TOOL_CHOICE_NONE;
+    answer_format            format  = { apply_template(templates, shown, constrained), {}, {}, true };
+    const common_chat_params of_call = apply_template(templates, call, constrained);
+    common_chat_params       of_text = apply_template(templates, text, {});
+    if (of_call.grammar.empty()) {
+        of_text.generation_prompt = format.params.generation_prompt;
+        format.sampling           = sampling_fields(of_text, text);
+        format.parser             = parser_fields(of_text, text);
+        format.calls              = false;
+        return format;
+    }
+    if (of_call.grammar_lazy || of_call.generation_prompt != of_text.generation_prompt) {
+        throw field_error("tools", "cannot be combined with a JSON schema: this model's chat template begins calls in "
+                                   "another way than other answers");
+    }
+    common_chat_params both = of_call;
+    both.grammar            = with_prefix(whole_grammar(of_call, call), "call-") +
+                   with_prefix(whole_grammar(of_text, text), "text-") + "root ::= call-root | text-root\n";
+    both.preserved_tokens.insert(
+        both.preserved_tokens.end(), of_text.preserved_tokens.begin(), of_text.preserved_tokens.end());
+    format.sampling         = sampling_fields(both, call);
+    format.parser           = parser_fields(of_call, call);
+    format.parser["answer"] = parser_fields(of_text, text);
+    return format;
+}
+
+answer_format format_of(
+    const common_chat_templates * templates, common_chat_templates_inputs inputs, const tools & constrained) {
+    if (may_call(inputs) && !inputs.json_schema.empty()) {
+        if (inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
+            return either_format(templates, inputs, constrained);
+        }
+        inputs.json_schema.clear();   // the answer is a call
+    }
+    const common_chat_params params = apply_template(templates, inputs, constrained);
+    if (!inputs.tools.empty() && !may_call(inputs)) {   // shown alone: some formats would look for calls all the same
+        common_chat_templates_inputs without = inputs;
+        without.tools.clear();
+        const common_chat_params others = apply_template(templates, without, {});
+        if (others.generation_prompt == params.generation_prompt) {
+            return { params, sampling_fields(others, without), parser_fields(others, without) };
+        }
+    }
+    if (may_call(inputs) && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
+        if (inputs.force_pure_content) {
+            throw field_error("tool_choice", "cannot be enforced: this server does not parse answers");
+        }
+        if (params.grammar.empty() || params.grammar_lazy) {
+            throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
+        }
+    }
+    return { params, sampling_fields(params, inputs), parser_fields(params, inputs),
+        may_call(inputs) && !params.grammar.empty() };
+}
+
+// ---- what of the parameters does not hold ----
+
+// The keywords in a schema that say more than a type.
+void add_keywords(const json & schema, const std::string & path, ignored_fields & ignored) {
+    static const std::set<std::string> limits = { "enum", "const", "pattern", "format", "minLength", "maxLength",
+        "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+        "prefixItems", "minProperties", "maxProperties", "propertyNames", "patternProperties", "required", "$ref" };
+    if (!schema.is_object()) {
+        return;
+    }
+    for (const auto & entry : schema.items()) {
+        const std::string where = member(path, entry.key());
+        if (limits.count(entry.key())) {
+            ignored.add(where);
+        } else if (entry.key() == "items") {
+            add_keywords(entry.value(), where, ignored);
+        } else if (entry.key() == "properties" && entry.value().is_object()) {
+            for (const auto & property : entry.value().items()) {
+                add_keywords(property.value(), member(where, property.key()), ignored);
+            }
+        } else if (entry.key() == "anyOf" || entry.key() == "oneOf" || entry.key() == "allOf") {
+            for (size_t i = 0; entry.value().is_array() && i < entry.value().size(); ++i) {
+                add_keywords(entry.value().at(i), member(where, i), ignored);
+            }
+        }
+    }
+}
+
+// Of what a format writes in its own way, such as strings without quotation marks, the grammar holds the names alone;
+// of some not even those.
+void add_unwritten(const common_chat_tool & tool, const std::string & path, const std::string & grammar,
+    const schema_witness & witness, ignored_fields & ignored) {
+    const json schema = json::parse(tool.parameters);
+    if (schema.empty() || witness.written.count(schema.dump())) {
+        return;
+    }
+    for (const char * key : { "anyOf", "oneOf", "enum", "const", "minProperties", "maxProperties" }) {
+        if (schema.contains(key)) {
+            ignored.add(member(path, key));
+        }
+    }
+    if (!schema.contains("properties")) {
+        return;
+    }
+    for (const auto & property : schema.at("properties").items()) {
+        const std::string literal = gbnf_literal(property.key());
+        if (grammar.find(literal.substr(1, literal.size() - 2)) == std::string::npos) {
+            ignored.add(path);   // no name, no type
+            return;
+        }
+        if (!witness.written.count(property.value().dump())) {
+            add_keywords(property.value(), member(member(path, "properties"), property.key()), ignored);
+        }
+    }
+}
+
+// llama.cpp's grammars are checked like a client's: what is wrong with them is wrong with what they were made of.
+void check_made(const json & sampling, const std::string & source) {
+    if (sampling.contains("grammar")) {
+        try {
+            check_gbnf(sampling.at("grammar").get<std::string>());
+        } catch (const std::invalid_argument & e) {
+            throw field_error(source, std::string("gives a bad grammar: ") + e.what());
+        }
+    }
 }
 
 }   // namespace
@@ -617,25 +790,32 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
         add_what_the_template_drops(templates, inputs, ignored);
     }
 
-    const common_chat_params params = apply_template(templates, inputs, constrained);
-    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && inputs.force_pure_content) {
-        throw field_error("tool_choice", "cannot be enforced: this server does not parse answers");
+    const schema_witness witness;
+    answer_format        format = format_of(templates, inputs, constrained);
+    if (inputs.grammar.empty()) {
+        const char * schema = object.contains("response_format") ? "response_format" : "json_schema";
+        check_made(format.sampling, may_call(inputs) ? "tools" : schema);
     }
-    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && params.grammar.empty()) {
-        throw field_error("tool_choice", "cannot be enforced: this model's chat template has no tool calls");
+    if (may_call(inputs) && !inputs.json_schema.empty() && !format.calls) {
+        ignored.add("tools");   // no call could be written
     }
-    json parser = parser_fields(params, inputs);
+    if (format.calls) {
+        const std::string grammar = format.sampling.at("grammar").get<std::string>();
+        for (const common_chat_tool & tool : constrained) {
+            add_unwritten(tool, "tools[].function.parameters", grammar, witness, ignored);
+        }
+    }
     if (inputs.reasoning_format == COMMON_REASONING_FORMAT_DEEPSEEK_LEGACY) {
         common_chat_templates_inputs untold = inputs;
         untold.reasoning_format             = COMMON_REASONING_FORMAT_NONE;
-        parser["inline"]                    = parser_fields(apply_template(templates, untold, constrained), untold);
+        format.parser["inline"]             = format_of(templates, untold, constrained).parser;
     }
     return json({
-                    { "prompt", params.prompt },
-                    { "stops", params.additional_stops },
-                    { "sampling", sampling_fields(params, inputs) },
+                    { "prompt", format.params.prompt },
+                    { "stops", format.params.additional_stops },
+                    { "sampling", format.sampling },
                     { "ignored", ignored.names() },
-                    { "parser", parser },
+                    { "parser", format.parser },
                 })
         .dump();
 }

@@ -85,6 +85,9 @@ chat_parser::chat_parser(const json & object, const std::string & field) {
     structured_ = as_bool(in.need("structured"), in.name("structured"));
     in.read("json", json_);
     in.read("arena", arena);
+    if (const json * other = in.take("answer")) {
+        answer_.reset(new chat_parser(*other, in.name("answer")));
+    }
     if (const json * other = in.take("inline")) {
         inline_.reset(new chat_parser(*other, in.name("inline")));
     }
@@ -113,6 +116,9 @@ chat_parser::chat_parser(const json & object, const std::string & field) {
 
 // Text past MAX_OPEN brackets is dropped: no format means it, and its parser would overflow the stack.
 void chat_parser::read(const std::string & text) {
+    if (answer_) {
+        answer_->read(text);
+    }
     for (const char c : text) {
         if (structured_) {
             depth_ += c == '[' || c == '{';
@@ -129,11 +135,7 @@ void chat_parser::read(const std::string & text) {
 common_chat_msg chat_parser::parse(bool is_final) {
     if (is_final) {
         cuts_.clear();
-        try {
-            return common_chat_parse(text_, false, params_);
-        } catch (const std::exception &) {
-            return salvage();
-        }
+        return parse_whole();
     }
     common_chat_msg msg   = parse_open(short_);
     const bool      stuck = text_.size() > n_answered_ + INTERVAL;
@@ -146,14 +148,42 @@ common_chat_msg chat_parser::parse(bool is_final) {
     return msg;
 }
 
+common_chat_msg chat_parser::parse_whole() const {
+    try {
+        const common_chat_msg msg = common_chat_parse(text_, false, params_);
+        if (!answer_ || !msg.tool_calls.empty()) {
+            return msg;
+        }
+    } catch (const std::exception &) {
+        if (!answer_ || !parse_open(text_).tool_calls.empty()) {
+            return salvage();
+        }
+    }
+    return answer_->parse_whole();
+}
+
+// Where the answer is a call or JSON, it is read as a call until that fails; text before a call is read as the JSON, if
+// it can be.
+common_chat_msg chat_parser::parse_open(const std::string & text) const {
+    bool                  fits = false;
+    const common_chat_msg msg  = parse_alone(text, fits);
+    if (!answer_ || !msg.tool_calls.empty() || (fits && msg.content.empty())) {
+        return msg;
+    }
+    bool                  answers = false;
+    const common_chat_msg other   = answer_->parse_alone(text, answers);
+    return answers || !fits ? other : msg;
+}
+
 // As common_chat_parse() of a text that goes on, which copies the parser: with 200 tools that takes longer than to
 // parse.
-common_chat_msg chat_parser::parse_open(const std::string & text) const {
+common_chat_msg chat_parser::parse_alone(const std::string & text, bool & fits) const {
     common_chat_msg msg;
     msg.role = "assistant";
     try {
         common_peg_parse_context      context(params_.generation_prompt + text, COMMON_PEG_PARSE_FLAG_LENIENT);
         const common_peg_parse_result result = params_.parser.parse(context);
+        fits                                 = !result.fail();
         if (result.fail() && result.end == 0) {
             return msg;   // more text may mend it
         }

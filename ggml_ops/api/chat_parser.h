@@ -49,6 +49,8 @@ class chat_parser {
     void            read(const std::string & text);
     common_chat_msg parse(bool is_final);
     common_chat_msg parse_open(const std::string & text) const;
+    common_chat_msg parse_alone(const std::string & text, bool & fits) const;
+    common_chat_msg parse_whole() const;
     common_chat_msg salvage() const;
 
     std::string   push_content(const std::string & text, bool is_final);
@@ -78,6 +80,8 @@ class chat_parser {
     // Where thoughts shall be a part of the content as well ("deepseek-legacy"): reads the same text, without telling
     // them from the rest, and has the content.
     std::unique_ptr<chat_parser> inline_;
+    // Where the answer is a call or JSON: reads the same text as the JSON.
+    std::unique_ptr<chat_parser> answer_;
 };
 
 }   // namespace dflash

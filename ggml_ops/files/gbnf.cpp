@@ -11,8 +11,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH       = 200;    // parentheses; llama.cpp recurses
-constexpr int32_t MAX_REPETITIONS = 2000;   // llama.cpp's limit for {m,n}: a larger m is an error, a larger n no limit
+constexpr int32_t MAX_DEPTH       = 200;        // parentheses; llama.cpp recurses
+constexpr int32_t MAX_REPETITIONS = 2000;       // llama.cpp's limit for {m,n}, above which n is none
 constexpr int64_t MAX_ELEMENTS    = 2000000;    // of the expanded grammar, 8 bytes each
 constexpr double  MAX_VISITS      = 10000000;   // of llama.cpp's search for left recursion, which revisits shared rules
 
@@ -69,13 +69,13 @@ class reader {
         return std::move(rules_);
     }
 
+    static bool in_word(char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+    }
+
   private:
     [[noreturn]] void fail(const std::string & why) const {
         throw std::invalid_argument("line " + std::to_string(line_) + ": " + why);
-    }
-
-    static bool in_word(char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
     }
 
     void skip(bool newlines) {
@@ -224,14 +224,13 @@ class reader {
                 fail("expected '}'");
             }
             ++at_;
-            if (min > MAX_REPETITIONS) {
-                fail("more than " + std::to_string(MAX_REPETITIONS) + " repetitions");
+            if (min > MAX_REPETITIONS || max > MAX_REPETITIONS) {
+                fail("more than " + std::to_string(MAX_REPETITIONS) +
+                     " repetitions: name what is repeated as a rule, and "
+                     "repeat that several times");
             }
             if (max >= 0 && max < min) {
                 fail("{" + std::to_string(min) + "," + std::to_string(max) + "} asks for more than it allows");
-            }
-            if (max > MAX_REPETITIONS) {
-                max = -1;   // so does llama.cpp
             }
         }
         item & it = items.back();
@@ -349,6 +348,29 @@ class left_edge {
 };
 
 }   // namespace
+
+std::string with_prefix(const std::string & grammar, const std::string & prefix) {
+    std::string out;
+    for (size_t i = 0; i < grammar.size();) {
+        const char c     = grammar[i];
+        size_t     end   = i + 1;
+        const char close = c == '"' ? '"' : c == '[' ? ']' : c == '<' ? '>' : c == '{' ? '}' : c == '#' ? '\n' : '\0';
+        if (close) {
+            while (end < grammar.size() && grammar[end] != close) {
+                end += (close == '"' || close == ']') && grammar[end] == '\\' ? 2 : 1;
+            }
+            ++end;
+        } else if (reader::in_word(c)) {
+            out += prefix;
+            while (end < grammar.size() && reader::in_word(grammar[end])) {
+                ++end;
+            }
+        }
+        out += grammar.substr(i, end - i);
+        i = end;
+    }
+    return out;
+}
 
 void check_gbnf(const std::string & grammar) {
     if (grammar.find('\0') != std::string::npos) {

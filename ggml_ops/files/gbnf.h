@@ -13,4 +13,7 @@ namespace dflash {
 // vocabulary.
 void check_gbnf(const std::string & grammar);
 
+// A grammar with `prefix` before the name of every rule, so that others can stand beside it. It must be a checked one.
+std::string with_prefix(const std::string & grammar, const std::string & prefix);
+
 }   // namespace dflash

@@ -2,6 +2,7 @@
 // them. Its own converter takes names for each other, drops limits and keywords without a word, and lets keys through
 // that are no JSON; every format of tool calls goes through it.
 
+#include "schema/pattern.h"
 #include "schema/writer.h"
 
 #include "common/json-schema-to-grammar.h"
@@ -10,6 +11,7 @@
 #include "schema/chat_schema.h"
 
 #include <algorithm>
+#include <cctype>
 #include <regex>
 #include <set>
 #include <unordered_set>
@@ -17,6 +19,8 @@
 namespace dflash {
 
 namespace {
+
+constexpr size_t MAX_SHOWN = 20000;   // of one function's parameters
 
 using chat_schema     = common_chat_schema;
 using chat_schema_ptr = common_chat_schema_ptr;
@@ -44,6 +48,9 @@ class node_maker {
     explicit node_maker(std::shared_ptr<const schema_forms> forms) : forms_(std::move(forms)) {}
 
     chat_schema_ptr node_of(int32_t form) {
+        if (++n_ > MAX_SHOWN) {   // schemas that refer to each other twice, and those again
+            return std::make_unique<held_node<common_chat_schema_any>>(held(form));
+        }
         if (open_.count(form)) {
             auto ref = std::make_unique<held_node<common_chat_schema_ref>>(held(form), "#" + std::to_string(form));
             refs_.emplace_back(form, ref.get());
@@ -170,6 +177,7 @@ class node_maker {
     }
 
     std::shared_ptr<const schema_forms>                       forms_;
+    size_t                                                    n_ = 0;
     std::set<int32_t>                                         open_;
     std::vector<std::pair<int32_t, common_chat_schema_ref *>> refs_;
 };
@@ -214,6 +222,20 @@ class chat_grammar {
     std::map<std::shared_ptr<const schema_forms>, schema_writer> writers_;
 };
 
+// As a pattern.
+std::string escaped(const std::string & text) {
+    std::string out;
+    for (const char c : text) {
+        out += (std::ispunct((unsigned char) c) ? "\\" : "") + std::string(1, c);
+    }
+    return out;
+}
+
+std::string trimmed(const std::string & text) {
+    const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+    return begin == std::string::npos ? "" : text.substr(begin, end + 1 - begin);
+}
+
 }   // namespace
 
 schema_witness::schema_witness() { witness = this; }
@@ -228,6 +250,24 @@ std::string grammar_of_schema(const json & schema, const std::string & field) {
     const schema_forms forms(schema, field);
     grammar_rules      rules;
     rules.set("root", schema_writer(rules, forms).rule_of(0));
+    return rules.text();
+}
+
+std::string grammar_of_answer(const json & schema, const std::string & field, const answer_begin & begin) {
+    const schema_forms forms(schema, field);
+    grammar_rules      rules;
+    schema_writer      writer(rules, forms);
+    std::string        thoughts;
+    const std::string  start = trimmed(begin.thoughts_start), end = trimmed(begin.thoughts_end);
+    if (!end.empty()) {
+        const automaton   other  = minimal(other_than(matching(escaped(end))));
+        const std::string prompt = trimmed(begin.prompt);
+        const bool        open   = !start.empty() && prompt.size() >= start.size() &&
+                          prompt.compare(prompt.size() - start.size(), start.size(), start) == 0;
+        thoughts = writer.rule_of(other) + " " + gbnf_literal(end) + " ";
+        thoughts = open ? thoughts : start.empty() ? "" : "(" + gbnf_literal(start) + " " + thoughts + ")? ";
+    }
+    rules.set("root", gbnf_literal(begin.prompt) + " " + thoughts + "space " + writer.rule_of(0));
     return rules.text();
 }
 

@@ -18,6 +18,15 @@ std::vector<std::string> check_schema(const json & schema, const std::string & f
 
 std::string grammar_of_schema(const json & schema, const std::string & field);
 
+// Of an answer: what the template has put into the prompt for it, thoughts between tags (none without an end), and the
+// JSON. Thoughts that are open at the end of the prompt must be closed, others may be left out.
+struct answer_begin {
+    std::string prompt, thoughts_start, thoughts_end;
+};
+std::string grammar_of_answer(const json & schema, const std::string & field, const answer_begin & begin);
+
+std::string gbnf_literal(const std::string & text);   // in quotation marks
+
 // Sees which schemas a format of llama.cpp writes as JSON while it lives, on its thread: others it writes in a way of
 // its own, such as strings without quotation marks, which then hold less.
 struct schema_witness {

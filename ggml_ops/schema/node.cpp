@@ -611,6 +611,9 @@ class node_reader {
         if (n.values && n.values->empty()) {
             throw field_error(member(n.path, n.values_key), "is not among the values of enum");
         }
+        if (n.values && n.types == 0) {
+            throw field_error(member(n.path, n.values_key), "has no value of the type beside it");
+        }
     }
 
     schema_document &                                            document_;

@@ -11,9 +11,9 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH = 40;       // of groups
-constexpr int32_t MAX_COUNT = 10000;    // of repetitions
-constexpr size_t  MAX_NODES = 100000;   // of the machine that is not deterministic yet
+constexpr int32_t MAX_DEPTH  = 40;       // of groups
+constexpr int32_t MAX_COUNT  = 10000;    // of repetitions
+constexpr size_t  MAX_PLACES = 100000;   // of the machine that is not deterministic yet
 
 [[noreturn]] void refuse(const std::string & why) { throw std::invalid_argument(why); }
 
@@ -347,7 +347,7 @@ class machine {
     };
 
     int32_t add() {
-        if (places_.size() >= MAX_NODES) {
+        if (places_.size() >= MAX_PLACES) {
             throw automaton_size_error("needs too large a grammar");
         }
         places_.emplace_back();

@@ -38,8 +38,9 @@ class schema_writer {
   public:
     schema_writer(grammar_rules & rules, const schema_forms & forms) : rules_(rules), forms_(forms) {}
 
-    std::string rule_of(int32_t form);                                           // its name
-    std::string rule_of(const form_alternative & alternative, uint32_t types);   // of these types alone
+    std::string rule_of(int32_t form);                                                 // its name
+    std::string rule_of(const form_alternative & alternative, uint32_t types);         // of these types alone
+    std::string rule_of(const automaton & texts) { return text_rule(texts, false); }   // as they stand
 
   private:
     void        write_open();

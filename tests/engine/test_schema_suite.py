@@ -24,6 +24,13 @@ from .grammars import takes
 
 Case = dict[str, Any]
 
+
+@pytest.fixture(scope="module")
+def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
+    engine = NativeEngine({"model": str(pocket["target"]), "n_ctx": 256, "n_threads": 1, "warmup": False, "budget": 1})
+    yield engine
+    engine.destroy()
+
 SOURCE = Upstream("jsonschema", "4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326", "")
 FOLDER = "/json/tests/draft2020-12/"
 TYPES = ["null", "boolean", "integer", "number", "string", "array", "object"]
@@ -41,7 +48,7 @@ FORMS = ("optional/format/date-time", "optional/format/time", "optional/format/u
 
 @pytest.fixture(scope="module")
 def suite() -> dict[str, list[Case]]:
-    with BuildLog(cache_dir() / "logs" / "schema-suite.log", verbose=False) as log:
+    with BuildLog(cache_dir() / "logs" / "schema-suite.log") as log:
         try:
             archive = SOURCE.fetch(log)
         except BuildError as error:
