@@ -52,6 +52,9 @@ class form_builder {
         if (!out_.root().finite) {
             throw field_error(impossible(0), "lets no value through: its parts contradict each other, or never end");
         }
+        for (schema_form & form : out_.forms_) {
+            prune(form);
+        }
     }
 
   private:
@@ -679,9 +682,6 @@ class form_builder {
                     changed |= form->finite;
                 }
             }
-        }
-        for (schema_form & form : out_.forms_) {
-            prune(form);
         }
     }
 

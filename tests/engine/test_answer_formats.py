@@ -3,6 +3,7 @@ fits the schema, a required call is a call, and no tool is lost."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -13,9 +14,8 @@ import pytest
 
 from dflash_local.errors import RequestError
 from dflash_local.native import NativeEngine
+from tests.engine.grammars import takes_fields
 from tests.ggml_ops.native import llama_source
-
-from .grammars import takes_fields
 
 Body = dict[str, Any]
 
@@ -28,7 +28,9 @@ SCHEMA: Body = {
     "additionalProperties": False,
 }
 FORMAT: Body = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
-NAMES = ("get_x", "get-x", "打开", "关闭", "call", "calls", "*")
+JSON = '{"zq": 5}'
+OTHERS = ('{"zq": "x"}', '{"zq": 5, "b": 1}', "hello", "")
+NAMES = ("get_x", "get-x", "打开", "call", "calls", "*", "关闭")
 
 # Their templates have no tool calls that llama.cpp could read.
 NO_CALLS = {
@@ -45,13 +47,10 @@ FREE_ARGUMENTS |= {"google-gemma-4-31B-it", "google-gemma-4-31B-it-interleaved"}
 # An earlier turn's call is written otherwise than the model writes one, or leaves no trace.
 OTHER_HISTORY = {
     "Apriel-1.6-15b-Thinker-fixed",
-    "Cohere2MoE",
     "CohereForAI-c4ai-command-r-plus-tool_use",
     "LFM2-8B-A1B",
     "LFM2.5-Instruct",
     "Mistral-Small-3.2-24B-Instruct-2506",
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
-    "llama-cpp-deepseek-r1",
     "unsloth-Apriel-1.5",
 }
 # What stands before an answer's text, besides thoughts, and around JSON.
@@ -93,13 +92,11 @@ def begins(sampling: Body) -> Iterator[str]:
 
 def text_of(engine: NativeEngine, sampling: Body, text: str) -> str | None:
     """An answer that says `text`, if the grammar takes one."""
-    alone = "grammar_type" not in sampling  # it begins with the answer, not with what the template has begun
-    for begin in [""] if alone else begins(sampling):
-        for mark in BEGINS:
-            for before, behind in AROUND:
-                answer = begin + mark + before + text + behind
-                if takes_fields(engine, {**sampling, "grammar_type": "tool_calls"}, answer):
-                    return answer
+    for begin in begins(sampling):
+        for mark, (before, behind) in itertools.product(BEGINS, AROUND):
+            answer = begin + mark + before + text + behind
+            if takes_fields(engine, sampling, answer):
+                return answer
     return None
 
 
@@ -126,65 +123,80 @@ def call_of(engine: NativeEngine, template: Path, sampling: Body, name: str, arg
 
 def message(engine: NativeEngine, applied: Body, answer: str, pieces: int) -> Body:
     """The message that the parser makes of the answer, in so many pieces."""
-    parser = applied["parser"]
-    for one in (parser, parser.get("answer", {})):
-        one["generation_prompt"] = ""
+    parser = json.loads(json.dumps(applied["parser"]))
+    prompt = parser["generation_prompt"]
+    if answer.startswith(prompt):
+        answer = answer.removeprefix(prompt)
+    else:
+        for one in (parser, parser.get("answer", {})):
+            one["generation_prompt"] = ""
     chat = engine.chat_new(json.dumps(parser))
-    step = max(1, len(answer) // pieces)
+    step = -(-len(answer) // pieces)
     deltas = [d for at in range(0, len(answer), step) for d in chat.push(answer[at : at + step], False)]
     deltas += chat.push("", True)
-    said = "".join(delta.get("content") or "" for delta in deltas)
     whole: Body = chat.message()
-    assert (whole.get("content") or "") == said
+    assert (whole.get("content") or "") == "".join(delta.get("content") or "" for delta in deltas)
     return whole
+
+
+def check_text(engine: NativeEngine, applied: Body) -> str:
+    """The schema's JSON is taken and read, other texts are not. Returns how an answer says JSON."""
+    answer = text_of(engine, applied["sampling"], JSON)
+    assert answer, "the schema's JSON is not taken"
+    for text in OTHERS:
+        assert not takes_fields(engine, applied["sampling"], answer.replace(JSON, text)), text
+    for pieces in (1, 8):
+        said = message(engine, applied, answer, pieces)
+        assert json.loads(said["content"]) == json.loads(JSON)
+        assert "tool_calls" not in said
+    return answer
+
+
+def check_calls(engine: NativeEngine, template: Path, applied: Body) -> None:
+    sampling, first = applied["sampling"], NAMES[0]
+    call = call_of(engine, template, sampling, first, {"a": 7})
+    assert (call is None) == (template.stem in OTHER_HISTORY)
+    if call is None:
+        return
+    for name in NAMES:
+        one = call.replace(first, name)
+        assert takes_fields(engine, sampling, one), one
+        for pieces in (1, 8):
+            said = message(engine, applied, one, pieces)
+            calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in said["tool_calls"]]
+            assert calls == [(name, {"a": 7})]
+    bad = call.replace("7", "77")
+    assert takes_fields(engine, sampling, bad) == (template.stem in FREE_ARGUMENTS)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
 def test_a_call_or_the_schema(engine: NativeEngine, template: Path) -> None:
-    applied = apply(engine, template, tools=TOOLS, **FORMAT)
-    sampling = applied["sampling"]
-    answer = text_of(engine, sampling, '{"zq": 5}')
-    assert answer, "the schema's JSON is not taken"
-    for text in ('{"zq": "x"}', '{"zq": 5, "b": 1}', "hello", ""):
-        assert text_of(engine, sampling, text) is None
-    for pieces in (1, 8):
-        said = message(engine, applied, answer, pieces)
-        assert json.loads(said["content"]) == {"zq": 5}
-        assert "tool_calls" not in said
+    either = apply(engine, template, tools=TOOLS, **FORMAT)
+    answer = check_text(engine, either)
     if template.stem in NO_CALLS:
-        assert "tools" in applied["ignored"]
-        return
-    for name in ("get_x", "打开", "calls"):
-        call = call_of(engine, template, sampling, name, {"a": 3})
-        assert (call is None) == (template.stem in OTHER_HISTORY)
-        for pieces in (1, 8) if call else ():
-            calls = message(engine, applied, call or "", pieces)["tool_calls"]
-            assert [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls] == [(name, {"a": 3})]
-    assert call_of(engine, template, sampling, "get_x", {"a": 33}) is None or template.stem in FREE_ARGUMENTS
+        assert "tools" in either["ignored"]
+    else:
+        check_calls(engine, template, either)
+    assert check_text(engine, apply(engine, template, **FORMAT)) == answer
+    assert check_text(engine, apply(engine, template, tools=TOOLS, tool_choice="none", **FORMAT)) == answer
 
-
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
-def test_required_calls(engine: NativeEngine, template: Path) -> None:
-    named = {"type": "function", "function": {"name": "关闭"}}
-    for more in ({}, FORMAT):
-        for choice in ("required", named):
+    named = {"type": "function", "function": {"name": NAMES[-1]}}
+    for choice, names in (("required", NAMES), (named, NAMES[-1:])):
+        for more in ({}, FORMAT):
+            body = {"tools": TOOLS, "tool_choice": choice, **more}
             if template.stem in NO_CALLS:
                 with pytest.raises(RequestError, match="cannot be enforced") as caught:
-                    apply(engine, template, tools=TOOLS, tool_choice=choice, **more)
+                    apply(engine, template, **body)
                 assert caught.value.param == "tool_choice"
                 continue
-            applied = apply(engine, template, tools=TOOLS, tool_choice=choice, **more)
+            applied = apply(engine, template, **body)
             sampling = applied["sampling"]
             assert not sampling.get("grammar_lazy")
-            for name in NAMES if choice == "required" else ("关闭",):
-                assert name in sampling["grammar"]
-            for text in ("hello", '{"zq": 5}', ""):
-                assert text_of(engine, sampling, text) is None
+            assert all(name in sampling["grammar"] for name in names)
+            for text in (JSON, "hello", ""):
+                assert not takes_fields(engine, sampling, answer.replace(JSON, text))
             told = any("maximum" in name or name.endswith("parameters") for name in applied["ignored"])
             assert told == (template.stem in FREE_ARGUMENTS)
-    none = apply(engine, template, tools=TOOLS, tool_choice="none", **FORMAT)["sampling"]
-    assert text_of(engine, none, '{"zq": 5}')
-    assert text_of(engine, none, '{"zq": "x"}') is None
 
 
 @pytest.mark.parametrize("name", ["", 'a"b', "a\\b", "<f>", "a\nb"])

@@ -373,7 +373,7 @@ for _ in range(200):
         ),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "any"}}}]},
-            "tools[0].function.parameters",
+            "tools[0].function.parameters.type",
         ),
         ({"tools": TOOLS, "tool_choice": "always"}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
@@ -382,7 +382,7 @@ for _ in range(200):
         ({"tools": TOOLS, "grammar": 'root ::= "a"'}, "grammar"),
         ({"json_schema": SCHEMA, "grammar": 'root ::= "a"'}, "grammar"),
         ({"json_schema": SCHEMA, "response_format": {"type": "json_object"}}, "json_schema"),
-        ({"json_schema": {"type": "any"}}, "json_schema"),
+        ({"json_schema": {"type": "any"}}, "json_schema.type"),
         ({"json_schema": DEEP}, "body"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),

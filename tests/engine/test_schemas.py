@@ -17,6 +17,7 @@ from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
 from dflash_local.native import Drafting, NativeEngine, schema_ignored
 from dflash_local.sampling import SamplingParams
+from tests.engine.grammars import takes
 
 Schema = dict[str, Any]
 
@@ -28,17 +29,6 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
     engine.destroy()
 
 
-def takes(engine: NativeEngine, schema: Schema, text: str) -> bool:
-    """Whether the schema's grammar takes all of `text`: as if a template had begun and ended the answer with it."""
-    fields = {"json_schema": schema, "generation_prompt": text + "<|im_end|>"}
-    try:
-        engine.prepare([1], 8, json.dumps(fields), Drafting(), True).free()
-    except RequestError as error:
-        assert error.param == "generation_prompt", error
-        return False
-    return True
-
-
 PATTERNS = [
     "ab", "^ab", "ab$", "^ab$", "", "^", "$", "^$", "a|b", "^a|b$", "^(a|b)$", "(^a|b$)", "(^|x)a", "a(x|$)",
     "^(?:ab)+$", "a.c", "^a.*c$", r"\d", r"^\d{2,3}$", r"\w\s\w", r"^\S+$", r"\D", r"^\W$", "[^ab]", "^[^ab]*$",
@@ -46,6 +36,7 @@ PATTERNS = [
     "a{2}", "^a{2,}$", "^a{0,2}b$", "^(ab?){2}$", "a*?b", "^a+?$", "^(a|)b$", "^(|a)?b$", r"\x41", r"\u00e9",
     r"\u{1F600}", "é", "[à-ï]", "^[^\x00-\x7f]$", "^(a(b(c|)|)|)$", r"\/", "{", "a{", "}", "]", "^[.]$", "^a-b$",
     r"^[\d-]$",
+    "(a*)*", "^(a*b*)+$", "(^a)*b$", "(a|^)b", "a{3,}b?$",
     r"^(?<year>\d{4})-(?<month>\d\d)$", "^[!-~]$", r"[\b]", r"^\0$",
 ]  # fmt: skip
 
@@ -87,18 +78,18 @@ def test_what_a_pattern_lets_through_is_json(engine: NativeEngine, pattern: str)
         (r"(a)\1", "back reference"),
         (r"\p{L}+", "character property"),
         ("(?i)a", "flags"),
-        ("a^b", "anchor"),
-        ("(^a)*b", "anchor"),
+        ("a^b", "matches no string"),
+        ("a$b", "matches no string"),
         ("(a", r"without its \)"),
         ("a)", r"without its \("),
         ("[a", r"without its \]"),
         ("*a", "repeats nothing"),
         ("a**", "repeats a repetition"),
-        ("(a*)*", "repeats what may be empty"),
         ("a{3,2}", "ends before it begins"),
-        ("a{5000}", "repetitions"),
+        ("a{50000}", "repetitions"),
+        ("(a{10000}b){10000}", "too large"),
         ("[b-a]", "ends before it begins"),
-        ("[]", "no character is in"),
+        ("[]", "matches no string"),
         ("a\\", "ends in a backslash"),
         (r"\x4", "too few digits"),
         ("(" * 60 + "a" + ")" * 60, "nested deeper"),
@@ -144,8 +135,8 @@ def test_patterns_everywhere(engine: NativeEngine) -> None:
     assert not takes(engine, pair, '["a", true]')
     # a reference to itself, as trees have; a constant that looks like a schema stays as it is
     tree = {"type": "object", "properties": {"v": word, "next": {"$ref": "#"}}, "required": ["v"]}
-    with pytest.raises(RequestError, match="unsupported \\$ref"):
-        engine.prepare([1], 8, json.dumps({"json_schema": tree}), Drafting(), True)
+    assert takes(engine, tree, '{"v": "1", "next": {"v": "2"}}')
+    assert not takes(engine, tree, '{"v": "1", "next": {"v": "a"}}')
     nested = {
         "$ref": "#/$defs/node",
         "$defs": {"node": {**tree, "properties": {"v": word, "next": {"$ref": "#/$defs/node"}}}},
@@ -183,26 +174,16 @@ def test_what_a_grammar_does_not_hold_is_told(engine: NativeEngine) -> None:
             "link": {"$ref": "#/$defs/x", "nullable": True, "description": "d"},
             "color": {"type": "string", "enum": ["red"], "minLength": 1},
         },
-        "required": ["mail", "other"],
+        "required": ["mail"],
         "additionalProperties": False,
         "minProperties": 1,
         "$defs": {"x": {"type": "string", "format": "uri"}},
     }
     expected = [
-        "properties.code.maxLength",
-        "properties.count.multipleOf",
-        "properties.day.minLength",
-        "properties.either.anyOf[].maximum",
-        "properties.either.properties",
-        "$defs.x.format",
-        "properties.link.nullable",
-        "properties.list.uniqueItems",
         "properties.mail.format",
-        "properties.pair.minItems",
-        "properties.price.minimum",
-        "properties.price.multipleOf",
-        "required",
-        "minProperties",
+        "properties.list.uniqueItems",
+        "properties.link.nullable",
+        "$defs.x.format",
     ]
     assert schema_ignored(schema) == [f"json_schema.{name}" for name in expected]
     user = [{"role": "user", "content": "x"}]
@@ -216,15 +197,171 @@ def test_what_a_grammar_does_not_hold_is_told(engine: NativeEngine) -> None:
     assert schema_ignored({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}) == []
 
 
+def fields(schema: Schema) -> list[Schema]:
+    """Every request field that carries a schema."""
+    return [
+        {"json_schema": schema},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]},
+    ]
+
+
 @pytest.mark.parametrize(
-    "parts", [[{"type": "string"}, {"minLength": 3}], [{"type": "object"}, {"type": "integer"}], [{"const": 1}, {}]]
+    ("schema", "path", "why"),
+    [
+        ({"minItems": 3, "maxItems": 1}, "minItems", "larger than maxItems"),
+        ({"minLength": 3, "maxLength": 1}, "minLength", "larger than maxLength"),
+        ({"minProperties": 2, "maxProperties": 1}, "minProperties", "larger than maxProperties"),
+        ({"minimum": 3, "maximum": 1}, "minimum", "leaves no number"),
+        ({"minimum": 3, "exclusiveMaximum": 3}, "minimum", "leaves no number"),
+        ({"type": "string", "minLength": 30000}, "minLength", "above 19999"),
+        ({"type": "array", "minItems": 30000}, "minItems", "above 19999"),
+        ({"type": "string", "const": 5}, "const", "no value of the type"),
+        ({"enum": ["a", "b"], "minLength": 2}, "enum", "no value that the keywords"),
+        ({"type": "integer", "enum": [1, 3], "minimum": 20}, "enum", "no value that the keywords"),
+        ({"enum": ["a"], "pattern": "^b"}, "enum", "no value that the keywords"),
+        ({"enum": ["a"], "const": "b"}, "const", "not among the values"),
+        ({"enum": []}, "enum", "non-empty array"),
+        ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "", "lets no value through"),
+        ({"allOf": [{"const": 1}, {"const": 2}]}, "", "lets no value through"),
+        ({"$ref": "#/$defs/none"}, "$ref", "there is no"),
+        ({"$ref": "other.json"}, "$ref", "unsupported"),
+        ({"$ref": "#/properties/a"}, "", "refers to itself"),
+        ({"required": ["b"], "additionalProperties": False}, "additionalProperties", "lets no value through"),
+        ({"properties": {"b": {"$ref": "#/properties/a"}}, "required": ["b"]}, "properties.b", "lets no value through"),
+        ({"multipleOf": 0}, "multipleOf", "above 0"),
+        ({"maxLength": "3"}, "maxLength", "non-negative integer"),
+        ({"maxLength": -1}, "maxLength", "non-negative integer"),
+        ({"minimum": "3"}, "minimum", "must be a number"),
+        ({"properties": []}, "properties", "must be an object"),
+        ({"required": [1]}, "required[0]", "must be a string"),
+        ({"items": 3}, "items", "must be a schema"),
+        ({"type": "any"}, "type", "must be null, boolean"),
+        ({"type": []}, "type", "is empty"),
+        ({"anyOf": []}, "anyOf", "non-empty array"),
+        ({"format": 3}, "format", "must be a string"),
+    ],
 )
-def test_all_of_other_schemas_is_refused(engine: NativeEngine, parts: list[Schema]) -> None:
-    """llama.cpp would take them for the empty object."""
-    with pytest.raises(RequestError, match="write them as one") as caught:
-        schema = {"type": "object", "properties": {"a": {"allOf": parts}}}
-        engine.prepare([1], 8, json.dumps({"json_schema": schema}), Drafting(), True)
-    assert (caught.value.param or "").startswith("json_schema.properties.a.allOf[")
+def test_refusals_name_the_keyword(engine: NativeEngine, schema: Schema, path: str, why: str) -> None:
+    outer = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    for body in fields(outer):
+        with pytest.raises(RequestError, match=why) as caught:
+            engine.chat_apply(None, json.dumps({"messages": [{"role": "user", "content": "x"}], **body}))
+        inner = (caught.value.param or "").partition("properties.a")
+        assert inner[1], caught.value
+        assert inner[2] == (f".{path}" if path else "")
+    with pytest.raises(RequestError, match=why) as caught:
+        engine.prepare([1], 8, json.dumps({"json_schema": outer}), Drafting(), True)
+    assert (caught.value.param or "").startswith("json_schema.properties.a")
+
+
+B, I = {"type": "boolean"}, {"type": "integer", "minimum": 0, "maximum": 9}  # noqa: E741
+FREE = {"type": "object", "properties": {"*": B}, "required": ["*"], "additionalProperties": {"type": "null"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (
+            {"$defs": {"名前": I, "年齢": B}, "prefixItems": [{"$ref": "#/$defs/名前"}, {"$ref": "#/$defs/年齢"}]},
+            ["[1, true]"],
+            ["[1, 1]", "[true, true]"],
+        ),
+        (
+            {"$defs": {"a_b": I, "a-b": B}, "prefixItems": [{"$ref": "#/$defs/a_b"}, {"$ref": "#/$defs/a-b"}]},
+            ["[1, true]"],
+            ["[1, 1]", "[true, true]"],
+        ),
+        ({"properties": {"a_b": I, "a-b": B, "a b": I}}, ['{"a_b": 1, "a-b": true, "a b": 2}'], ['{"a-b": 1}']),
+        ({"properties": {"": {"type": "null"}}, "required": [""]}, ['{"": null}'], ["null", "{}"]),
+        ({"properties": {"root": B, "space": I, "schema-1": B}}, ['{"root": true, "space": 1}'], ['{"space": true}']),
+        (FREE, ['{"*": true}', '{"*": false, "x": null}'], ['{"*": null}', '{"x": null}', '{"*": true, "*": null}']),
+        (FREE, ['{"*": true, "\\n": null, "é😀": null}'], ['{"*": true, "\n": null}', '{"*": true, "\\q": null}']),
+        (
+            {"properties": {"ab": B}, "additionalProperties": I},
+            ['{"a": 1}', '{"abc": 1}', '{"": 1}', '{"ab": true, "b": 1}'],
+            ['{"\\u0061b": 1}', '{"a\\u0062": 1}', '{"ab": 1}', '{"a\x01": 1}', '{"a"": 1}'],
+        ),
+        (
+            {"properties": {"c": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["c"]},
+            ['{"c": {"c": null}}'],
+            ['{"c": 1}', '{"c": {}}'],
+        ),
+        ({"$ref": "#/$defs/a~1b%20~0", "$defs": {"a/b ~": I}}, ["7"], ["10"]),
+        ({"prefixItems": [I, B], "items": False}, ["[]", "[1]", "[1, true]"], ["[1, true, 1]", "[true]"]),
+        ({"prefixItems": [I], "items": B, "minItems": 2}, ["[1, true]", "[1, true, false]"], ["[1]", "[1, 1]"]),
+        ({"type": "integer", "enum": [1, 30], "minimum": 20}, ["30"], ["1"]),
+        ({"type": ["string", "null"], "enum": ["a", 1, None]}, ['"a"', "null"], ["1"]),
+        ({"type": "string", "pattern": "^a+$", "maxLength": 3, "minLength": 2}, ['"aa"', '"aaa"'], ['"a"', '"aaaa"']),
+        ({"allOf": [{"pattern": "a"}, {"pattern": "b$"}]}, ['"ab"', '"a-b"'], ['"a"', '"ba"']),
+        ({"allOf": [{"type": "string"}, {"minLength": 3}]}, ['"abc"'], ['"ab"', "3"]),
+        ({"type": "string", "maxLength": 3001}, [f'"{"a" * 3001}"'], [f'"{"a" * 3002}"']),
+        ({"type": "string", "minLength": 3000}, [f'"{"a" * 3000}"'], [f'"{"a" * 2999}"']),
+        (
+            {"items": {"type": "null"}, "maxItems": 2001},
+            [f"[{', '.join(['null'] * 2001)}]"],
+            [f"[{', '.join(['null'] * 2002)}]"],
+        ),
+        ({"type": "string", "maxLength": 1}, ['"é"', '"\\ud83d\\ude00"', '"\\n"'], ['"ab"', '"\\ud83d"', '"\\ude00"']),
+        (
+            {"type": "number", "minimum": -0.5, "exclusiveMaximum": 12.25},
+            ["-0.5", "0", "12.2499", "9.99"],
+            ["-0.51", "12.25", "13"],
+        ),
+        ({"type": "integer", "multipleOf": 7, "minimum": 50, "maximum": 500}, ["56", "497"], ["49", "57", "504"]),
+        ({"type": "number", "multipleOf": 0.01}, ["4.51", "0.1", "-3"], ["4.512"]),
+        (
+            {"type": "object", "minProperties": 1, "maxProperties": 2},
+            ['{"a": 1}', '{"a": 1, "b": 2}'],
+            ["{}", '{"a": 1, "b": 2, "c": 3}'],
+        ),
+        ({"properties": {"a": I, "b": I}, "minProperties": 1}, ['{"b": 1}', '{"a": 1, "b": 2}'], ["{}"]),
+        (
+            {"patternProperties": {"^n": I, "s$": B}},
+            ['{"n1": 1, "xs": true}'],
+            ['{"n1": true}', '{"ns": 1}', '{"x": 1}'],
+        ),
+        ({"propertyNames": {"maxLength": 2}, "additionalProperties": I}, ['{"ab": 1}'], ['{"abc": 1}']),
+        (
+            {
+                "type": "object",
+                "properties": {"a": I},
+                "anyOf": [{"required": ["a"]}, {"properties": {"b": B}, "required": ["b"]}],
+            },
+            ['{"a": 1}', '{"a": 1, "b": true}', '{"b": true}'],
+            ["{}", '{"b": 1}'],
+        ),
+        ({"format": "date"}, ['"2024-02-29"', '"2023-12-31"'], ['"2023-02-29"', '"2023-04-31"', '"23-1-1"']),
+    ],
+)
+def test_schemas_hold(engine: NativeEngine, schema: Schema, good: list[str], bad: list[str]) -> None:
+    assert schema_ignored(schema) == []
+    for text in good:
+        assert takes(engine, schema, text), text
+    for text in bad:
+        assert not takes(engine, schema, text), text
+
+
+def test_what_is_too_large_is_named(engine: NativeEngine) -> None:
+    assert schema_ignored({"type": "string", "maxLength": 100000}) == ["json_schema.maxLength"]
+    assert schema_ignored({"type": "integer", "multipleOf": 123457}) == ["json_schema.multipleOf"]
+    assert schema_ignored({"oneOf": [{"type": "integer"}, {"minimum": 2}]}) == ["json_schema.oneOf"]
+    kinds = [{"properties": {"k": {"const": k}}, "required": ["k"]} for k in ("a", "b")]
+    assert schema_ignored({"type": "object", "oneOf": kinds}) == []
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(25)}
+    assert takes(engine, {"$ref": "#/$defs/d0", "$defs": {**twice, "d25": {"type": "null"}}}, "null")
+    either = [{"anyOf": [{"required": [f"{i}{n}"]} for n in range(8)]} for i in range(8)]
+    with pytest.raises(RequestError, match="too many ways"):
+        schema_ignored(
+            {
+                "type": "object",
+                "allOf": [{"anyOf": [{"required": [f"{i}{n}"]} for n in range(8)]} for i in range(8)],
+                **pairs,
+            }
+        )
+    deep: Schema = {"properties": {f"d{n}": {"$ref": f"#/properties/d{n + 1}"} for n in range(400)}}
+    with pytest.raises(RequestError, match="a reference to a reference"):
+        schema_ignored({**deep, "properties": {**deep["properties"], "d400": {"type": "null"}}})
 
 
 def test_nothing_of_a_schema_reaches_stderr(pocket: dict[str, Path]) -> None:
