@@ -23,8 +23,8 @@ gc.set_threshold(100_000, 20, 100)
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for
 # ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when
-# OpenMP is loaded.
+# Of others (torch, upstream's server): two threads that spin at their barriers take a minute for a second's work once
+# something else needs a core. Read when OpenMP is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 

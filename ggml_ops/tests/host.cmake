@@ -41,6 +41,7 @@ endif()
 # that this needs no llama.cpp.
 dflash_named(sources
     accept block_accept logits_row token_probs trigger_search verified_tree
+    cpu/threads team_size waiting
     draft budget calibration lookup prediction tree
     engine controller conversation host_cache pending_taps slot steady_size
     files charsmap gbnf gguf_check gguf_file schema_pattern slot_file)
