@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local import native
+from dflash_local.convert.gguf_parts import part_paths
 
 
 def file_identity(path: Path) -> list[Any]:
@@ -15,6 +16,11 @@ def file_identity(path: Path) -> list[Any]:
     except OSError:
         return [str(path)]
     return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
+
+
+def model_identity(path: Path) -> list[Any]:
+    """`file_identity` of a model's file, or of all its parts if `path` is the first."""
+    return [item for part in part_paths(path) for item in file_identity(part)]
 
 
 def build_identity() -> list[Any]:

@@ -13,7 +13,7 @@ namespace dflash {
 // What this engine's files belong to. Throws status_error where a model's file cannot be read any more.
 static slot_file_owner owner_of(const std::string & model, const std::string & drafter) {
     try {
-        return { file_fingerprint(model), drafter.empty() ? 0 : file_fingerprint(drafter) };
+        return { model_fingerprint(model), drafter.empty() ? 0 : model_fingerprint(drafter) };
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_INTERNAL, e.what());
     }

@@ -1,6 +1,7 @@
 #include "files/slot_file.h"
 
 #include "base/files.h"
+#include "files/gguf_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -170,14 +171,15 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
 
 }   // namespace
 
-uint64_t file_fingerprint(const std::string & path) {
+namespace {
+
+void add_samples(checksum & sum, const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
     std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);
     const auto       size = (uint64_t) in.tellg();
     if (!in) {
         refuse(std::string("cannot be read: ") + std::strerror(errno));
     }
-    checksum          sum;
     std::vector<char> bytes(BEGINNING);
     sum.add(&size, sizeof(size));
     for (size_t i = 0; i <= N_SAMPLES; ++i) {
@@ -187,6 +189,18 @@ uint64_t file_fingerprint(const std::string & path) {
             refuse("cannot be read");
         }
         sum.add(bytes.data(), n_read);
+    }
+}
+
+}   // namespace
+
+uint64_t model_fingerprint(const std::string & path) {
+    checksum sum;
+    for (const std::string & part : gguf_parts(path)) {
+        std::error_code error;
+        if (part == path || std::filesystem::exists(file_path(part), error)) {   // a whole model may be called so
+            add_samples(sum, part);
+        }
     }
     return sum.value();
 }

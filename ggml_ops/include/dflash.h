@@ -413,6 +413,16 @@ DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 // Returns the token count; if it exceeds `cap` nothing past `cap` is written. < 0 on error.
 DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap);
+// The same by a vocabulary: of a model that the caller has loaded with llama.h, or that of a vocab.
+struct llama_vocab;
+DFLASH_API int32_t dflash_vocab_tokenize(const struct llama_vocab * vocab, const char * text, int32_t n_text,
+    bool add_special, bool parse_special, int32_t * tokens, int32_t cap);
+// A model's tokenizer without its weights; the file (of a split model, the first) is checked first. NULL on failure;
+// `status` (may be NULL) says why. Release with dflash_vocab_free().
+typedef struct dflash_vocab           dflash_vocab;
+DFLASH_API dflash_vocab *             dflash_vocab_load(const char * path, int * status);
+DFLASH_API const struct llama_vocab * dflash_vocab_get(const dflash_vocab * vocab);
+DFLASH_API void                       dflash_vocab_free(dflash_vocab * vocab);
 // Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. <
 // 0 on error.
 DFLASH_API int32_t dflash_token_piece(

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import QueueFullError, RequestError
+from tests.convert import samples
 from tests.trees import models
 
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -183,6 +185,29 @@ def test_foreign_files(make: Make, pocket: dict[str, Path], tmp_path: Path) -> N
         assert say(other, turn, 20, id_slot=1).cached_tokens == 79
     with pytest.raises(RequestError, match="holds nothing"):
         make().save_slot(0, tmp_path / "nothing")
+
+
+def test_a_split_model_is_told_by_all_its_parts(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """Models that differ in a later part alone have other states."""
+
+    def target(name: str, scale: float) -> Path:
+        (tmp_path / name).mkdir()
+        first = samples.write_split(pocket["target"], tmp_path / name / "m", "output_norm.weight".__eq__)
+        second = first.with_name("m-00002-of-00002.gguf")
+        (reader,) = gguf.GGUFReader(second, "r+").tensors
+        reader.data[...] *= scale
+        return first
+
+    files = {name: target(name, scale) for name, scale in (("one", 1.0), ("same", 1.0), ("other", 2.0))}
+    assert len({path.read_bytes() for path in files.values()}) == 1
+    engines = {name: Engine(path, n_ctx=256, n_threads=1, warmup=False) for name, path in files.items()}
+    say(engines["one"], words(engines["one"], 50), 5, id_slot=0)
+    engines["one"].save_slot(0, tmp_path / "slot")
+    assert engines["same"].restore_slot(0, tmp_path / "slot").n_tokens == 54
+    with pytest.raises(RequestError, match="saved with another target"):
+        engines["other"].restore_slot(0, tmp_path / "slot")
+    for engine in engines.values():
+        engine.close()
 
 
 def test_a_memory_that_cannot_be_checked_is_not_saved(make: Make, tmp_path: Path) -> None:

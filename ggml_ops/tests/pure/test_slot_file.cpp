@@ -138,13 +138,21 @@ static void a_file_is_replaced_whole(const std::string & path) {
 static void fingerprints(const std::string & path) {
     std::string bytes(3 << 20, 'x');
     write_all(path, bytes);
-    const uint64_t first = file_fingerprint(path);
-    CHECK(first == file_fingerprint(path));
+    const uint64_t first = model_fingerprint(path);
+    CHECK(first == model_fingerprint(path));
     bytes[100] = 'y';
     write_all(path, bytes);
-    CHECK(first != file_fingerprint(path));
+    CHECK(first != model_fingerprint(path));
     write_all(path, "");
-    CHECK(file_fingerprint(path) != first);
+    CHECK(model_fingerprint(path) != first);
+
+    const std::string part = path + "-00001-of-00002.gguf", other = path + "-00002-of-00002.gguf";
+    write_all(part, bytes);
+    const uint64_t alone = model_fingerprint(part);   // a whole model that is called so
+    write_all(other, "x");
+    const uint64_t both = model_fingerprint(part);
+    write_all(other, "y");
+    CHECK(both != alone && model_fingerprint(part) != both);
 }
 
 int main() {
