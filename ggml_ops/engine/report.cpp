@@ -221,6 +221,8 @@ std::string engine::stats() const {
         { "host_cache",
             { { "conversations", host_.size() }, { "bytes", host_.bytes() },
                 { "limit", host_.limit() == host_cache::NO_LIMIT ? json(nullptr) : json(host_.limit()) } } },
+        { "draft_history", { { "bytes", drafter_ ? drafter_->history_bytes() : 0 },
+                               { "limit", drafter_ ? drafter_->history_limit() : 0 } } },
         { "moved", { { "shared", kept_.n_shared }, { "saved", kept_.n_saved }, { "restored", kept_.n_restored },
                        { "left", kept_.n_left }, { "set_aside", kept_.n_set_aside } } },
         { "moved_bytes", { { "to_device", totals_.moved.to_device }, { "from_device", totals_.moved.from_device },

@@ -87,10 +87,10 @@ std::string engine::refusal(const conversation & c) const {
         }
     }
     if (!drafter_) {
-        return c.ring.data.empty() && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
+        return c.ring.bytes() == 0 && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
     }
     // Where the drafter's context ends the taps begin, and they end with the text.
-    if (c.ring.end + c.taps.rows != n || (c.taps.rows > 0 && c.taps.pos != c.ring.end)) {
+    if (c.taps.pos != c.ring.end || c.taps.pos + c.taps.rows != n) {
         return "a drafter's context of another text";
     }
     if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_width()) {

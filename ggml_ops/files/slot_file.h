@@ -3,7 +3,7 @@
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
-//   tokens | state | checkpoints, each {at, size, bytes} | the drafter's context | taps
+//   tokens | state | checkpoints, each {at, size, bytes} | the drafter's history | its ring | taps
 //   checksum of all before it: a damaged file is told from a foreign one; it protects from accidents, not from people
 
 #pragma once

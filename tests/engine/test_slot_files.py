@@ -23,10 +23,11 @@ PROMPT = "<|im_start|>user\nWhat is {} plus 24?<|im_end|>\n<|im_start|>assistant
 Make = Callable[..., Engine]
 
 # The beginning of a file (ggml_ops/files/slot_file.cpp).
-HEAD = struct.Struct("<8s6Q8i")
+HEAD = struct.Struct("<8s7Q10i")
 FIELDS = [
-    "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "n_tokens", "n_asked",
-    "n_checkpoints", "ring_begin", "ring_end", "taps_pos", "taps_rows", "zero",
+    "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "segment_size",
+    "n_tokens", "n_asked", "n_checkpoints", "past_begin", "n_segments", "ring_begin", "ring_end",
+    "taps_pos", "taps_rows", "zero",
 ]  # fmt: skip
 
 
@@ -238,7 +239,9 @@ def signed(content: bytes) -> bytes:
         size = struct.unpack_from("<Q", content, at + 8)[0]
         parts += [content[at : at + 16], content[at + 16 : at + 16 + size]]
         at += 16 + size
-    parts += [content[at : at + head["ring_size"]], content[at + head["ring_size"] :]]
+    for size in (*[head["segment_size"]] * min(head["n_segments"], len(content)), head["ring_size"], len(content)):
+        parts.append(content[at : at + size])
+        at += size
     value = 0xCBF29CE484222325
     for part in parts:
         whole = len(part) // 8 * 8
@@ -286,10 +289,10 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     return bytes(made)
 
 
-def check_mutations(make: Make, name: str, folder: Path, n: int) -> None:
+def check_mutations(make: Make, name: str, folder: Path, n: int, n_words: int = 90, **options: Any) -> None:
     """No such file ends the process or reaches another slot; a refusal leaves the slot as it was."""
-    engine = make(name)
-    sound, other = words(engine, 90), words(engine, 91)
+    engine = make(name, **options)
+    sound, other = words(engine, n_words), words(engine, 91)
     expected = say(engine, other, 12, id_slot=1).tokens
     turn = sound + say(engine, sound, 12, id_slot=0).tokens
     engine.save_slot(0, folder / "sound")
@@ -322,6 +325,12 @@ def check_mutations(make: Make, name: str, folder: Path, n: int) -> None:
 @pytest.mark.parametrize("name", ["", "hybrid-", "gemma4"])
 def test_files_that_lie(make: Make, name: str, tmp_path: Path) -> None:
     check_mutations(make, name, tmp_path, 60)
+
+
+def test_files_that_lie_about_the_history(make: Make, tmp_path: Path) -> None:
+    """Of a drafter that sees less than the text."""
+    check_mutations(make, "", tmp_path, 60, n_words=400, draft_ctx=16)
+    assert head_of(tmp_path / "sound")["n_segments"] > 1
 
 
 @pytest.mark.slow
