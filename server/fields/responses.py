@@ -238,7 +238,11 @@ def _text(part: Item) -> str:
         text = part.need("text", str)
     elif kind == "refusal":
         text = part.need("refusal", str)
-    elif kind in ("input_image", "input_file", "input_audio", "computer_screenshot"):
+    elif kind in ("input_image", "computer_screenshot"):
+        # OpenAI's words, by which Codex knows that it must leave images out
+        why = "The image data you provided does not represent a valid image"
+        raise part.refusal("type", f"is '{kind}'. {why} for this model, which reads text only")
+    elif kind in ("input_file", "input_audio"):
         raise part.refusal("type", f"'{kind}' is not supported: this model reads text only")
     else:
         raise part.refusal("type", f"'{kind:.40}' is not known here")

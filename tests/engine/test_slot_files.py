@@ -133,7 +133,7 @@ def test_erase(make: Make) -> None:
     assert engine.erase_slot(1) == 104
     assert engine.erase_slot(1) == 0
     for move in (engine.erase_slot, engine.erase_slot_soon):
-        with pytest.raises(RequestError, match="id_slot must be between 0 and 1"):
+        with pytest.raises(RequestError, match="slot must be between 0 and 1"):
             move(2)
 
 

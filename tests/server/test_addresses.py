@@ -58,7 +58,8 @@ def test_everything_is_below_the_prefix(server: Live) -> None:
     assert server.http.post("/llm" + CHAT, json=BODY).status_code == 200
     for path in ("/v1/models", "/health", "/", "/llmx/health", "/llm2"):
         answer = server.http.get(path)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+        kind = "invalid_request_error" if path.startswith("/v1/") else "not_found_error"
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
         assert "below /llm" in answer.json()["error"]["message"]
 
 
@@ -66,6 +67,17 @@ def test_keys_are_asked_for_below_the_prefix(server: Live) -> None:
     assert httpx.get(server.url + "/llm/health").status_code == 200
     for path in ("/llm/v1/models", "/llm/props", "/llm/llm/health"):
         assert httpx.get(server.url + path).status_code == 401
+
+
+@pytest.mark.parametrize("path", [CHAT + "/", "/" + CHAT, "/v1//chat/completions", "//v1/chat/completions//"])
+def test_a_slash_too_many_is_no_redirect(server: Live, path: str) -> None:
+    """A client that follows one sends a POST again without its body, or as a GET."""
+    answer = server.http.post("/llm" + path, json=BODY, follow_redirects=False)
+    assert (answer.status_code, answer.json()["object"]) == (200, "chat.completion")
+    assert server.http.get("/llm/v1/models/", follow_redirects=False).status_code == 200
+    assert httpx.get(server.url + "/llm/health/").status_code == 200
+    assert httpx.get(server.url + "/llm" + path).status_code == 401  # a key is asked for as well
+    assert server.http.post("/llm/v1/nothing/", json={}).status_code == 404
 
 
 def test_files_need_no_key(server: Live) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -384,14 +385,14 @@ def test_options() -> None:
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
-        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].image"),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].document"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
         (
             {"messages": [{"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image"}]}]}]},
-            "messages[0].content[0].content[0].type",
+            "messages[0].content[0].tool_result.content[0].image",
         ),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}]},
@@ -403,7 +404,7 @@ def test_options() -> None:
             "messages[0].content[0].input",
         ),
         ({"messages": ASK, "system": 3}, "system"),
-        ({"messages": ASK, "system": [{"type": "image"}]}, "system[0].type"),
+        ({"messages": ASK, "system": [{"type": "image"}]}, "system[0].image"),
         ({"messages": ASK, "tools": {}}, "tools"),
         ({"messages": ASK, "tools": [{"input_schema": {}}]}, "tools[0].name"),
         ({"messages": ASK, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
@@ -436,7 +437,7 @@ def test_bad_requests(server: Live, native: FakeNative, body: dict[str, Any], pa
     assert set(told) == {"type", "error"}
     assert set(told["error"]) == {"type", "message"} | ({"details"} if param == "thread" else set())
     assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
-    assert told["error"]["message"].startswith(param)
+    assert told["error"]["message"].startswith(re.sub(r"\[(\d+)\]", r".\1", param))
     assert native.submitted == []
     counted = server.http.post("/v1/messages/count_tokens", json=body)
     assert counted.status_code == 400 or param in ("stop_sequences", "temperature")

@@ -156,7 +156,8 @@ def test_who_names_no_model(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "expected"),
     [
-        ("/v1/chat/completions", {"model": "x"}, 400),
+        ("/v1/chat/completions", {"model": "x"}, 404),
+        ("/completion", {"model": "x"}, 400),
         ("/v1/chat/completions", {"model": 5}, 400),
         ("/v1/chat/completions", [1], 400),
         ("/models/load", {"model": "x"}, 404),
@@ -403,7 +404,7 @@ def test_what_there_is_is_looked_up_again(folder: Path) -> None:
         assert list(listed(server, "?reload=1")) == ["a", "b", "d"]
         assert ask(server, "a").json()["pid"] == pids["a"]
         assert ask(server, "b").json()["pid"] != pids["b"]
-        assert ask(server, "c").status_code == 400
+        assert ask(server, "c").status_code == 404
         wait_until(lambda: not any(psutil.pid_exists(pids[name]) for name in "bc"))
 
 
