@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 from dflash_local import native
+from dflash_local.build.installation import installed_stamp
 from dflash_local.convert.gguf_parts import part_paths
 
 
@@ -26,5 +29,20 @@ def model_identity(path: Path) -> list[Any]:
 def build_identity() -> list[Any]:
     """Versions of the library and of llama.cpp, and the libraries' files. NativeLibraryError: there is no build."""
     library = native.library_info()
-    files = sorted(native.library_path().resolve().parent.glob("*.[sd][oyl]*"))
-    return [library.get("version"), library.get("llama"), *map(file_identity, files)]
+    return [library.get("version"), library.get("llama"), *map(file_identity, _libraries(native.library_path()))]
+
+
+def build_key() -> str:
+    """The key of the installed build, which its version begins; of libraries that DFLASH_LIBRARY names, a hash. "" if
+    there is no build. Nothing is loaded."""
+    if override := os.environ.get("DFLASH_LIBRARY"):
+        digest = hashlib.sha256()
+        for file in _libraries(Path(override)):
+            digest.update(file.read_bytes())
+        return f"libraries {digest.hexdigest()[:12]}"
+    return str((installed_stamp() or {}).get("key", ""))
+
+
+def _libraries(library: Path) -> list[Path]:
+    """A native library and those beside it."""
+    return sorted(library.resolve().parent.glob("*.[sd][oyl]*"))

@@ -25,6 +25,8 @@ from benchmarks.gpu_proof.ops import Op
 from benchmarks.gpu_proof.parts import PairName, Part
 from benchmarks.gpu_proof.report import Record
 from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+from dflash_local.build.commit import running_commit
+from dflash_local.diagnose.machine import this_machine
 
 PAIR, NEVER = PairName("8b", "q8_0", "dflash"), PairName("27b", "q8_0", "dflash")
 
@@ -129,10 +131,23 @@ def test_the_summary_tells_every_part_and_goes_on(tmp_path: Path) -> None:
     text = (tmp_path / "summary.md").read_text()
     assert "# H100" in text and "rehearsal" not in text
     assert "| b | second | failed: x \\| y z | 3 | 90 |" in text and "| c | third | not run | | |" in text
+    assert f"commit {running_commit()}, build key" in text and str(this_machine()) in text
     again = Record(tmp_path, "cuda", "key", Found("H100"), plan)
     assert again.is_done("a") and not again.is_done("b")
-    assert not Record(tmp_path, "cuda", "another build", Found("H100"), plan).is_done("a")
-    assert "rehearsal" in Record(tmp_path, "cpu", "key", Found("CPU"), plan).text()
+    assert "rehearsal" in Record(tmp_path / "cpu", "cpu", "key", Found("CPU"), plan).text()
+
+
+@pytest.mark.parametrize("name", ["commit", "build", "machine", "host", "device"])
+def test_parts_of_something_else_are_not_taken(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither their outcomes nor their files, to which the summary would link."""
+    plan = [("a", "first"), ("b", "second")]
+    Record(tmp_path, "cuda", "key", Found("H100"), plan).add(outcome("a"))
+    (tmp_path / "a.md").write_text("figures")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    (tmp_path / "summary.json").write_text(json.dumps({**summary, name: "another"}))
+    record = Record(tmp_path, "cuda", "key", Found("H100"), plan)
+    assert f"another {name}: all parts run again" in capsys.readouterr().out
+    assert not record.is_done("a") and not (tmp_path / "a.md").exists()
 
 
 # ---- the bundle ------------------------------------------------------------------------------------------------------
