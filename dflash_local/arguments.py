@@ -49,7 +49,7 @@ def checked(function: F) -> F:
 
 def check_fields(instance: Any, names: Iterable[str]) -> None:
     """The same for fields of a dataclass that was made. Elements are left to who reads them."""
-    hints = _hints_of(type(instance))
+    hints = _hints_of(cast(Hashable, type(instance)))
     for name in names:
         check(name, getattr(instance, name), hints[name], deep=False)
 

@@ -58,12 +58,12 @@ def result(call_id: str, n: int) -> Body:
 
 def from_messages(*turns: Body, **body: Any) -> list[Body]:
     """The chat of Anthropic's turns."""
-    return MessagesRequest.of({"messages": list(turns), **body}).chat().given()["messages"]  # type: ignore[no-any-return]
+    return MessagesRequest.of({"messages": list(turns), **body}).chat().given()["messages"]
 
 
 def from_responses(*items: Body, **body: Any) -> list[Body]:
     """The chat of a response's items."""
-    return ResponsesRequest.of({"input": list(items), **body}).chat().given()["messages"]  # type: ignore[no-any-return]
+    return ResponsesRequest.of({"input": list(items), **body}).chat().given()["messages"]
 
 
 CLAUDE = "toolu_01A09q90qw90lq917835lq9"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ def test_options_that_go_through(engine: Engine) -> None:
 @pytest.mark.parametrize("name", [spec.name for spec in fields(SamplingParams)])
 def test_sampling(name: str) -> None:
     with pytest.raises(RequestError) as caught:
-        SamplingParams(**{name: object()})
+        SamplingParams(**cast(Any, {name: object()}))
     assert caught.value.param == name
     assert str(caught.value).startswith(f"{name} must be")
 
@@ -157,7 +157,7 @@ def test_sampling(name: str) -> None:
 def test_engine_options(name: str) -> None:
     for wrong in (object(), b"x", [3], 1j):
         with pytest.raises(RequestError) as caught:
-            EngineOptions(**{"model": "x", name: wrong})
+            EngineOptions(**cast(Any, {"model": "x", name: wrong}))
         assert caught.value.param == name
 
 
@@ -174,13 +174,13 @@ def test_what_is_no_prompt(engine: Engine, prompt: Any) -> None:
 
 def test_what_is_a_prompt(engine: Engine) -> None:
     for prompt in ("a", [97], (97,), range(97, 98), np.array([97]), np.array([97], np.uint8)):
-        assert engine.generate(prompt).prompt_tokens == 1
+        assert engine.generate(cast(Any, prompt)).prompt_tokens == 1
 
 
 def test_what_no_json_can_say_is_named(engine: Engine) -> None:
     for name, value in (("tools", [object()]), ("response_format", {"a": {1}}), ("chat_template_kwargs", {"a": 1j})):
         with pytest.raises(RequestError, match=name) as caught:
-            engine.chat(MESSAGES, **{name: value})
+            engine.chat(MESSAGES, **cast(Any, {name: value}))
         assert caught.value.param == name
     with pytest.raises(RequestError) as caught:
         engine.generate("x", logit_bias={"a": object()})
@@ -232,7 +232,7 @@ def test_rows_of_a_tree(pair: Engine, name: str) -> None:
     tree = TreeRows(slot=0, tokens=[1], parents=[-1])
     for wrong in (object(), b"x", "x", [object()], [2**40]):
         with pytest.raises(RequestError) as caught:
-            pair.tree_pass([tree._replace(**{name: wrong})])
+            pair.tree_pass([tree._replace(**cast(Any, {name: wrong}))])
         assert caught.value.param == name
 
 

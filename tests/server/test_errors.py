@@ -30,7 +30,7 @@ def body_of(path: str, content: Any) -> dict[str, Any]:
 def refusal(server: Live, path: str, content: Any, **more: Any) -> dict[str, Any]:
     answer = server.http.post(path, json={**body_of(path, content), **more})
     assert answer.status_code == 400, answer.text
-    return answer.json()["error"]  # type: ignore[no-any-return]
+    return answer.json()["error"]
 
 
 # ---- a prompt that is too long ----
@@ -128,7 +128,7 @@ def test_codex_leaves_images_out(server: Live) -> None:
 
 # ---- types and codes ----
 
-ERRORS: list[tuple[Exception, int, str, str | None]] = [
+ERRORS: list[tuple[Exception, int, str | None, str]] = [
     # error, status, OpenAI's code, Anthropic's type
     (RequestError("x", param="a[0].b"), 400, "invalid_value", "invalid_request_error"),
     (HTTPError(400, "x", code="invalid_json"), 400, "invalid_json", "invalid_request_error"),
