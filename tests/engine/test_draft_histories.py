@@ -122,7 +122,9 @@ class History:
     def write_otherwise(self) -> None:
         """Without drafts, so that hidden states wait; with trees; or nothing but the prompt."""
         prompt = self.prompt()
-        options: dict[str, Any] = self.rng.choice([{"draft": "off", "budget": 1}, {"draft": "tree", "budget": 24}, {"max_tokens": 0}])
+        options: dict[str, Any] = self.rng.choice(
+            [{"draft": "off", "budget": 1}, {"draft": "tree", "budget": 24}, {"max_tokens": 0}]
+        )
         self.keep(prompt, self.submit(prompt, **options).result(60).tokens)
 
     def save(self) -> None:
