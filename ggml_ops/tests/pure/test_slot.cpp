@@ -33,15 +33,15 @@ static void only_nodes_below_reached_ones_are_tested() {
 // A step without a drafter pass must not grow the last pass's drafts again.
 static void a_new_tree_has_no_drafts() {
     slot s;
-    s.draft.length = 3;
-    s.draft.top_k  = 1;
-    s.draft.ids    = { 5, 6 };
-    s.draft.probs  = { 0.5f, 0.5f };
+    s.draft.length  = 3;
+    s.draft.top_k   = 1;
+    s.draft.ids     = { 5, 6 };
+    s.draft.probs   = { 0.5f, 0.5f };
     s.quoted.tokens = { 5 };
-    s.next         = chain_of_three();
-    s.drawn        = drawn_chain();
-    s.n_denoised   = 3;
-    s.draft_ms     = 2;
+    s.next          = chain_of_three();
+    s.drawn         = drawn_chain();
+    s.n_denoised    = 3;
+    s.draft_ms      = 2;
     s.begin_tree(9);
     CHECK(s.next.size() == 1 && s.next.nodes[0].token == 9 && s.anchor == 9);
     CHECK(s.draft.length == 0 && s.draft.ids.empty() && s.quoted.tokens.empty());
