@@ -53,12 +53,16 @@ class History:
     def questions(self, n: int) -> list[int]:
         return self.engine.tokenize("".join(QUESTION.format(self.rng.randrange(10, 99)) for _ in range(n)))
 
+    def part(self, text: list[int]) -> list[int]:
+        """Its beginning."""
+        return text[: self.rng.randrange(1, len(text) + 1)]
+
     def prompt(self) -> list[int]:
         """A text again, a part of it, either with something new; or all new."""
         text = self.rng.choice(self.texts)
         kind = self.rng.randrange(5)
         if kind < 3:
-            text = text[: self.rng.randrange(1, len(text))] if kind else text
+            text = self.part(text) if kind else text
             text = text + self.questions(self.rng.choice([0, 1, 1, 4]))
         elif kind == 3:
             text = self.questions(self.rng.choice([2, 12, 20]))
@@ -84,7 +88,7 @@ class History:
     def ask_together(self) -> None:
         """The first one's beginning may be read for all; there is room for these answers."""
         first = self.prompt()[-400:]
-        prompts = [first, first[: self.rng.randrange(1, len(first))] + self.questions(1)]
+        prompts = [first, self.part(first) + self.questions(1)]
         with held(self.engine):
             generations = [self.submit(prompt) for prompt in prompts]
         for prompt, generation in zip(prompts, generations, strict=True):
@@ -111,7 +115,7 @@ class History:
         prompt = self.prompt()
         with held(self.engine):
             reader = self.submit(prompt, max_tokens=200)
-            follower = self.submit(prompt[: self.rng.randrange(1, len(prompt))] + self.questions(1))
+            follower = self.submit(self.part(prompt) + self.questions(1))
         self.wait_for_rows(self.rng.randrange(len(prompt) + 100), reader)
         reader.cancel()
         self.keep(prompt, reader.result(60).tokens)

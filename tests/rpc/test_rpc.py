@@ -20,8 +20,10 @@ import pytest
 from benchmarks.rpc_proxy import RPCProxy
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineLostError, RequestError, RPCError
+from tests.engine.test_slot_files import head_of
 from tests.rpc.rpc_servers import RPCServer, addresses, device_names, free_port, rpc_servers
 from tests.server.live import serving, wait_until
+from tests.trees import models
 
 PROMPTS = ("The quick brown fox", "def add(a, b):\n    return", "1, 2, 3, 4,")
 SMALL: dict[str, Any] = {"n_ctx": 1024, "n_threads": 1, "cost_cache": False, "warmup": False}
@@ -173,6 +175,45 @@ def test_drafts_that_are_nonsense_change_no_text(pocket: dict[str, Path], server
                 if engine.stats()["drafter_failure"]:
                     break
             assert "returned token 2139062143" in engine.stats()["drafter_failure"]
+
+
+def test_a_drafter_that_fails_keeps_nothing_that_it_may_have_read(
+    pocket: dict[str, Path], servers: list[RPCServer], tmp_path: Path
+) -> None:
+    """Neither hidden states, which would fill the memory for them, nor a context that was not computed; later it begins
+    anew."""
+    with RPCProxy(servers[0].port) as proxy:
+        (name,) = device_names(pocket["target"], proxy.address)
+        options = {"rpc": proxy.address, "n_gpu_layers": 0, "device_draft": name, "n_slots": 1, **SMALL}
+        with Engine(pocket["target"], pocket["dspark"], **options) as engine:
+            prompt = engine.tokenize(PROMPTS[1])
+            ask: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "lookup": False, "budget": 8}
+            proxy.lies = True
+            answer = engine.generate(prompt, max_tokens=80, **ask)
+            proxy.lies = False
+            assert engine.stats()["drafter_failure"] and answer.timings.draft_n == 0
+            engine.save_slot(0, tmp_path / "slot")
+            head = head_of(tmp_path / "slot")
+            assert head["ring_end"] - head["ring_begin"] + head["taps_rows"] <= 2  # what followed the last failure
+            assert engine.generate(prompt + answer.tokens, max_tokens=40, **ask).timings.draft_n > 0
+
+
+def test_equal_logits_are_drawn_from_as_here(servers: list[RPCServer], tmp_path: Path) -> None:
+    """Which of two equal tokens comes first is llama.cpp's to say, not the device's: of a head with each row twice."""
+    made = models.qwen3(models.tokenizer())
+    head = models.find(made, "output.weight")
+    row = len(head.data) // models.N_VOCAB
+    head.data = b"".join(2 * head.data[at : at + row] for at in range(0, len(head.data), 2 * row))
+    (tmp_path / "twice.gguf").write_bytes(made.encode()[0])
+
+    def texts(**options: Any) -> list[list[int]]:
+        with Engine(tmp_path / "twice.gguf", **{**SMALL, "n_ctx": 256}, **options) as engine:
+            return [
+                engine.generate([5, 6, 7], max_tokens=30, temperature=1, top_k=6, seed=seed, ignore_eos=True).tokens
+                for seed in range(4)
+            ]
+
+    assert texts(rpc=servers[0].address) == texts()
 
 
 def test_an_idle_engine_sees_that_its_server_is_gone(pocket: dict[str, Path]) -> None:
