@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
@@ -46,6 +47,8 @@ __all__ = [
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
+log = logging.getLogger(__name__)
+
 MAX_STOP = 1024  # characters of a stop string: so much text may be held back
 # Characters for each token of the context, from which on a prompt's text is measured before it is read.
 _LONG_TEXT = 8
@@ -104,6 +107,7 @@ class Engine:
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
         self._check_pair(options)
+        shares = options.share_ctx
         self.options = options = fitted(options)
         tuned: tuning.Table = {}
 
@@ -120,6 +124,11 @@ class Engine:
 
         self._attach(create, options.n_slots, max_queue=options.max_queue)
         self._info["tuned_rows"] = tuned
+        if shares and not self._info["ctx_shared"] and self.n_slots > 1:
+            log.warning(
+                "slots do not share the context: the sparse attention of %s needs a KV cache for each, %d tokens",
+                self._info["target"]["arch"], self.n_ctx_slot,
+            )  # fmt: skip
         if options.bit_exact and self._info["not_bit_exact"]:
             self.close()
             raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")

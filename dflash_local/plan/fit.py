@@ -71,6 +71,9 @@ class _Fit:
     ) -> None:
         self.options, self.others, self._plan = options, devices, plan
         self.first = self.plan(options)
+        if options.share_ctx and not self.first.facts["ctx_shared"]:  # the target's attention does not allow it
+            self.options = replace(options, kv_unified=False, share_ctx=False)
+            self.first = self.plan(self.options)
         self.margins = margins_of(options.fit_targets, self.first.devices)
 
     def plan(self, options: EngineOptions) -> MemoryPlan:

@@ -249,6 +249,9 @@ void engine::load_models(dflash_progress_callback progress, void * user) {
 }
 
 void engine::set_limits() {
+    if (params_.flash_attn != 0 && access_needs_streams(model_.get())) {   // a cache and a share of the context each
+        params_.kv_unified = params_.share_ctx = false;
+    }
     const dflash_engine_params & p       = params_;
     const int32_t                n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
     set_context_size();
@@ -312,6 +315,7 @@ void engine::create_context() {
                                                     " tokens could be created: " + logged_error() +
                                                     " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
+    access_limit_sequences(ctx_.get(), (uint32_t) limits_.n_ctx_slot);
     access_order_cells(ctx_.get());
     access_send_little(ctx_.get());
     batch_.init(ctx_.get());

@@ -163,6 +163,7 @@ std::string engine::planned() const {
         { "n_expert", llama_model_n_expert(model_.get()) },
         { "n_ctx", params_.n_ctx },
         { "n_ctx_slot", limits_.n_ctx_slot },
+        { "ctx_shared", params_.share_ctx },
         { "ctx_limit", ctx_limit_ },
         { "n_slots", params_.n_slots },
         { "draft_ctx", drafter_ ? drafter_->n_ctx() : 0 },

@@ -115,7 +115,8 @@ typedef struct dflash_engine_params {
     int32_t accept;    // dflash_accept_rule
     bool lookup;   // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
     bool kv_unified;   // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks
-                       // fill with padding passes
+                       // fill with padding passes. Targets whose attention needs it (minimax-m3) always have one each,
+                       // and no share_ctx
     const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
                                // and when the engine ends; NULL: none
     bool share_ctx;   // each slot may use all of n_ctx, as long as the others leave it (needs kv_unified); false: n_ctx
@@ -171,9 +172,10 @@ DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is. devices: "NAME=BYTES,...": devices of another
 // machine that take the place of this one's, or NULL. JSON: target, drafter (as dflash_engine_info), n_expert, n_ctx,
-// n_ctx_slot, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name", "description",
-// "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output", what the largest
-// pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with dflash_free().
+// n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name",
+// "description", "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output",
+// what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with
+// dflash_free().
 DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
 
 // ---- RPC servers --------------------------------------------------------------------------------------------------
