@@ -16,6 +16,7 @@ from dflash_local.engine import Engine, Generation, SamplingParams
 from dflash_local.errors import QueueFullError, RequestError
 from tests.engine.test_shared_cache import held
 from tests.fast import some_fast
+from tests.rpc.rpc_servers import rpc_servers
 
 QUESTION = "<|im_start|>user\nCount from {} in steps of 3, 14 numbers.<|im_end|>\n<|im_start|>assistant\n"
 GREEDY = SamplingParams(temperature=0, ignore_eos=True)
@@ -233,6 +234,19 @@ def test_slots_that_draft_together_draft_what_each_does_alone(
                 running = [history.submit(prompts[i], id_slot=slot) for slot, i in enumerate(order)]
             for i, generation in zip(order, running, strict=True):
                 history.check(prompts[i], generation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", ["dflash", "dspark"])
+def test_no_history_changes_drafts_on_a_device(pocket: dict[str, Path], tmp_path: Path, drafter: str) -> None:
+    """Where hidden states stay in its memory."""
+    with rpc_servers(1) as (server,):
+        options = {"rpc": server.address, "n_gpu_layers": 99}
+        with histories((pocket["target"], pocket[drafter]), tmp_path, **options) as make:
+            for seed in range(4):
+                history = make(f"device, {seed}")
+                assert history.engine.info["memory"]["taps"] > 0
+                history.run(20)
 
 
 @pytest.mark.slow
