@@ -25,7 +25,7 @@ _MESSAGE_ERRORS = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_OPENAI = ("/v1/", "/chat/completions", RESPONSES)  # in paths below which errors have OpenAI's types
+_OPENAI = ("/v1/", RESPONSES)  # in paths below which errors have OpenAI's types; others are llama-server's
 # What OpenAI's errors about a prompt that is too long blame and say; `describe` has its words for completions.
 _TOO_LONG = {
     "/chat/completions": ("messages", "Please reduce the length of the messages."),

@@ -91,6 +91,10 @@ class MessagesRequest(SingleFields):
     )
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
 
+    OWN_NAMES: ClassVar = {
+        ".parameters": ".input_schema",
+        "response_format.json_schema.schema": "output_config.format.schema",
+    }
     POLICY: ClassVar = Policy(
         names={"stop": ("stop_sequences", "stop")},
         harmless={
@@ -286,6 +290,7 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
         function: dict[str, Any] = {"name": tool.need("name", str), "description": tool.text("description")}
         function["parameters"] = tool.get("input_schema", dict) or {}
         functions.append({"type": "function", "function": function})
+        body._tool_places.append(tool.place)
         tool.finish("cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers")
     if body.tools and not functions:
         raise RequestError(

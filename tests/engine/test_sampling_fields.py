@@ -199,6 +199,13 @@ def test_refusals_name_the_field(engine: NativeEngine, fields: Fields, field: st
     assert caught.value.param == field
 
 
+def test_infill_ends_no_text_that_a_grammar_wants_longer(engine: NativeEngine) -> None:
+    """By itself it would end the text, and llama.cpp's grammar would abort at that."""
+    text = generate(engine, samplers="ki", top_k=256, grammar="root ::= [a-z]{400}", seed=1)
+    assert len(text) >= 16
+    assert text.decode().isalpha()
+
+
 @pytest.mark.parametrize(
     "sampling", ["[]", "3", "{", '{"temperature": NaN}', '{"temperature": 1e999}', '{"a":' * 100_000]
 )

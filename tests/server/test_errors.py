@@ -58,7 +58,8 @@ def test_a_prompt_that_nobody_counts_is_at_least_so_long() -> None:
     ("path", "kind", "param", "words"),
     [
         (CHAT, "invalid_request_error", "messages", ["maximum context length is 256 tokens"]),
-        ("/chat/completions", "invalid_request_error", "messages", ["reduce the length of the messages"]),
+        (CHAT, "invalid_request_error", "messages", ["reduce the length of the messages"]),
+        ("/chat/completions", "exceed_context_size_error", "prompt", ["maximum context length is 256 tokens"]),
         (RESPONSES, "invalid_request_error", "input", ["exceeds the context window of this model"]),
         (TEXT, "invalid_request_error", "prompt", ["maximum context length is 256 tokens"]),
         (OWN, "exceed_context_size_error", "prompt", ["exceeds the available context size"]),

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from dflash_local.engine import Engine
+from dflash_local.server.process import KEEP_ALIVE, make_server
 from dflash_local.server.security.connections import connections_possible
 from dflash_local.server.security.limits import Limits
 from dflash_local.server.service import Settings
@@ -132,6 +133,15 @@ def test_the_longest_idle_connection_makes_room(server: Live) -> None:
         clients = [stack.enter_context(connect(server)) for _ in range(QUICK.connections * 3)]
         assert httpx.post(server.url + CHAT, json=BODY, timeout=20).status_code == 200
         assert said(clients[0]) == b""
+
+
+def test_a_connection_may_rest_for_longer_than_clients_keep_theirs(server: Live) -> None:
+    """Go's keep theirs for 90 seconds, nginx 60; what they post on one that closes is lost."""
+    answer = server.http.get("/health")
+    seconds = int(answer.headers["Keep-Alive"].removeprefix("timeout="))
+    assert seconds == KEEP_ALIVE > 90
+    config = make_server(server.app, drain_timeout=1).config
+    assert config.timeout_keep_alive == seconds
 
 
 def test_when_all_are_busy_the_next_is_told_to_come_back() -> None:
