@@ -19,6 +19,7 @@ from dflash_local.errors import RequestError
 from dflash_local.native import AcceptRule, Drafting, DraftMode, NativeEngine
 from dflash_local.options import EngineOptions
 from tests.fast import some_fast
+from tests.patience import PATIENCE
 
 GREEDY = SamplingParams(temperature=0)
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -144,7 +145,7 @@ def test_an_answer_that_waits_on_the_host_can_be_cancelled(make: Make) -> None:
     while not moved(engine)["set_aside"]:
         time.sleep(0.001)
     generations[2].cancel()
-    assert generations[2].result(10).finish_reason == "cancelled"
+    assert generations[2].result(PATIENCE).finish_reason == "cancelled"
     assert [generation.result(60).finish_reason for generation in generations[:2]] == ["length"] * 2
     assert engine.generate(words("cancel 2", 60), GREEDY, max_tokens=5).tokens
 

@@ -17,10 +17,11 @@ from playwright import sync_api
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
 from tests.page.scripts import ChatNative, Pace
+from tests.patience import PATIENCE
 from tests.server.live import Live, live
 from tests.toolchains import TOOLCHAINS
 
-WAIT_MS = 30_000
+WAIT_MS = 1000 * PATIENCE
 sync_api.expect.set_options(timeout=WAIT_MS)
 BROWSER = TOOLCHAINS["browser"]
 
@@ -34,7 +35,7 @@ def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
         # Containers have little /dev/shm, where Chromium would keep what it draws.
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]
-        chromium = playwright.chromium.launch(executable_path=path, args=flags, timeout=4 * WAIT_MS)
+        chromium = playwright.chromium.launch(executable_path=path, args=flags, timeout=WAIT_MS)
         yield chromium
         chromium.close()
 

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,8 +20,9 @@ from benchmarks.rpc_proxy import RPCProxy
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineLostError, RequestError, RPCError
 from tests.engine.test_slot_files import head_of
+from tests.patience import PATIENCE, wait_until
 from tests.rpc.rpc_servers import RPCServer, addresses, device_names, free_port, rpc_servers
-from tests.server.live import serving, wait_until
+from tests.server.live import serving
 from tests.trees import models
 
 PROMPTS = ("The quick brown fox", "def add(a, b):\n    return", "1, 2, 3, 4,")
@@ -154,7 +154,7 @@ def test_server_that_dies_in_a_request(
                 list(stream)
             with pytest.raises(EngineLostError):
                 engine.generate("x")
-            assert isinstance(engine.ended.result(5), EngineLostError)
+            assert isinstance(engine.ended.result(PATIENCE), EngineLostError)
         proxy.cut_at = None
         with Engine(pocket[target], pocket[drafter], **options) as engine:
             assert engine.generate(PROMPTS[0], max_tokens=4, temperature=0).tokens
@@ -222,7 +222,7 @@ def test_an_idle_engine_sees_that_its_server_is_gone(pocket: dict[str, Path]) ->
         assert engine.generate(PROMPTS[0], max_tokens=2).tokens
         server.kill()
         engine.check_rpc()
-        assert isinstance(engine.ended.result(10), EngineLostError)
+        assert isinstance(engine.ended.result(PATIENCE), EngineLostError)
 
 
 @pytest.mark.slow
@@ -275,10 +275,10 @@ def test_the_http_server_outlives_an_rpc_server(pocket: dict[str, Path]) -> None
             for one in streams:
                 one.start()
             for _ in range(4):
-                assert started.acquire(timeout=30)
+                assert started.acquire(timeout=PATIENCE)
             servers[1].kill()
             for one in streams:
-                one.join(30)
+                one.join(PATIENCE)
                 assert not one.is_alive()
             assert len(errors) == 2
             assert all(f"the RPC server {servers[1].address} was lost" in line for line in errors)
@@ -296,7 +296,7 @@ def test_the_http_server_outlives_an_rpc_server(pocket: dict[str, Path]) -> None
             assert process.poll() is None
 
             servers[1].start()
-            wait_until(lambda: httpx.get(url + "/health").status_code == 200, 60)
+            wait_until(lambda: httpx.get(url + "/health").status_code == 200)
             assert ask(url, temperature=0).json()["content"] == expected
 
 
@@ -312,7 +312,7 @@ def test_serve_says_what_is_wrong_with_its_servers(pocket: dict[str, Path]) -> N
 
 def test_devices_of_servers_are_listed(servers: list[RPCServer]) -> None:
     command = [sys.executable, "-m", "dflash_local.cli", "serve", "--rpc", addresses(servers), "--list-devices"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
     assert listed[0] == "Available devices:"
     for i, server in enumerate(servers):
         assert listed[i + 1].startswith(f"  RPC{i}: {server.address} (")
@@ -323,7 +323,7 @@ def test_devices_of_servers_are_listed(servers: list[RPCServer]) -> None:
 
 def rpc_server(*flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dflash_local.cli", "rpc-server", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_command_refuses(servers: list[RPCServer]) -> None:
@@ -343,8 +343,7 @@ def test_command_warns_of_other_hosts_and_ends_by_a_signal() -> None:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("RPC server on 0.0.0.0:")
-    time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGINT
     assert "WHOEVER REACHES THIS PORT CAN READ AND WRITE THE MEMORY OF THIS PROCESS" in said

@@ -7,7 +7,6 @@ import logging
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from dflash_local.server.middleware.request_log import printable
 from dflash_local.server.service import Settings
 from dflash_local.server.sockets import listening, url
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, raw_request, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, cancels, live, raw_request
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "a secret\nquestion"}], "max_tokens": 9}
@@ -222,9 +222,10 @@ def test_what_is_asked_all_the_time_is_told_at_debug_level(server: Live, lines: 
 def test_a_client_that_leaves_is_told(lines: pytest.LogCaptureFixture) -> None:
     gate = threading.Semaphore(0)
     with live(lambda _: Engine.over(FakeNative(b"x" * 40, gate=gate))) as server:
+        left = cancels(server)
         with raw_request(server, "POST", CHAT, {**BODY, "max_tokens": 40}):
             wait_until(lambda: server.engine.n_running == 1)
-        time.sleep(0.05)  # the loop sees the closed socket
+        assert left.wait(PATIENCE)
         gate.release()
         assert said(lines, f"POST {CHAT}").getMessage().endswith(", the client left")
 

@@ -30,8 +30,9 @@ from dflash_local.server.service import Settings
 from tests.convert import samples
 from tests.fake_native import FakeNative
 from tests.fuzz import gguf_image
+from tests.patience import PATIENCE, wait_until
 from tests.server import encoders
-from tests.server.live import Live, live, serving, wait_until
+from tests.server.live import Live, live, serving
 
 TEXTS = ["the cat sat on the mat", "a big dog ran", "learning 1 2 3", "paris is big small"]
 
@@ -462,6 +463,6 @@ def test_a_short_request_passes_a_long_one(server: Live) -> None:
 def test_a_client_that_leaves_frees_its_place(server: Live) -> None:
     body = {"input": ["the cat sat on the mat " * 20] * 5000}
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=httpx.Timeout(20, read=0.5))
+        httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=httpx.Timeout(PATIENCE, read=0.5))
     wait_until(lambda: not server.service.embedder._pending)
     assert embed(server, KNOWN)

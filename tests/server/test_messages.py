@@ -19,8 +19,9 @@ from dflash_local.server.fields.request import Defaults
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE, wait_until
 from tests.server.conftest import TEXT, script
-from tests.server.live import Live, live, wait_until
+from tests.server.live import Live, live
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 TOOL: Any = {"name": "f", "description": "does it", "input_schema": {"type": "object"}}
@@ -28,7 +29,7 @@ TOOL: Any = {"name": "f", "description": "does it", "input_schema": {"type": "ob
 
 @pytest.fixture(scope="module")
 def client(server: Live) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=30) as made:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=PATIENCE) as made:
         yield made
 
 
@@ -188,7 +189,7 @@ def test_it_streams_to_many(client: anthropic.Anthropic) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert texts == [TEXT] * 6
 
 
@@ -472,7 +473,7 @@ def test_keys_and_loading() -> None:
     ready = threading.Event()
 
     def load(_progress: Any) -> Engine:
-        ready.wait(10)
+        ready.wait(PATIENCE)
         return Engine.over(FakeNative(script))
 
     with live(load, Settings(api_keys=("secret",)), wait=False) as running:
@@ -506,11 +507,12 @@ def test_a_full_queue_is_an_overload() -> None:
         assert int(response.headers["retry-after"]) > 0
         for _ in range(50):
             gate.release()
-        threads[0].join(30)
+        threads[0].join(PATIENCE)
 
 
 def test_a_stream_that_fails_ends_with_an_error() -> None:
-    native = FakeNative(script, step_seconds=0.005)
+    gate = threading.Semaphore(3)
+    native = FakeNative(script, gate=gate)
     body = {"messages": [{"role": "user", "content": "wait"}], "max_tokens": 150, "stream": True}
     lines: list[str] = []
     with (
@@ -521,6 +523,7 @@ def test_a_stream_that_fails_ends_with_an_error() -> None:
             lines.append(line)
             if line == "event: content_block_delta":
                 native.fail_next_pass = "the pass broke"
+                gate.release(200)
     name, data = [line for line in lines if line][-2:]
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: ")) == {

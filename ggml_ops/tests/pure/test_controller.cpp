@@ -292,6 +292,13 @@ static void fixed_budgets() {
     CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
     alone[0].width = 1;
     CHECK(c.choose_length(alone) == 10);   // a chain of ten
+    l.n_outputs = 3;                       // an anchor each, and no more
+    c.choose_length(slots);
+    for (slot & s : slots) {
+        draft_chain(c, s, 16, 0.9f);
+    }
+    c.choose_nodes(slots);
+    CHECK(slots[0].next.size() == 1 && slots[1].next.size() == 1 && slots[2].next.size() == 1);
 }
 
 static void quotations_and_failures() {
