@@ -274,8 +274,8 @@ def markdown(cells: Sequence[Cell], footer: str) -> str:
 
 
 def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], float]:
-    """Finished cells of an interrupted run with the same settings and the seconds that it took; nothing unless
-    `--resume`."""
+    """Finished cells of an interrupted run with the same settings, of the same commit, build and machine, and the
+    seconds that it took; nothing unless `--resume`. Raises LoadError: it was another."""
     results = record.load(args.out) if args.resume else {}
     if not results:
         return [], 0.0
@@ -289,6 +289,7 @@ def resumed(args: argparse.Namespace, env: dict[str, Any]) -> tuple[list[Cell], 
             f"{args.out.name}.json was measured with other settings ({', '.join(different)}): leave --resume out, or "
             "give -o"
         )
+    record.check_same(args.out, results, env)
     # What was left out gets another try.
     cells = [Cell.from_json(cell) for cell in results["cells"] if not cell.get("left_out")]
     return cells, float(results["seconds"])

@@ -28,10 +28,14 @@ from typing import Any
 import numpy as np
 from gguf import GGUFValueType
 
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import record
 from dflash_local.convert import OUTTYPES
 from dflash_local.convert.gguf_metadata import array, pack_metadata, string, u32
 
-RESULT = Path(__file__).parent / "results" / "convert_memory.json"
+RESULT = record.RESULTS / "convert_memory"
 MB = 1_000_000
 N_TARGET_LAYER = 36
 CHILD = """
@@ -229,14 +233,15 @@ def main() -> int:
     )
     parser.add_argument("--folder", type=Path, help="where to put the files (default: the system's temporary folder)")
     args = parser.parse_args()
+    origin, done = record.origin(), list[Measurement]()
     print(HEADER)
-    done = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for measurement in measure(Path(folder), args.outtypes, int(args.gigabytes * 1000 * MB)):
             done.append(measurement)
             print(measurement.row, flush=True)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps([asdict(measurement) for measurement in done], indent=1) + "\n")
+    table = "\n".join([HEADER, *(measurement.row for measurement in done)])
+    rows = [asdict(measurement) for measurement in done]
+    record.save(RESULT, {**origin, "rows": rows}, f"{table}\n\n{record.place(origin)}; {record.code(origin)}.\n")
     return int(any(measurement.peak > measurement.limit for measurement in done))
 
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader
 
-from dflash_local.convert.gguf_metadata import Value, read_metadata, u32
+from dflash_local.convert.gguf_metadata import Value, read_model, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.inflate import _places
@@ -24,8 +23,8 @@ class SmallHead(SmallModel):
     """The small head. Our strict check of files knows no heads: what train_eagle3.py wrote is taken at its word."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.arch, self.metadata = path, "eagle3", read_metadata(path)
-        self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+        self.path, self.arch = path, "eagle3"
+        self.metadata, self._tensors = read_model(path)
         self._used = set()
 
 
@@ -96,11 +95,10 @@ def inflate_head(head: Path, n_layer: int, shape: Shape, ftype: str, out: Path) 
 def quantize_head(head: Path, ftype: str, out: Path) -> Path:
     """Write `head` with its matrices as `ftype`; returns `out`."""
     small = SmallHead(head)
-    tensors = []
-    for tensor in GGUFReader(head).tensors:
-        shape = tuple(int(n) for n in reversed(tensor.shape))
-        whole = exact_tensor(tensor.name, shape, small.tensor(tensor.name))
-        tensors.append(quantizer.quantized(whole, ftype, n_layer=1))
+    tensors = [
+        quantizer.quantized(exact_tensor(name, tensor.shape, small.tensor(name)), ftype, n_layer=1)
+        for name, tensor in small._tensors.items()
+    ]
     metadata = small.metadata | {"general.file_type": u32(quantizer.FILE_TYPES[ftype])}
     write_gguf(out, metadata, tensors, lambda name, n: None)
     return out

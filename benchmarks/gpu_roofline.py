@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
+from dflash_local.build.commit import running_commit
 from dflash_local.demo.inflate import DRAFTER_ARCH, HYBRID_ARCH, TARGET_ARCH
 from dflash_local.demo.inflate.drafter import InflatedDrafter
 from dflash_local.demo.inflate.hybrid import InflatedHybrid
@@ -344,8 +345,10 @@ def main() -> int:
     ap.add_argument("-o", "--out", type=Path, default=record.RESULTS / "gpu_roofline", metavar="STEM")
     args = ap.parse_args()
     found = [figures(gpu, name, ftype, args.context) for gpu in GPUS for name in SHAPE_NAMES for ftype in TYPES]
-    text = markdown(found, f"Context {args.context}. `python benchmarks/gpu_roofline.py`")
-    record.save(args.out, {"context": args.context, "gap_us": 1e6 * GAP, "figures": found}, text)
+    text = markdown(found, f"Context {args.context}; commit {running_commit()}. `python benchmarks/gpu_roofline.py`")
+    record.save(
+        args.out, {"commit": running_commit(), "context": args.context, "gap_us": 1e6 * GAP, "figures": found}, text
+    )
     print(text)
     return 0
 

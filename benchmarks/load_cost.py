@@ -31,7 +31,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import kernels, record, targets
 from benchmarks.commas import Commas, add_types_option
 from dflash_local import native
-from dflash_local.diagnose.machine import this_machine
 from dflash_local.engine import Engine
 
 MAPPED = "mapped"
@@ -110,7 +109,7 @@ def markdown(found: dict[str, Any]) -> str:
         )
         lines.append([*first, row["how"], f"{row['cold_seconds']:.2f}", f"{row['warm_seconds']:.2f}", *sizes])
     head = ["shape", "type", "file, MiB", "", "cold, s", "warm, s", "own, MiB", "of the file, MiB", "peak, MiB"]
-    return f"{record.table(head, lines)}\n\n{found['machine_name']}. `{found['command']}`\n"
+    return f"{record.table(head, lines)}\n\n{record.footer(found)}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -134,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
         ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")
-    figures = record.environment(ap, args) | {"machine_name": str(this_machine()), "rows": []}
+    figures = record.environment(ap, args) | {"rows": []}
     for shape in args.shapes:
         for kind in args.types:
             path = targets.make(args.work, shape, kind)

@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import kernels, record, targets
 from benchmarks.commas import Commas, add_types_option
 from benchmarks.kernels import OURS, STOCK
-from dflash_local.diagnose.machine import this_machine
 
 TEXT = record.HERE / "perplexity.txt"
 WINDOW = 512
@@ -80,7 +79,7 @@ def markdown(found: dict[str, Any]) -> str:
         )
     names = [f"{name}, {n} row{'s' if n > 1 else ''}" for n in widths for name in kernels.NAMES]
     head = ["type", *names, "same to four digits", "per token: ours from stock", "type from F16"]
-    return f"{record.table(head, lines)}\n\n{found['tokens']} tokens. {found['machine_name']}. `{found['command']}`\n"
+    return f"{record.table(head, lines)}\n\n{found['tokens']} tokens. {record.footer(found)}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = ap.parse_args(argv)
     text = TEXT.read_text(encoding="utf-8")[: args.letters]
-    figures = record.environment(ap, args) | {"machine_name": str(this_machine()), "tokens": 0, "rows": []}
+    figures = record.environment(ap, args) | {"tokens": 0, "rows": []}
     with kernels.processes() as both:
         f16 = surprises(both, targets.make(args.work, args.shape, "f16"), text, args.widths[-1:], args.threads)[
             args.widths[-1]

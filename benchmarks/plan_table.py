@@ -19,6 +19,10 @@ from typing import Any
 
 from gguf import GGMLQuantizationType
 
+# As a script, this file's siblings are found as the package `benchmarks`.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import origin
 from dflash_local.cli.plan import record
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
@@ -216,7 +220,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = ap.parse_args(argv)
     if not args.draw:
         with tempfile.TemporaryDirectory() as folder:
-            RESULT.write_text(json.dumps(plan_all(Path(folder), args.only), indent=1) + "\n", encoding="utf-8")
+            planned = {**origin(), **plan_all(Path(folder), args.only)}
+        RESULT.write_text(json.dumps(planned, indent=1) + "\n", encoding="utf-8")
     begin, end = "<!-- tables -->\n", "<!-- end of tables -->"
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(begin)

@@ -37,6 +37,7 @@ from dflash_local.engine import Engine
 WINDOW = 1.0  # seconds that belong to an arrival; a request takes less
 N_CTX_SLOT = 32768  # 200 tools are 23,000 tokens of the pocket pair's vocabulary
 FIGURES = ("median", "longest_median", "longest_max", "request_median", "engine_cpu")
+CODE = ("commit", "build")  # of each state
 TYPES = ("string", "integer", "number", "boolean")
 
 
@@ -150,9 +151,20 @@ def measure(engine: Engine, arrive: Callable[[], object], n: int) -> dict[str, A
     }
 
 
+def footer(found: dict[str, Any]) -> str:
+    """Each state has its own commit and build."""
+    versions = [f"{label}: {record.code(found[label])}" for label in labels_of(found)]
+    return f"{'; '.join(versions)}. {record.place(found)}. `{found['command']}`"
+
+
+def labels_of(found: dict[str, Any]) -> list[str]:
+    """The states of the code that were measured."""
+    return [key for key, value in found.items() if isinstance(value, dict) and "cases" in value]
+
+
 def report(found: dict[str, Any]) -> str:
     """The table, a row per case and label."""
-    labels = [key for key, value in found.items() if isinstance(value, dict) and "cases" in value]
+    labels = labels_of(found)
     rows = []
     for name in found[labels[-1]]["cases"]:
         for label in labels:
@@ -164,13 +176,16 @@ def report(found: dict[str, Any]) -> str:
     return record.table(head, rows)
 
 
-def main() -> None:
+def main() -> int:
     """Measure, then write the figures beside those of other labels."""
     ap = record.parser(__doc__, "prepare", n_predict=1, repeats=1)
     ap.set_defaults(threads=1)
     ap.add_argument("--label", default="after", metavar="NAME", help="the state of the code that is measured")
     ap.add_argument("--arrivals", type=int, default=20, metavar="N", help="requests of each kind")
     args = ap.parse_args()
+    env, found = record.environment(ap, args), record.load(args.out)
+    if found.keys() - {args.label}:
+        record.check_same(args.out, found, env, ("machine", "devices"))
     files = bundled_pair("dflash")
     options: dict[str, Any] = {"n_slots": 2, "n_ctx": 2 * N_CTX_SLOT, "n_threads": args.threads, "cost_cache": False}
     with Engine(files.target, files.drafter, **options) as engine:
@@ -178,19 +193,19 @@ def main() -> None:
         for name, arrive in cases(engine).items():
             measured[name] = measure(engine, arrive, args.arrivals)
             say(f"{args.label}, {name}: {measured[name]}")
-    found = record.load(args.out)
-    found[args.label] = {"cases": measured}
-    found |= record.environment(ap, args)
+    found |= {name: value for name, value in env.items() if name not in CODE}
+    found[args.label] = {name: env[name] for name in CODE} | {"cases": measured}
     text = (
         "# What a large request costs the others\n\n"
         "Milliseconds between two chunks of a streaming answer while requests arrive in the other slot: over all "
         f"chunks, and the longest one in the second after each of {args.arrivals} arrivals. "
         "`request`: from the call to its result. "
         "`engine's thread`: the CPU time that a request takes there, without the stream.\n\n"
-        f"{report(found)}\n\n{record.footer(found)}\n"
+        f"{report(found)}\n\n{footer(found)}\n"
     )
     record.save(args.out, found, text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    record.run(main)

@@ -8,19 +8,33 @@ import json
 import math
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.http_load import LoadError
+from dflash_local import native
 from dflash_local.build import peer
+from dflash_local.build.commit import running_commit
 from dflash_local.demo.shapes import SHAPES
-from dflash_local.diagnose.machine import this_machine
+from dflash_local.diagnose.identity import build_key
+from dflash_local.diagnose.machine import Machine, this_machine
 from dflash_local.errors import DFlashError
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+ORIGIN = ("machine", "devices", "commit", "build")
+NOT_RECORDED, NO_DEVICES = "not recorded", "none"
+_TELL_DEVICES = """
+import json
+from dflash_local import native
+from dflash_local.diagnose.build import gpus
+print()
+print(json.dumps([f"{device['name']}: {device['description']}" for device in gpus(native.library_info())]))
+"""
 # llama.cpp's default chain with its default values, spelled out so that no server's defaults count. Temperature 0 makes
 # it greedy.
 SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1.0, "repeat_penalty": 1.0}
@@ -98,11 +112,50 @@ def command(ap: argparse.ArgumentParser, args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def environment(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, Any]:
-    """Machine, versions, options and command, for the JSON file."""
-    pinned = peer.pin()
+def origin() -> dict[str, Any]:
+    """What a record is of, for the JSON file: the machine, its GPUs, the commit that runs and the native build."""
     return {
         "machine": this_machine().to_json(),
+        "devices": devices(),
+        "commit": running_commit(),
+        "build": build_key(),
+    }
+
+
+@cache
+def devices() -> list[str]:
+    """The GPUs that the native build finds. A process of its own asks: a benchmark itself holds nothing on a device."""
+    done = subprocess.run([sys.executable, "-c", _TELL_DEVICES], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise DFlashError(f"the native build tells no devices: {done.stderr.strip()[-500:]}", hint=native.BUILD_HINT)
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def origin_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """The same of any record, in words; a record may be older than one of them."""
+    words = dict.fromkeys(ORIGIN, NOT_RECORDED) | {name: record[name] for name in ORIGIN if record.get(name)}
+    if record.get("machine"):
+        words["machine"] = str(Machine.from_json(record["machine"]))
+    if "devices" in record:
+        words["devices"] = "; ".join(record["devices"]) or NO_DEVICES
+    return words
+
+
+def check_same(out: Path, record: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str] = ORIGIN) -> None:
+    """Figures of `now` may stand beside those of `record`, which `out` has. Raises LoadError: one of `names` is another
+    there, or not recorded."""
+    before, after = origin_words(record), origin_words(now)
+    if different := [name for name in names if before[name] != after[name] or before[name] == NOT_RECORDED]:
+        what = "; ".join(f"{name}: {before[name]}, now {after[name]}" for name in different)
+        raise LoadError(f"{out.name}.json is of something else ({what}): leave it as it is and give another -o")
+
+
+def environment(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, Any]:
+    """Origin, versions, options and command, for the JSON file."""
+    pinned = peer.pin()
+    return {
+        **origin(),
         "upstream": {"package": f"{pinned.package}=={pinned.version}", "llama.cpp": pinned.commit},
         "options": options(args),
         "command": command(ap, args),
@@ -110,9 +163,23 @@ def environment(ap: argparse.ArgumentParser, args: argparse.Namespace) -> dict[s
 
 
 def footer(record: Mapping[str, Any]) -> str:
-    """The line under a table: where it was measured and how to measure it again."""
+    """The line under a table: where it was measured, what was, and how to measure it again."""
     threads = record["options"]["threads"]
-    return f"{this_machine()}; {threads} thread{'s' if threads != 1 else ''}. `{record['command']}`"
+    named = ", ".join(map(str, threads)) if isinstance(threads, (list, tuple)) else str(threads)
+    return f"{place(record)}; {named} thread{'s' if named != '1' else ''}; {code(record)}. `{record['command']}`"
+
+
+def place(record: Mapping[str, Any]) -> str:
+    """The machine of a record and its GPUs, as pages tell them."""
+    words = origin_words(record)
+    gpus = "" if words["devices"] in (NO_DEVICES, NOT_RECORDED) else f"; {words['devices']}"
+    return words["machine"] + gpus
+
+
+def code(record: Mapping[str, Any]) -> str:
+    """The commit and the build of a record, likewise."""
+    words = origin_words(record)
+    return f"commit {words['commit']}, build {words['build']}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -12,12 +12,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
-from gguf import GGUFReader, LlamaFileType, ReaderTensor
+from gguf import LlamaFileType
 
 from benchmarks import pairs
 from dflash_local import native
 from dflash_local.build.upstream import cache_dir, sha256
-from dflash_local.convert.gguf_metadata import read_metadata, u32
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_model, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.pocket import bundled_pair
@@ -54,19 +54,19 @@ def make(work: Path | None, shape: str, ftype: str) -> Path:
 def _all_mxfp4(source: Path, path: Path) -> None:
     """Every matrix of the f16 file `source` as MXFP4; what is no matrix stays."""
 
-    def output(tensor: ReaderTensor) -> OutputTensor:
-        shape = tuple(int(size) for size in reversed(tensor.shape))
-        if tensor.tensor_type != Type.F16:
-            return OutputTensor(tensor.name, shape, tensor.tensor_type, lambda: iter([tensor.data]))
+    def output(tensor: StoredGgufTensor) -> OutputTensor:
+        if tensor.type != Type.F16:
+            return OutputTensor(tensor.name, tensor.shape, tensor.type, tensor.chunks)
 
         def chunks() -> Iterator[np.ndarray]:
-            for first in range(0, shape[0], _ROWS):
-                yield quantizer._quantize(Type.MXFP4, tensor.data[first : first + _ROWS])
+            for rows in tensor.chunks(_ROWS * tensor.row_bytes):
+                yield quantizer._quantize(Type.MXFP4, rows.view(np.float16))
 
-        return OutputTensor(tensor.name, shape, Type.MXFP4, chunks)
+        return OutputTensor(tensor.name, tensor.shape, Type.MXFP4, chunks)
 
-    metadata = read_metadata(source) | {"general.file_type": u32(LlamaFileType.MOSTLY_MXFP4_MOE)}
-    write_gguf(path, metadata, [output(tensor) for tensor in GGUFReader(source).tensors], lambda name, n_bytes: None)
+    metadata, tensors = read_model(source)
+    metadata["general.file_type"] = u32(LlamaFileType.MOSTLY_MXFP4_MOE)
+    write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,16 @@ class Matrices:
     @staticmethod
     def of(path: Path) -> Matrices:
         """Of a qwen3 target. The token embedding is read a row at a time; it counts only where it is the head too."""
-        tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+        metadata, tensors = read_model(path)
         head = "output.weight" if "output.weight" in tensors else "token_embd.weight"
         matrices = Matrices({}, {}, 0, 0)
         for name, tensor in tensors.items():
             if len(tensor.shape) == 2 and (name == head or name.startswith("blk.")):
-                kind = tensor.tensor_type.name
-                matrices.n_bytes[kind] = matrices.n_bytes.get(kind, 0) + int(tensor.n_bytes)
+                kind = tensor.type.name
+                matrices.n_bytes[kind] = matrices.n_bytes.get(kind, 0) + tensor.n_bytes
                 matrices.macs[kind] = matrices.macs.get(kind, 0) + int(np.prod(tensor.shape))
         value = {
-            key: int(read_metadata(path)[f"qwen3.{key}"].data)
+            key: int(metadata[f"qwen3.{key}"].data)
             for key in ("block_count", "attention.head_count", "attention.head_count_kv", "attention.key_length")
         }
         layers, heads, heads_kv, size = value.values()

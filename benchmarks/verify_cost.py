@@ -42,7 +42,6 @@ from benchmarks.ceilings import MEMORY, Ceilings, Cores, Meter
 from benchmarks.commas import Commas, add_types_option
 from benchmarks.kernels import OURS, STOCK
 from benchmarks.targets import Matrices
-from dflash_local.diagnose.machine import this_machine
 
 SECONDS = 0.15  # of passes, a turn
 TRIES = 3  # of a turn
@@ -194,7 +193,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
             else ""
         )
         lines.append(f"{kind.upper()}: {matrices}, {work}.{attention}")
-    return "\n".join([*lines, "", f"{figures['machine_name']}. `{figures['command']}`", ""])
+    return "\n".join([*lines, "", record.footer(figures), ""])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -236,7 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures = record.environment(ap, args)
     figures["command"] = kernels.switched() + figures["command"]
     figures |= {
-        "machine_name": str(this_machine()),
         "context": args.context,
         "ceilings": {},
         "turns": {},

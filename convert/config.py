@@ -19,7 +19,7 @@ from . import gemma4
 from .keys import Keys, wrong
 from .kinds import Kind, read_kind
 from .packaging import recognise, samples_from_anchor
-from .rope import Rope
+from .rope import Rope, rope_settings
 from .target import MASK_TOKEN, Target
 from .tensor_spec import Dimensions
 
@@ -196,8 +196,7 @@ def _is_speculators(keys: Keys) -> bool:
 def _rotated_as(keys: Keys, layer_types: list[str]) -> list[str]:
     """The kinds of layers whose rotation counts. Where a rotation is given for each kind, the speculators library
     rotates all layers as sliding ones, if there are any or not (its flatten_rope_parameters)."""
-    given = keys.find("rope_parameters")[1]
-    if _is_speculators(keys) and isinstance(given, dict) and _SLIDING in given:
+    if _is_speculators(keys) and _SLIDING in rope_settings(keys)[1]:
         return [_SLIDING]
     return layer_types
 

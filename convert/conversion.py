@@ -17,6 +17,7 @@ from dflash_local.errors import ConvertError
 from .checkpoint import MASK_EMBEDDING, Checkpoint
 from .config import DrafterConfig
 from .gguf_metadata import Value, string, u32
+from .gguf_parts import part_paths
 from .names import IGNORED, metadata, tensors
 from .outtypes import Outtype, RowQuantizer, find_outtype, quantized
 from .packaging import recognise
@@ -62,7 +63,7 @@ def convert(
             f"outtype {outtype!r} is quantized by ggml", field="outtype", hint="give ggml=native.quantize_rows"
         )
     checkpoint, model, path = Checkpoint.open(Path(directory)), Target.read(Path(target)), Path(output)
-    check_output(path, [model.path, *(tensor.path for tensor in checkpoint.tensors.values())])
+    check_output(path, [*part_paths(model.path), *(tensor.path for tensor in checkpoint.tensors.values())])
     checkpoint, config, specs = _understand(checkpoint, model)
     outputs = [_output_tensor(spec, checkpoint.tensors.get(spec.source), config, chosen, ggml) for spec in specs]
 

@@ -21,7 +21,9 @@ from .names import ARCH
 class Dialect:
     """`prefix` stands before the drafter's own keys, after the architecture's name and a dot. `tensors` are patterns of
     names and what upstream calls them. `samples_from_anchor`: what a file with a Markov head means that does not say
-    whether a block's first row proposes; None: nothing is known."""
+    whether a block's first row proposes; None: nothing is known. `causal_of_all`: whether `attention.causal: false` is
+    about all layers, as upstream's; if not, the dialect's files say it whatever the drafter is, and its programs
+    compute sliding layers causally."""
 
     name: str
     writers: str
@@ -29,6 +31,7 @@ class Dialect:
     prefix: str = "dflash."
     tensors: tuple[tuple[str, str], ...] = ()
     samples_from_anchor: bool | None = None
+    causal_of_all: bool = False
 
     def renamed(self, tensor: str) -> str:
         """Upstream's name of a tensor."""
@@ -47,9 +50,11 @@ class Dialect:
 _FUSION = ((r"dflash[_.]fc\.weight", "fc.weight"), (r"(dflash[_.])?hidden_norm\.weight", "enc.output_norm.weight"))
 _PRE_NORM = (r"(blk\.\d+\.)post_attention_norm\.weight", r"\1ffn_norm.weight")
 
-A = Dialect("A", "llama.cpp", (ARCH,))
-A0 = Dialect("A0", "early builds of llama.cpp's DFlash", (ARCH,), tensors=_FUSION, samples_from_anchor=True)
-D = Dialect("D", "qvac", (ARCH,), tensors=_FUSION)
+A = Dialect("A", "llama.cpp", (ARCH,), causal_of_all=True)
+A0 = Dialect(
+    "A0", "early builds of llama.cpp's DFlash", (ARCH,), tensors=_FUSION, samples_from_anchor=True, causal_of_all=True
+)
+D = Dialect("D", "qvac", (ARCH,), tensors=_FUSION, causal_of_all=True)
 _OTHERS = (
     Dialect("B", "buun, BeeLlama and ik_llama.cpp", ("dflash-draft",), tensors=(*_FUSION, _PRE_NORM)),
     Dialect(

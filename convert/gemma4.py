@@ -33,4 +33,6 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
         "hidden_act": keys.text("hidden_activation", "gelu_pytorch_tanh"),
         "input_embedding_scale": math.sqrt(keys.integer("hidden_size")),
         "rope_parameters": keys.find("rope_parameters")[1] or _ROPE,
+        "rope_scaling": None,  # Gemma4TextConfig knows neither, and Qwen3Config would obey them
+        "partial_rotary_factor": None,
     }

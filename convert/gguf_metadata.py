@@ -23,6 +23,10 @@ from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType,
 
 from dflash_local.errors import ModelError
 
+from .gguf_parts import part_paths
+
+# Keys that say how the data lies in files, not what it is: a file that is written anew has others.
+_LAYOUT = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _FORMATS = {
     GGUFValueType.UINT8: "B",
     GGUFValueType.INT8: "b",
@@ -133,12 +137,52 @@ def read_metadata(path: Path) -> dict[str, Value]:
 
 
 def read_header(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor]]:
-    """Every key and every tensor of the GGUF file `path`. Raises ModelError whose `field` is the key or tensor to
-    blame."""
+    """Every key and every tensor of the one file `path`, which may be a part of a split model. Raises ModelError whose
+    `field` is the key or tensor to blame."""
     with _open(path) as data:
         cursor = _Cursor(path, data)
         metadata = cursor.metadata()
         return metadata, cursor.tensors(metadata)
+
+
+def read_model(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor]]:
+    """Every key and every tensor of a model, whose first part `path` is if it is split. Keys that only say how it lies
+    in files (alignment, parts) are left out, so what is read may be written as one file. Raises what `read_header`
+    does, and if a part is missing, is another model's or has a tensor again."""
+    metadata, tensors = read_header(path)
+    n_parts = _split_number(path, metadata, "split.count", 1)
+    paths = part_paths(path)
+    if n_parts > 1 and (_split_number(path, metadata, "split.no") != 0 or len(paths) != n_parts):
+        raise ModelError(
+            f"{path.name} is not the first of {n_parts} parts by its name or its keys",
+            field="split.count",
+            hint=f"give the first one, whose name ends in -00001-of-{n_parts:05}.gguf",
+        )
+    for index, part in enumerate(paths[1:n_parts], 1):
+        keys, found = read_header(part)
+        if _split_number(part, keys, "split.no") != index:
+            raise ModelError(f"{part.name} is not part {index + 1} by its key 'split.no'", field="split.no")
+        if twice := sorted(found.keys() & tensors.keys()):
+            raise ModelError(f"{part.name}: the tensor {twice[0]!r} is in an earlier part too", field=twice[0])
+        tensors |= found
+    expected = _split_number(path, metadata, "split.tensors.count", len(tensors)) if n_parts > 1 else len(tensors)
+    if expected != len(tensors):
+        raise ModelError(
+            f"the parts of {path.name} have {len(tensors)} tensors, not {expected}", field="split.tensors.count"
+        )
+    return {key: value for key, value in metadata.items() if key not in _LAYOUT}, tensors
+
+
+def _split_number(path: Path, metadata: Mapping[str, Value], key: str, default: int = -1) -> int:
+    number = metadata[key].data if key in metadata else default
+    if type(number) is not int:
+        raise ModelError(f"{path.name}: the key {key!r} is no whole number", field=key)
+    return number
+
+
+def alignment_of(metadata: Mapping[str, Value]) -> Any:
+    """Of which number of bytes each tensor's place in a file with these keys is a multiple."""
+    return metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data
 
 
 @contextmanager
@@ -182,9 +226,9 @@ class _Cursor:
 
     def tensors(self, metadata: Mapping[str, Value]) -> dict[str, StoredGgufTensor]:
         """The table that follows the metadata; each tensor's data lies inside the file."""
-        alignment = metadata.get("general.alignment", u32(GGUF_DEFAULT_ALIGNMENT)).data
+        alignment = alignment_of(metadata)
         self._key = "general.alignment"
-        if type(alignment) is not int or alignment < 8 or alignment % 8:
+        if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
             raise self._bad(f"its alignment is {alignment}")
         found: dict[str, StoredGgufTensor] = {}
         for _ in range(self._n_tensors):

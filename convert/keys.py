@@ -27,10 +27,17 @@ class Keys:
             elif nested is not None:
                 raise wrong(name, "it must be an object")
 
-    def inside(self, key: str, mapping: Mapping[str, Any]) -> Keys:
-        """The same look-up, with `mapping`, found at `key`, as the first place."""
+    @classmethod
+    def inside(cls, key: str, mapping: Mapping[str, Any]) -> Keys:
+        """A look-up in `mapping` alone, which was found at `key`."""
+        keys = cls({})
+        keys._places = [(key + ".", mapping)]
+        return keys
+
+    def before(self, other: Keys) -> Keys:
+        """A look-up here, then in the places of `other`."""
         keys = Keys({})
-        keys._places = [(key + ".", mapping), *self._places]
+        keys._places = [*self._places, *other._places]
         return keys
 
     def find(self, name: str) -> tuple[str, Any]:

@@ -16,14 +16,16 @@ from dflash_local.errors import ConvertError, ModelError
 
 from . import dialects
 from .dialects import Dialect
-from .gguf_metadata import StoredGgufTensor, Value, array, boolean, f32, read_header, string, u32
+from .gguf_metadata import StoredGgufTensor, Value, array, boolean, f32, read_model, string, u32
+from .gguf_parts import part_paths
 from .names import ARCH
 from .published_taps import published_taps
+from .rope import yarn_scale
 from .target import MASK_TOKEN, Target
 from .writer import Chunks, OutputTensor, Progress, check_output, write_drafter
 
 # What a rewritten file depends on beside its inputs: counted up when the rewriting changes.
-VERSION = 1
+VERSION = 2
 _INTEGERS = {GGUFValueType.UINT8, GGUFValueType.INT8, GGUFValueType.UINT16, GGUFValueType.INT16, GGUFValueType.UINT32,
              GGUFValueType.INT32, GGUFValueType.UINT64, GGUFValueType.INT64}  # fmt: skip
 _F32, _F16, _BF16 = GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16
@@ -34,15 +36,17 @@ _SAME = re.compile(
     r"|embedding_scale|logit_scale|final_logit_softcapping"
     r"|attention\.(head_count|head_count_kv|key_length|value_length|layer_norm_rms_epsilon|scale|value_scale|causal)"
     r"|attention\.sliding_window(_pattern)?"
-    r"|rope\.(freq_base|dimension_count|dimension_sections|scaling\..*)"
-    r"|conv_kernel_size|conv_group_size|selector_rank|selector_top_k"
+    r"|rope\.(freq_base|dimension_count|dimension_sections)"
+    r"|rope\.scaling\.(type|factor|original_context_length|attn_factor|finetuned|yarn_ext_factor|yarn_beta_(fast|slow))"
+    r"|conv_kernel_size|conv_group_size|selector_rank|selector_top_k|selector_vocab_size"
 )
+_MAGNITUDE = "rope.scaling.yarn_attn_factor"
 # Keys whose meaning is in the tensors, or said anew.
 _IMPLIED = frozenset({
     "confidence_head", "confidence_head_with_markov", "dspark.confidence.enabled", "dspark.confidence_dim",
     "dspark.enabled", "dspark.markov_rank", "dspark.vocab_size", "has_confidence_head", "markov_rank", "mask_token_id",
     "n_target_features", "n_target_layers", "num_target_layers", "sample_from_anchor", "target_layer_ids",
-    "target_layers", "vocab_size",
+    "target_layers", "vocab_size", _MAGNITUDE,
 })  # fmt: skip
 _LAYER_TENSORS = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_q_norm", "attn_k_norm", "ffn_norm",
                   "ffn_gate", "ffn_up", "ffn_down")  # fmt: skip
@@ -74,22 +78,26 @@ class Relabelling:
 
     def write(self, output: Path, progress: Progress | None = None) -> None:
         """Write the file, in full or not at all. Peak memory does not depend on its size. Raises ConvertError."""
-        check_output(output, (self.source, self.target))
+        check_output(output, (*part_paths(self.source), *part_paths(self.target)))
         write_drafter(output, self.metadata, self.tensors, progress)
 
 
-def relabel(source: Path, target: Path, target_layer_ids: tuple[int, ...] | None = None) -> Relabelling:
-    """Read the headers of a drafter's GGUF and of its target's, and say how the drafter reads in upstream's dialect.
+def relabel(
+    source: Path, target: Path, target_layer_ids: tuple[int, ...] | None = None, *, non_causal: bool = False
+) -> Relabelling:
+    """Read the headers of a drafter's GGUF and of its target's, and say how the drafter reads in upstream's dialect. Of
+    a split file, each is the first part.
 
     `target_layer_ids` are the taps of a file that names none, as config.json has them: layers whose output is tapped.
+    `non_causal`: in sliding layers, too, the rows of a block see later ones, which a file of dialect B cannot say.
     Raises ConvertError (drafter) or ModelError (target); `field` is the key or tensor to blame.
     """
     try:
-        metadata, tensors = read_header(source)
+        metadata, tensors = read_model(source)
     except ModelError as error:
         raise ConvertError(error.message, field=error.field, hint=error.hint) from None
     try:
-        return _Reader(source, metadata, tensors, Target.read(target)).relabelling(target_layer_ids)
+        return _Reader(source, metadata, tensors, Target.read(target), non_causal).relabelling(target_layer_ids)
     except ConvertError as error:
         raise ConvertError(f"{source.name}: {error.message}", field=error.field, hint=error.hint) from None
 
@@ -102,6 +110,7 @@ class _Reader:
     metadata: dict[str, Value]
     stored: dict[str, StoredGgufTensor]
     target: Target
+    non_causal: bool
     arch: str = ""
     dialect: Dialect = dialects.A
     keys: dict[str, tuple[str, Value]] = field(default_factory=dict)  # name in upstream -> key in the file, value
@@ -110,11 +119,13 @@ class _Reader:
 
     def relabelling(self, target_layer_ids: tuple[int, ...] | None) -> Relabelling:
         metadata = self.metadata
-        if (split := metadata.get("split.count")) is not None and split.data != 1:
-            raise ConvertError("it is a part of a split file", field="split.count", hint="merge its parts first")
         self.arch = dialects.as_text(metadata.get("general.architecture", u32(0)))
         self.dialect = dialects.recognise(self.arch, metadata, self.stored)
         if self.dialect is dialects.A:
+            if self.non_causal:
+                raise ConvertError(
+                    "a file of llama.cpp's dialect says itself whether it is causal", field=f"{ARCH}.attention.causal"
+                )
             return self._mended()
         self._read_keys()
         self._read_tensors()
@@ -138,7 +149,6 @@ class _Reader:
             if f"{ARCH}.rope.dimension_sections" in metadata:
                 n_dims = int(metadata[f"{ARCH}.attention.key_length"].data)
                 metadata[f"{ARCH}.rope.dimension_sections"] = _sections(n_dims)
-        metadata.pop("general.alignment", None)
         outputs = [_output(name, tensor) for name, tensor in self.stored.items()]
         return self._result(metadata, outputs, is_needed=is_needed)
 
@@ -243,6 +253,7 @@ class _Reader:
             "attention.value_length": u32(head_dim),
             **self._window(n_layer),
             **self._rotation(head_dim),
+            **self._magnitude(),
             **self._scales(n_embd),
             "block_size": u32(self.integer("block_size", low=2)),
             "target_layers": array(GGUFValueType.INT32, self._taps(n_taps, target_layer_ids)),
@@ -308,8 +319,8 @@ class _Reader:
         return tuple(i + 1 for i in ids)
 
     def _window(self, n_layer: int) -> dict[str, Value]:
-        """Sliding window and causality. In these dialects `attention.causal: false` is about full layers; sliding ones
-        are causal. Upstream's key is about all layers, and its absence means just that."""
+        """Sliding window and causality: upstream's key is about all layers, and its absence means that full layers are
+        not causal and sliding ones are."""
         causal, window = self.flag("attention.causal"), self.integer("attention.sliding_window", 0, low=0)
         pattern = self.integers("attention.sliding_window_pattern") if window else None
         if window and pattern is None:
@@ -322,9 +333,11 @@ class _Reader:
             "attention.sliding_window": u32(window),
             "attention.sliding_window_pattern": array(GGUFValueType.BOOL, tuple(map(bool, pattern))),
         }
-        if causal or all(pattern):
-            result["attention.causal"] = boolean(True)
-        return result
+        if self.non_causal or (causal is False and self.dialect.causal_of_all):
+            return result | {"attention.causal": boolean(False)}
+        if causal is False:
+            self.notes.append(_SLIDING_NOTE)
+        return result | ({"attention.causal": boolean(True)} if causal or all(pattern) else {})
 
     def _rotation(self, head_dim: int) -> dict[str, Value]:
         n_dims = self.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
@@ -335,6 +348,14 @@ class _Reader:
         if self.target.uses_mrope:
             result["rope.dimension_sections"] = _sections(n_dims)
         return result
+
+    def _magnitude(self) -> dict[str, Value]:
+        """What YaRN multiplies queries and keys with, as config.json says it (ik_llama.cpp); upstream overwrites that
+        key, and reads the part of it that its own default does not have."""
+        if _MAGNITUDE not in self.keys:
+            return {}
+        factor = self.number("rope.scaling.factor")
+        return {"rope.scaling.attn_factor": f32(self.number(_MAGNITUDE) / yarn_scale(factor))}
 
     def _scales(self, n_embd: int) -> dict[str, Value]:
         """Gemma 4 scales embeddings and caps logits; drafters that borrow both from it do not always say so. Lucebox's
@@ -381,7 +402,7 @@ class _Reader:
         general = {
             key: value
             for key, value in self.metadata.items()
-            if key.startswith("general.") and key not in ("general.architecture", "general.alignment")
+            if key.startswith("general.") and key != "general.architecture"
         }
         same = {
             f"{ARCH}.{name}": value
@@ -398,6 +419,11 @@ class _Reader:
         }
 
 
+_SLIDING_NOTE = (
+    "attention.causal is false, as in every file of this dialect; sliding layers are taken for causal, as its own "
+    "programs compute them. If the drafter's config.json says otherwise (is_causal or causal false, "
+    "sliding_window_non_causal true), rewrite it with --non-causal"
+)
 ROTATION_NOTE = (
     "rope.dimension_count says that a part of each head is rotated: it was copied from the target's configuration, "
     "and the drafter was trained with whole heads; the whole head is rotated now"

@@ -14,7 +14,7 @@ from gguf.constants import GGML_QUANT_VERSION
 
 from dflash_local.errors import ConvertError, ModelError
 
-from .gguf_metadata import StoredGgufTensor, Value, read_header, u32
+from .gguf_metadata import StoredGgufTensor, Value, read_model, u32
 from .names import ARCH
 from .outtypes import Outtype, RowQuantizer, quantized
 from .tensor_spec import TensorSpec
@@ -55,10 +55,10 @@ def requantize(
     """Write the drafter GGUF `source` as `output` and return its tensor data in bytes.
 
     `outtype` is the type of the matrices; None keeps them as they are. With `head`, the drafter's vocabulary is reduced
-    to its tokens. `output` is written in full or not at all. Raises ConvertError or ModelError whose `field` is the
-    tensor or key to blame.
+    to its tokens. Of a split file, `source` is the first part; `output` is one file, written in full or not at all.
+    Raises ConvertError or ModelError whose `field` is the tensor or key to blame.
     """
-    metadata, stored = read_header(source)
+    metadata, stored = read_model(source)
     if metadata.get("general.architecture", Value(u32(0).type, b"")).data != ARCH.encode():
         raise ConvertError(f"{source.name} is not a drafter of architecture {ARCH!r}", field="general.architecture")
     tensors = dict(_reduced(stored, head, source.name) if head else _all_rows(stored))
@@ -120,12 +120,10 @@ def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) 
 
 
 def _target_projection(target: Path) -> StoredGgufTensor:
-    _, tensors = read_header(target)
+    _, tensors = read_model(target)
     projection = tensors.get(OUTPUT) or tensors.get(EMBEDDINGS)
     if projection is None:
-        raise ModelError(
-            f"{target.name} holds no output projection", field=OUTPUT, hint="give the first part of a split model"
-        )
+        raise ModelError(f"{target.name} holds no output projection", field=OUTPUT)
     return projection
 
 

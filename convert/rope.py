@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from .keys import Keys, wrong
 
@@ -53,15 +54,12 @@ class Rope:
     def read(
         cls, keys: Keys, head_dim: int, n_ctx: int, layer_types: Collection[str], *, partial: bool = False
     ) -> Rope:
-        """Settings stand in `rope_parameters` or `rope_scaling`, the older ones at the top level; or once per kind of
-        layer. `partial`: whether `partial_rotary_factor` means something without scaling; if not, whole heads rotate,
-        as in transformers' `Qwen3RotaryEmbedding`, whose other initialisers all use the factor."""
-        place, found = keys.find("rope_parameters")
-        if found is None:
-            place, found = keys.find("rope_scaling")
-        chosen = {} if found is None else found
-        if not isinstance(chosen, dict):
-            raise wrong(place, "it must be an object")
+        """Settings stand where `rope_settings` finds them, or there once per kind of layer; some at the top level, too.
+        Which of two counts is as in transformers (`RotaryEmbeddingConfigMixin`): the base in the object, the rotated
+        part and the trained length at the top level; all others stand in the object only. `partial`: whether
+        `partial_rotary_factor` means something without scaling; if not, whole heads rotate, as in transformers'
+        `Qwen3RotaryEmbedding`, whose other initialisers all use the factor."""
+        place, chosen = rope_settings(keys)
         per_layer_type = [chosen[name] for name in sorted(set(layer_types)) if isinstance(chosen.get(name), dict)]
         if len(per_layer_type) > 1 and per_layer_type[0] != per_layer_type[1]:
             raise wrong(
@@ -69,7 +67,8 @@ class Rope:
             )
         if per_layer_type:
             chosen = per_layer_type[0]
-        keys = keys.inside(place, chosen)
+        scaling = Keys.inside(place, chosen)
+        anywhere, top_first = scaling.before(keys), keys.before(scaling)
 
         kind = chosen.get("rope_type") or chosen.get("type") or "default"  # "type" is the key's old name
         if kind == "mrope":
@@ -77,27 +76,28 @@ class Rope:
         if kind not in _KINDS:
             raise wrong(f"{place}.rope_type", f"{kind!r} is not one of {', '.join(_KINDS)}")
         if kind == "proportional":
-            pairs = int(head_dim * keys.number("partial_rotary_factor", 1.0)) // 2
-            theta, factor = keys.number("rope_theta", 10000.0), keys.number("factor", 1.0)
+            pairs = int(head_dim * top_first.number("partial_rotary_factor", 1.0)) // 2
+            theta, factor = anywhere.number("rope_theta", 10000.0), scaling.number("factor", 1.0)
             return cls(kind, theta, head_dim, factor=factor, n_proportional=min(pairs, head_dim // 2))
         n_dims = head_dim
         if partial or kind != "default":
-            n_dims = int(head_dim * keys.number("partial_rotary_factor", 1.0))
+            n_dims = int(head_dim * top_first.number("partial_rotary_factor", 1.0))
         if not 2 <= n_dims <= head_dim or n_dims % 2:
             raise wrong(
-                keys.find("partial_rotary_factor")[0], f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs"
+                top_first.find("partial_rotary_factor")[0],
+                f"{n_dims} of {head_dim} dimensions cannot be rotated in pairs",
             )
-        theta = keys.number("rope_theta", 10000.0)  # Qwen3Config's default
+        theta = anywhere.number("rope_theta", 10000.0)  # Qwen3Config's default
         if kind == "default":
             return cls(kind, theta, n_dims)
         return cls(
             kind,
             theta,
             n_dims,
-            factor=keys.number("factor"),
-            n_ctx_original=keys.integer("original_max_position_embeddings", n_ctx),
-            yarn=_yarn(keys) if kind == "yarn" else None,
-            llama3=_llama3(keys) if kind == "llama3" else None,
+            factor=scaling.number("factor"),
+            n_ctx_original=top_first.integer("original_max_position_embeddings", n_ctx),
+            yarn=_yarn(scaling) if kind == "yarn" else None,
+            llama3=_llama3(scaling) if kind == "llama3" else None,
         )
 
     @property
@@ -135,10 +135,22 @@ class Rope:
     def magnitude(self) -> float:
         """What YaRN multiplies queries and keys with."""
         assert self.yarn
-        return _yarn_scale(self.factor) * (1.0 if self.yarn.attention_scale is None else self.yarn.attention_scale)
+        return yarn_scale(self.factor) * (1.0 if self.yarn.attention_scale is None else self.yarn.attention_scale)
 
 
-def _yarn_scale(factor: float, mscale: float = 1.0) -> float:
+def rope_settings(keys: Keys) -> tuple[str, dict[str, Any]]:
+    """Key and content of the object with the settings; transformers takes `rope_scaling`, the older name, before
+    `rope_parameters` unless it is empty. Raises ConvertError."""
+    place, found = keys.find("rope_scaling")
+    if not found:
+        place, found = keys.find("rope_parameters")
+    if found is not None and not isinstance(found, dict):
+        raise wrong(place, "it must be an object")
+    return place, found or {}
+
+
+def yarn_scale(factor: float, mscale: float = 1.0) -> float:
+    """What YaRN multiplies queries and keys with by default."""
     return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
 
 
@@ -147,11 +159,11 @@ def _yarn(keys: Keys) -> Yarn:
     attention = keys.maybe_number("attention_factor")
     mscale, mscale_all = keys.maybe_number("mscale"), keys.maybe_number("mscale_all_dim")
     if attention is None and mscale and mscale_all:
-        attention = _yarn_scale(factor, mscale) / _yarn_scale(factor, mscale_all)
+        attention = yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
     return Yarn(
         beta_fast=keys.maybe_number("beta_fast"),
         beta_slow=keys.maybe_number("beta_slow"),
-        attention_scale=None if attention is None else attention / _yarn_scale(factor),
+        attention_scale=None if attention is None else attention / yarn_scale(factor),
         truncate=keys.flag("truncate", True),
     )
 

@@ -13,13 +13,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGUF_VERSION, GGMLQuantizationType
+from gguf import GGML_QUANT_SIZES, GGUF_VERSION, GGMLQuantizationType
 
 from dflash_local.errors import ConvertError
 
-from .gguf_metadata import Value, pack_metadata, pack_string
+from .gguf_metadata import Value, alignment_of, pack_metadata, pack_string
 
-_ALIGNMENT = GGUF_DEFAULT_ALIGNMENT
 Chunks = Iterable[npt.NDArray[Any]]
 # tensor name, bytes written so far, bytes in all
 Progress = Callable[[str, int, int], None]
@@ -79,11 +78,12 @@ def write_gguf(
     hollow: bool = False,
 ) -> None:
     """Write `path` in full or not at all; `progress(tensor name, bytes)` is called after each chunk. A `hollow` file
-    has its size and no data, and takes next to no room on most disks.
+    has its size and no data, and takes next to no room on most disks. The data is aligned as `metadata` says.
 
     A file that was there before stays until the new one is complete. `gguf.GGUFWriter` would want each tensor whole in
     memory.
     """
+    alignment = alignment_of(metadata)
     with _complete_or_absent(path) as file:
         file.write(b"GGUF" + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))
         offset = 0
@@ -91,8 +91,8 @@ def write_gguf(
             n_dims = len(tensor.shape)
             file.write(pack_string(tensor.name))
             file.write(struct.pack(f"<I{n_dims}QIQ", n_dims, *reversed(tensor.shape), tensor.type, offset))
-            offset += tensor.n_bytes + -tensor.n_bytes % _ALIGNMENT
-        file.write(bytes(-file.tell() % _ALIGNMENT))
+            offset += tensor.n_bytes + -tensor.n_bytes % alignment
+        file.write(bytes(-file.tell() % alignment))
         if hollow:
             file.truncate(file.tell() + offset)
         for tensor in () if hollow else tensors:
@@ -102,7 +102,7 @@ def write_gguf(
                 written += chunk.nbytes
                 progress(tensor.name, chunk.nbytes)
             assert written == tensor.n_bytes, tensor.name
-            file.write(bytes(-written % _ALIGNMENT))
+            file.write(bytes(-written % alignment))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from dflash_local import __version__
 from dflash_local.baseline import Baseline, Reply, UpstreamServer
+from dflash_local.build.commit import running_commit
 from dflash_local.diagnose.machine import this_machine
 from dflash_local.errors import RequestError
 from dflash_local.stats import PHASES, EngineStats
@@ -216,6 +217,7 @@ class Report:
             f"{e['machine']};",
         ]
         rows += [f"dflash-local {e['dflash_local']}, llama.cpp {e['llama']}, {e['backends']};"]
+        rows += [f"commit {e['commit']}, build {e['build'] or 'not recorded'};"]
         rows += [f"medians of {e['repeats']} x {self.n_prompts} answers each way."]
         return "\n".join(rows) + "\n"
 
@@ -443,6 +445,8 @@ def _environment(
     engine: Engine, sampling: SamplingParams, repeat: int, threads: int | None, n_predict: int, begun: datetime
 ) -> dict[str, Any]:
     from dflash_local import native
+    from dflash_local.diagnose.build import gpus
+    from dflash_local.diagnose.identity import build_key
 
     machine, library, info = this_machine(), native.library_info(), engine.info
     return {
@@ -459,4 +463,7 @@ def _environment(
         "dflash_local": __version__,
         "llama": library.get("llama"),
         "backends": ", ".join(library.get("backends", [])),
+        "devices": "; ".join(f"{device['name']}: {device['description']}" for device in gpus(library)),
+        "commit": running_commit(),
+        "build": build_key(),
     }

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dflash_local.errors import RequestError
-from dflash_local.generation import Chunk, Completion, Generation, Timings
+from dflash_local.arguments import check_json
+from dflash_local.call_arguments import with_usable_arguments
+from dflash_local.generation import Chunk, Completion, Generation, Stream, Timings
 from dflash_local.native import NativeEngine
 
 # What `Engine.apply_chat` reads of a request body; everything else there is sampling or transport.
@@ -105,26 +106,31 @@ class ChatAnswer:
         return self.finish(completion)[1]
 
 
-def stream_deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDelta]:
+def stream_deltas(answer: ChatAnswer, generation: Generation) -> Stream[ChatDelta]:
     """The deltas of a running generation, which is cancelled when the iterator is closed early."""
-    try:
-        for chunk in generation:
-            if generation.request.drafts:
-                yield ChatDelta({}, chunk=chunk)
-            for delta in answer.push(chunk.text):
-                yield ChatDelta(delta)
-        last_deltas, chat = answer.finish(generation.result())
-        for delta in last_deltas:
+    return Stream(generation, _deltas(answer, generation))
+
+
+def _deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDelta]:
+    for chunk in generation:
+        if generation.request.drafts:
+            yield ChatDelta({}, chunk=chunk)
+        for delta in answer.push(chunk.text):
             yield ChatDelta(delta)
-        yield ChatDelta({}, chat.finish_reason, chat.completion)
-    finally:
-        generation.cancel()
+    last_deltas, chat = answer.finish(generation.result())
+    for delta in last_deltas:
+        yield ChatDelta(delta)
+    yield ChatDelta({}, chat.finish_reason, chat.completion)
 
 
 def chat_body(body: Mapping[str, Any]) -> str:
     """The JSON that dflash_chat_apply() reads: the CHAT_FIELDS of `body` that are not null."""
     fields = {name: value for name, value in body.items() if name in CHAT_FIELDS and value is not None}
+    if "messages" in fields:
+        fields["messages"] = with_usable_arguments(fields["messages"])
     try:
         return json.dumps(fields)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"messages and tools must be JSON: {error}", param="messages") from None
+    except (TypeError, ValueError, RecursionError):
+        for name, value in fields.items():
+            check_json(name, value)
+        raise

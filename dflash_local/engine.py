@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
+from dflash_local.arguments import check_fields, checked
 from dflash_local.conversation import (
     CHAT_FIELDS,
     ChatAnswer,
@@ -25,9 +27,9 @@ from dflash_local.conversation import (
 from dflash_local.diagnose import costs, tuning
 from dflash_local.diagnose.devices import warn_of_software_devices
 from dflash_local.diagnose.machine import free_memory
-from dflash_local.drafting import Accept, Budget, Draft, request_drafting
+from dflash_local.drafting import MAX_NODES, Accept, Budget, Draft, request_drafting
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
-from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Timings
+from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Stream, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignored
 from dflash_local.options import EngineOptions, takes_arguments_of
 from dflash_local.plan.check import fitted
@@ -41,10 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChatCompletion", "ChatDelta", "ChatPrompt", "Chunk", "Completion", "DraftProbe", "Engine", "Generation",
-    "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Timings", "TokenProb", "TreeRows",
+    "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Stream", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
 
 _INT32_MAX = 2**31 - 1
+log = logging.getLogger(__name__)
+
 MAX_STOP = 1024  # characters of a stop string: so much text may be held back
 # Characters for each token of the context, from which on a prompt's text is measured before it is read.
 _LONG_TEXT = 8
@@ -103,6 +107,7 @@ class Engine:
     @takes_arguments_of(EngineOptions)
     def __init__(self, options: EngineOptions) -> None:
         self._check_pair(options)
+        shares = options.share_ctx
         self.options = options = fitted(options)
         tuned: tuning.Table = {}
 
@@ -119,6 +124,11 @@ class Engine:
 
         self._attach(create, options.n_slots, max_queue=options.max_queue)
         self._info["tuned_rows"] = tuned
+        if shares and not self._info["ctx_shared"] and self.n_slots > 1:
+            log.warning(
+                "slots do not share the context: the sparse attention of %s needs a KV cache for each, %d tokens",
+                self._info["target"]["arch"], self.n_ctx_slot,
+            )  # fmt: skip
         if options.bit_exact and self._info["not_bit_exact"]:
             self.close()
             raise RequestError(f"bit_exact cannot be promised: {self._info['not_bit_exact']}", param="bit_exact")
@@ -145,6 +155,7 @@ class Engine:
             raise RequestError(why, param="accept", hint="leave accept at match")
 
     @classmethod
+    @checked
     def over(cls, native: NativeEngine, *, max_queue: int = 64) -> Engine:
         """An engine over a native engine that exists already, which it then owns."""
         engine = cls.__new__(cls)
@@ -254,12 +265,14 @@ class Engine:
 
     # ---- text ----
 
+    @checked
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids; `add_special` adds BOS/EOS as the model wants, `parse_special` reads control tokens in the
         text."""
         self._raise_if_closed()
         return self._native.tokenize(text, add_special, parse_special)
 
+    @checked
     def tokenize_prompt(self, prompt: str | Sequence[str | int], *, add_special: bool = True) -> list[int]:
         """`tokenize_parts` for a prompt: text that cannot fit is refused before it is read.
 
@@ -270,9 +283,10 @@ class Engine:
         if sum(map(len, texts)) > _LONG_TEXT * self.n_ctx_slot:
             n_least = sum(-(-len(text.encode("utf-8", "replace")) // self._longest_piece) for text in texts)
             if n_least >= self.n_ctx_slot:
-                raise self._too_long(n_least, "at least ")
+                raise self._too_long(n_least, counted=False)
         return self.tokenize_parts(prompt, add_special=add_special)
 
+    @checked
     def tokenize_parts(
         self, parts: str | Sequence[str | int], *, add_special: bool = True, parse_special: bool = True
     ) -> list[int]:
@@ -287,6 +301,7 @@ class Engine:
                 tokens.append(part)
         return tokens
 
+    @checked
     def token_bytes(self, tokens: Sequence[int]) -> list[bytes]:
         """The bytes of each token, which may be a part of a character only."""
         pieces = self._scheduler.pieces(True)
@@ -302,11 +317,13 @@ class Engine:
         """Bytes of the longest token."""
         return max(len(self._native.token_piece(token, True)) for token in range(self.n_vocab))
 
+    @checked
     def detokenize(self, tokens: Sequence[int], *, special: bool = False) -> str:
         """Text of token ids; control tokens are left out unless `special`."""
         pieces = self._scheduler.pieces(special)
         return b"".join([pieces[token] for token in self._token_array(tokens, "tokens")]).decode("utf-8", "replace")
 
+    @checked
     def tokens_through(self, text: str, completion: Completion, generation: Generation) -> int:
         """How many tokens an answer had up to the end of `text`, which is a part of it; 0 if it is none."""
         start = completion.text.find(text)
@@ -320,6 +337,7 @@ class Engine:
             n_bytes -= len(pieces[token])
         return len(completion.tokens)
 
+    @checked
     def pieces(self, special: bool | frozenset[int] = False) -> Mapping[int, bytes]:
         """The bytes of each token, perhaps a part of a UTF-8 character; control tokens are empty, but for all (True) or
         those given."""
@@ -327,13 +345,14 @@ class Engine:
 
     # ---- generation ----
 
+    @checked
     def submit(
         self,
         prompt_tokens: Sequence[int],
         sampling: SamplingParams | None = None,
         *,
         max_tokens: int = -1,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         budget: Budget = "auto",
         draft: Draft | None = None,
         accept: Accept | None = None,
@@ -389,13 +408,13 @@ class Engine:
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
         if len(tokens) >= self.n_ctx_slot:
             raise self._too_long(len(tokens))
-        if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < -1:
+        if max_tokens < -1:
             raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
         if id_slot is not None:
-            self._check_slot(id_slot)
+            self._check_slot(id_slot, "id_slot")
         stops = _stops(stop)
         drafting = request_drafting(budget, draft, accept, draft_n_max, lookup)
-        probs = self._probs_request(n_probs, post_sampling_probs, probs_from)
+        probs = self._probs_request(n_probs, post_sampling_probs, probs_from, len(tokens))
         predicted = self._token_array(prediction, "prediction")
         if len(predicted) > self.n_ctx_slot:
             raise RequestError(
@@ -427,6 +446,7 @@ class Engine:
             )
         )
 
+    @checked
     def end_reasoning(self, generation: Generation) -> bool:
         """End the thoughts of a running answer: the model goes on with the answer itself, after
         `reasoning_budget_message` if its request had one. Waits for the running step.
@@ -436,6 +456,7 @@ class Engine:
         return self._scheduler.end_reasoning(generation).result()
 
     @staticmethod
+    @checked
     def ignored(sampling: SamplingParams) -> tuple[str, ...]:
         """The parts of the request's JSON schema that its grammar will not hold, such as
         "json_schema.properties.a.multipleOf". Those of a conversation are in `ChatPrompt.ignored`.
@@ -446,17 +467,20 @@ class Engine:
         schema = sampling.json_schema
         return tuple(schema_ignored(schema)) if isinstance(schema, Mapping) else ()
 
+    @checked
     def generate(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
     ) -> Completion:
         """The continuation of `prompt`. Options are those of `submit` and every field of SamplingParams."""
         return self._start(prompt, sampling, options).result()
 
+    @checked
     def stream(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None = None, **options: Any
-    ) -> Iterator[Chunk]:
+    ) -> Stream[Chunk]:
         """`generate`, chunk by chunk; closing the iterator cancels the request."""
-        return _until_closed(self._start(prompt, sampling, options))
+        generation = self._start(prompt, sampling, options)
+        return Stream(generation, iter(generation))
 
     def _start(
         self, prompt: str | Sequence[int], sampling: SamplingParams | None, options: dict[str, Any]
@@ -485,8 +509,9 @@ class Engine:
         *,
         stream: Literal[True],
         **options: Any,
-    ) -> Iterator[ChatDelta]: ...
+    ) -> Stream[ChatDelta]: ...
 
+    @checked
     def chat(
         self,
         messages: list[dict[str, Any]],
@@ -494,7 +519,7 @@ class Engine:
         *,
         stream: bool = False,
         **options: Any,
-    ) -> ChatCompletion | Iterator[ChatDelta]:
+    ) -> ChatCompletion | Stream[ChatDelta]:
         """Answer a conversation in OpenAI's shape.
 
         Options are OpenAI's `tools`, `tool_choice`, `parallel_tool_calls` and `response_format`, llama-server's
@@ -504,10 +529,11 @@ class Engine:
         body = {name: options.pop(name) for name in CHAT_FIELDS & options.keys()}
         fields = {name: options.pop(name) for name in SAMPLING_FIELDS & options.keys()}
         prompt = self.apply_chat({"messages": messages, **body})
-        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **options)
         answer = self.answer(prompt)
+        generation = self.submit_chat(prompt, replace(sampling or SamplingParams(), **fields), **options)
         return stream_deltas(answer, generation) if stream else answer.parse(generation.result())
 
+    @checked
     def apply_chat(self, body: Mapping[str, Any]) -> ChatPrompt:
         """Render a request body's conversation (its CHAT_FIELDS) with the chat template.
 
@@ -517,8 +543,14 @@ class Engine:
         self._raise_if_closed()
         return ChatPrompt.of(self._native.chat_apply(None, chat_body(body)))
 
+    @checked
     def submit_chat(
-        self, prompt: ChatPrompt, sampling: SamplingParams | None = None, *, stop: Sequence[str] = (), **options: Any
+        self,
+        prompt: ChatPrompt,
+        sampling: SamplingParams | None = None,
+        *,
+        stop: str | Sequence[str] = (),
+        **options: Any,
     ) -> Generation:
         """Queue a rendered conversation; options are those of `submit`."""
         sampling = replace(sampling or SamplingParams(), **prompt.sampling)
@@ -537,12 +569,14 @@ class Engine:
                 hint="leave one of them out",
             ) from None
 
+    @checked
     def answer(self, prompt: ChatPrompt) -> ChatAnswer:
         """A parser for the answer to `prompt`."""
         return ChatAnswer(self._native, prompt)
 
     # ---- slots ----
 
+    @checked
     def save_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
         """Write what a slot holds (its tokens, the target's memory, the drafter's context) to a file; waits until the
         slot is idle.
@@ -552,10 +586,12 @@ class Engine:
         """
         return self.save_slot_soon(slot, path).result()
 
+    @checked
     def save_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
         """`save_slot` without waiting."""
         return self._move_slot(self._native.slot_save, slot, path)
 
+    @checked
     def restore_slot(self, slot: int, path: str | os.PathLike[str]) -> SlotFile:
         """Let a slot hold what a file of `save_slot` has, made with the same models and cache types; waits until the
         slot is idle.
@@ -566,14 +602,17 @@ class Engine:
         """
         return self.restore_slot_soon(slot, path).result()
 
+    @checked
     def restore_slot_soon(self, slot: int, path: str | os.PathLike[str]) -> Future[SlotFile]:
         """`restore_slot` without waiting."""
         return self._move_slot(self._native.slot_restore, slot, path)
 
+    @checked
     def erase_slot(self, slot: int) -> int:
         """Forget what a slot holds, once it is idle; how many tokens that was."""
         return self.erase_slot_soon(slot).result()
 
+    @checked
     def erase_slot_soon(self, slot: int) -> Future[int]:
         """`erase_slot` without waiting."""
         self._check_slot(slot)
@@ -586,31 +625,55 @@ class Engine:
 
         def timed(slot: int) -> SlotFile:
             begin = time.perf_counter()
-            n_tokens, n_bytes = move(slot, Path(path))
+            try:
+                n_tokens, n_bytes = move(slot, Path(path))
+            except RequestError as error:
+                error.param = error.param or "path"
+                raise
             return SlotFile(n_tokens, n_bytes, 1e3 * (time.perf_counter() - begin))
 
         return self._scheduler.call_on_slot(timed, slot)
 
-    def _check_slot(self, slot: int) -> None:
+    def _check_slot(self, slot: int, param: str = "slot") -> None:
         if not 0 <= slot < self.n_slots:
-            raise RequestError(f"id_slot must be between 0 and {self.n_slots - 1}, got {slot}", param="id_slot")
+            raise RequestError(f"{param} must be between 0 and {self.n_slots - 1}, got {slot}", param=param)
+
+    def _check_tree(self, tree: TreeRows) -> None:
+        check_fields(tree, TreeRows._fields)
+        self._check_slot(tree.slot)
+        self._token_array(tree.tokens, "tokens")
+        for name, indices in (("parents", tree.parents), ("path", tree.path)):
+            try:
+                array("i", indices)
+            except (TypeError, OverflowError):
+                raise RequestError(f"{name} must be indices of rows", param=name) from None
 
     # ---- proof ----
 
+    @checked
     def score(self, tokens: Sequence[int], start: int, width: int = 1) -> Score:
         """Teacher-forced check of tokens[start:] in passes of `width` rows, without a drafter; waits for an idle
         slot."""
         ids = self._token_array(tokens, "tokens")
         if not 1 <= start <= len(ids):
             raise RequestError(f"start must be between 1 and {len(ids)}, got {start}", param="start")
+        if not 1 <= width <= MAX_NODES + 1:
+            raise RequestError(f"width must be between 1 and {MAX_NODES + 1}, got {width}", param="width")
+        if len(ids) > self.n_ctx_slot:
+            raise RequestError(f"tokens are {len(ids)}, but a slot's context holds {self.n_ctx_slot}", param="tokens")
         return self._scheduler.call_on_slot(lambda slot: Score(*self._native.score(slot, ids, start, width))).result()
 
+    @checked
     def draft_probe(self, tokens: Sequence[int], n_block: int) -> DraftProbe:
         """The drafter's view after tokens[:-1] with tokens[-1] as anchor; waits for an idle slot."""
         drafter = self._info.get("drafter")
         if not drafter:
             raise RequestError("draft_probe needs a drafter", param="drafter", hint="pass drafter=... (-md)")
         ids = self._token_array(tokens, "tokens")
+        if len(ids) < 2:
+            raise RequestError(f"tokens must be at least 2, got {len(ids)}: the last is the anchor", param="tokens")
+        if not 2 <= n_block <= drafter["block_size"]:
+            raise RequestError(f"n_block must be between 2 and {drafter['block_size']}, got {n_block}", param="n_block")
         k = int(drafter["top_k"])
         shapes = {
             "hidden": (n_block, int(drafter["n_embd"])),
@@ -622,6 +685,7 @@ class Engine:
             lambda slot: DraftProbe(**self._native.draft_probe(slot, ids, n_block, shapes))
         ).result()
 
+    @checked
     def tree_pass(self, trees: Sequence[TreeRows]) -> list[np.ndarray | None]:
         """One target pass over trees of idle slots (TreeRows names them), then the commit of their paths: logits
         [n_nodes, n_vocab] each.
@@ -631,10 +695,14 @@ class Engine:
         Raises:
             RequestError: a tree is malformed, or the target refuses trees; the message says why.
         """
+        for tree in trees:
+            self._check_tree(tree)
         return self._scheduler.call(lambda: self._native.tree_pass(trees, self.n_vocab)).result()
 
+    @checked
     def slot_clear(self, slot: int) -> None:
         """Forget an idle slot's cached tokens."""
+        self._check_slot(slot)
         self._scheduler.call(lambda: self._native.slot_clear(slot)).result()
 
     def cells(self) -> dict[str, Any]:
@@ -643,8 +711,9 @@ class Engine:
 
     # ---- checks ----
 
-    def _too_long(self, n_prompt: int, at_least: str = "") -> ContextLengthError:
+    def _too_long(self, n_prompt: int, *, counted: bool = True) -> ContextLengthError:
         """Clients shorten a conversation when they read the words of OpenAI or of llama-server."""
+        at_least = "" if counted else "at least "
         return ContextLengthError(
             f"This model's maximum context length is {self.n_ctx_slot} tokens, but the prompt has {at_least}{n_prompt} "
             "tokens and an answer needs one more: the request exceeds the available context size",
@@ -652,17 +721,18 @@ class Engine:
             hint="shorten the prompt, or start with a larger context (-c)",
             n_prompt=n_prompt,
             n_ctx=self.n_ctx_slot,
+            counted=counted,
         )
 
     def _raise_if_closed(self) -> None:
         if not self._finalizer.alive:
             raise EngineDeadError("the engine was closed")
 
-    def _probs_request(self, n: int, post_sampling: bool, start: int) -> ProbsRequest:
-        for name, value, most in (("n_probs", n, self.n_vocab), ("probs_from", start, _INT32_MAX)):
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+    def _probs_request(self, n: int, post_sampling: bool, start: int, n_prompt: int) -> ProbsRequest:
+        for name, value, most in (("n_probs", n, self.n_vocab), ("probs_from", start, n_prompt)):
+            if not 0 <= value <= most:
                 raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
-        return ProbsRequest(n, bool(post_sampling), start)
+        return ProbsRequest(n, post_sampling, start)
 
     def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
         """`tokens` as int32, every one of them in the vocabulary."""
@@ -671,6 +741,8 @@ class Engine:
             ids = array("i", tokens)
         except (TypeError, OverflowError):
             raise RequestError(f"{param} must be token ids", param=param) from None
+        if bool in set(map(type, tokens)):
+            raise RequestError(f"{param} must be token ids: True and False are none", param=param)
         if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
             worst = min(ids) if min(ids) < 0 else max(ids)
             raise RequestError(
@@ -690,7 +762,7 @@ def _use(use: SlotUse) -> dict[str, Any]:
     }
 
 
-def _stops(stop: Sequence[str]) -> tuple[str, ...]:
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     for index, item in enumerate(stops):
         if not isinstance(item, str):
@@ -700,10 +772,3 @@ def _stops(stop: Sequence[str]) -> tuple[str, ...]:
                 f"stop[{index}] has {len(item)} characters, at most {MAX_STOP} are allowed", param="stop"
             )
     return tuple(item for item in stops if item)
-
-
-def _until_closed(generation: Generation) -> Iterator[Chunk]:
-    try:
-        yield from generation
-    finally:
-        generation.cancel()

@@ -77,7 +77,7 @@ class RequestError(DFlashError):
 
 
 class ContextLengthError(RequestError):
-    """The prompt does not fit the slot's context. It has `n_prompt` tokens, or more if it was too long to be counted,
+    """The prompt does not fit the slot's context. It has `n_prompt` tokens, or more if it was too long to be `counted`,
     and the context `n_ctx`; None where the error is about something else."""
 
     def __init__(
@@ -88,9 +88,10 @@ class ContextLengthError(RequestError):
         hint: str | None = None,
         n_prompt: int | None = None,
         n_ctx: int | None = None,
+        counted: bool = True,
     ) -> None:
         super().__init__(message, param=param, hint=hint)
-        self.n_prompt, self.n_ctx = n_prompt, n_ctx
+        self.n_prompt, self.n_ctx, self.counted = n_prompt, n_ctx, counted
 
 
 class QueueFullError(DFlashError):

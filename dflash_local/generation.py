@@ -8,13 +8,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from dflash_local.arguments import checked
 from dflash_local.errors import DFlashError
 from dflash_local.native import PreparedRequest, SlotStats, VerifiedTree
 from dflash_local.sampling import SamplingParams
 from dflash_local.token_probs import TokenProb
 
+Item = TypeVar("Item")
 FinishReason = Literal["stop", "length", "cancelled"]
 Waiter = threading.Event | asyncio.Future[None]
 
@@ -291,6 +293,7 @@ class Generation:
         if not self.done:
             self._cancel(self)
 
+    @checked
     def result(self, timeout: float | None = None) -> Completion:
         """Wait for the answer.
 
@@ -398,6 +401,38 @@ class Generation:
     def _take_waiter(self) -> Waiter | None:
         waiter, self._waiter = self._waiter, None
         return waiter
+
+
+class Stream(Iterator[Item]):
+    """What comes of a running generation, piece by piece. The generation is cancelled when this is closed or forgotten,
+    at whatever place: of a generator function that has not begun, nothing would run then."""
+
+    def __init__(self, generation: Generation, items: Iterator[Item]) -> None:
+        self._generation, self._items = generation, items
+
+    def __iter__(self) -> Stream[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        try:
+            return next(self._items)
+        except BaseException:  # its end, too
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Cancel what still runs; nothing more comes. Idempotent."""
+        self._items = iter(())
+        self._generation.cancel()
+
+    def __enter__(self) -> Stream[Item]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._generation.cancel()
 
 
 def wake(waiters: Iterable[Waiter | None]) -> None:

@@ -376,6 +376,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
     "dflash_engine_stats": (c_void_p, [c_void_p]),
     "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
+    "dflash_vocab_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
+    "dflash_vocab_load": (c_void_p, [c_char_p, POINTER(c_int)]),
+    "dflash_vocab_get": (c_void_p, [c_void_p]),
+    "dflash_vocab_free": (None, [c_void_p]),
     "dflash_token_piece": (c_int32, [c_void_p, c_int32, c_bool, c_char_p, c_int32]),
     "dflash_token_is_eog": (c_bool, [c_void_p, c_int32]),
     "dflash_check_chat_template": (c_int, [c_char_p]),
@@ -578,6 +582,41 @@ def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
     """`check_gguf` for a model whose embeddings or scores are wanted: encoders pass, too."""
     lib = load()
     _check(lib, lib.dflash_check_embedding_gguf(_path(path)))
+
+
+@contextmanager
+def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The vocabulary of a model's file, or of the first part of a split one, for `vocab_tokenize`. Raises ModelError
+    for a file that is damaged or has none."""
+    lib, status = load(), c_int()
+    handle = lib.dflash_vocab_load(_path(path), byref(status))
+    _check(lib, status.value)
+    try:
+        yield lib.dflash_vocab_get(handle)
+    finally:
+        lib.dflash_vocab_free(handle)
+
+
+def vocab_tokenize(vocab: Any, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+    """Token ids of `text` by a vocabulary: from `vocabulary_of`, or (`llama_vocab_p`) of a model that llama-cpp-python
+    has loaded, by whose own function some texts would overflow the stack. Raises RequestError for a text that the
+    tokenizer cannot take."""
+    lib = load()
+    return _tokenize(lib, lib.dflash_vocab_tokenize, vocab, _utf8(text, "text"), add_special, parse_special)
+
+
+def _tokenize(
+    lib: ctypes.CDLL, function: Callable[..., int], owner: Any, text: bytes, add_special: bool, parse_special: bool
+) -> list[int]:
+    """Token ids by `function`, which takes an engine or a vocabulary first."""
+    capacity = len(text) + 8
+    while True:
+        tokens = (c_int32 * capacity)()
+        count = function(owner, text, len(text), add_special, parse_special, tokens, capacity)
+        _check(lib, count)
+        if count <= capacity:
+            return tokens[:count]
+        capacity = count
 
 
 def check_chat_template(source: str) -> None:
@@ -937,15 +976,8 @@ class NativeEngine:
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of `text`."""
         data = _utf8(text, "prompt")
-        capacity = len(data) + 8
-        while True:
-            tokens = (c_int32 * capacity)()
-            with self._alive() as handle:
-                count = self._lib.dflash_tokenize(handle, data, len(data), add_special, parse_special, tokens, capacity)
-                _check(self._lib, count)
-            if count <= capacity:
-                return tokens[:count]
-            capacity = count
+        with self._alive() as handle:
+            return _tokenize(self._lib, self._lib.dflash_tokenize, handle, data, add_special, parse_special)
 
     def token_piece(self, token: int, special: bool) -> bytes:
         """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""

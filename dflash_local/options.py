@@ -21,6 +21,7 @@ from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from functools import update_wrapper
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
 
+from dflash_local.arguments import check_fields
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
 
@@ -753,6 +754,7 @@ class EngineOptions:
     progress: Callable[[float], bool] | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self, [spec.name for spec in fields(self)])
         if self.share_ctx is None:
             share = self.kv_unified if self.kv_unified is not None else self.n_slots == -1
             object.__setattr__(self, "share_ctx", share)

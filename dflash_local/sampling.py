@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dflash_local.arguments import check_fields, check_json
 from dflash_local.errors import RequestError
 
 _INT32_MAX = 2**31 - 1
@@ -53,7 +54,7 @@ class SamplingParams:
     (`dflash_sampling_fields`) has the same types, defaults and bounds; a test compares them.
 
     Raises:
-        RequestError: a number is out of range; `param` names the field.
+        RequestError: a field has a wrong type, or a number is out of range; `param` names it.
     """
 
     seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="of the random numbers; -1 or absent: a random one")
@@ -113,6 +114,7 @@ class SamplingParams:
     )
 
     def __post_init__(self) -> None:
+        check_fields(self, [spec.name for spec in fields(self) if "range" not in spec.metadata])
         for spec in fields(self):
             value = getattr(self, spec.name)
             if "range" in spec.metadata and not (spec.name == "seed" and value is None):
@@ -126,8 +128,10 @@ class SamplingParams:
             chosen["seed"] = self.seed & 0xFFFFFFFF
         try:
             return json.dumps(chosen)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise RequestError(f"sampling fields must be JSON: {error}", param="sampling") from None
+        except (TypeError, ValueError, RecursionError):
+            for name, value in chosen.items():
+                check_json(name, value)
+            raise
 
     def settings(self) -> dict[str, Any]:
         """As llama-server shows a request's settings: the numbers, `ignore_eos`, and the samplers by name."""

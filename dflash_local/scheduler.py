@@ -266,9 +266,7 @@ class Scheduler:
     Every method but the private ones may be called from any thread. The thread blocks while nothing runs, and takes
     commands between two steps. If it dies, everyone who waits gets an EngineDeadError.
 
-    `create` runs on the engine thread too: OpenMP keeps a team of threads for every thread that ever computed, and with
-    more of them than cores its barriers stop spinning, which makes a step half as fast again. What it raises comes out
-    here.
+    `create` runs on the engine thread too: all calls of the native engine come from one. What it raises comes out here.
     """
 
     def __init__(self, create: Callable[[], NativeEngine], *, n_slots: int, max_queue: int) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from dflash_local import native
 from dflash_local.convert.gguf_metadata import read_metadata
-from dflash_local.errors import ModelError, NativeLibraryError, RequestError
+from dflash_local.errors import ModelError, RequestError
 
 _CHUNK_CHARACTERS = 1 << 16
+_SHORT = 128  # characters that every tokenizer takes, whatever they are
 _CONTROL = 3  # LLAMA_TOKEN_TYPE_CONTROL: ends of turns and of texts are among them
 
 
@@ -24,7 +27,8 @@ def token_order(target: Path, corpus: Path) -> list[int]:
 
     Raises:
         RequestError: the corpus cannot be read.
-        ModelError: the target has no tokenizer.
+        ModelError: the target has no tokenizer, or is damaged.
+        NativeLibraryError: there is no build.
     """
     metadata = read_metadata(target)
     tokens, types = (metadata.get(f"tokenizer.ggml.{name}") for name in ("tokens", "token_type"))
@@ -45,25 +49,37 @@ def first_tokens(order: Sequence[int], n_tokens: int) -> list[int]:
 
 
 def _counts(target: Path, corpus: Path) -> Counter[int]:
-    try:
-        from llama_cpp import Llama
-    except ImportError as error:
-        raise NativeLibraryError("llama-cpp-python is not installed", hint="run 'dflash-local build'") from error
-    vocabulary = Llama(str(target), vocab_only=True, verbose=False)
-    try:
-        counts: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
+    with native.vocabulary_of(target) as vocab:
         for text in _texts(corpus):
-            counts.update(vocabulary.tokenize(text.encode(), add_bos=False, special=False))
-        return counts
-    finally:
-        vocabulary.close()
+            for tokens in _tokens(vocab, text):
+                counts.update(tokens)
+    return counts
+
+
+def _tokens(vocab: Any, text: str) -> Iterator[list[int]]:
+    """Of a text; where its tokenizer does not take it at once (a thousand spaces, say), in pieces."""
+    try:
+        yield native.vocab_tokenize(vocab, text, add_special=False, parse_special=False)
+    except RequestError:
+        if len(text) <= _SHORT:
+            raise
+        middle = len(text) // 2
+        yield from _tokens(vocab, text[:middle])
+        yield from _tokens(vocab, text[middle:])
 
 
 def _texts(corpus: Path) -> Iterator[str]:
-    """The corpus in parts that end with lines, so that few tokens are cut."""
+    """The corpus in parts that end with lines, so that few tokens are cut; a line that is longer than a part ends
+    anywhere."""
     try:
         with corpus.open(encoding="utf-8") as file:
-            while lines := file.readlines(_CHUNK_CHARACTERS):
-                yield "".join(lines)
+            text = ""
+            while line := file.readline(_CHUNK_CHARACTERS):
+                text += line
+                if len(text) >= _CHUNK_CHARACTERS:
+                    yield text
+                    text = ""
+            yield text
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read the corpus {corpus}: {error}", param="--corpus") from None

@@ -162,7 +162,7 @@ endfunction()
 # What gcc's libraries need on Windows lies beside them: nobody has it who has no such compiler.
 function(dflash_add_runtime)
     get_filename_component(compilers ${CMAKE_CXX_COMPILER} DIRECTORY)
-    foreach(name libstdc++-6.dll libgcc_s_seh-1.dll libwinpthread-1.dll libgomp-1.dll)
+    foreach(name libstdc++-6.dll libgcc_s_seh-1.dll libwinpthread-1.dll)
         execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${name}
             OUTPUT_VARIABLE file OUTPUT_STRIP_TRAILING_WHITESPACE)
         if(NOT IS_ABSOLUTE "${file}" OR NOT EXISTS "${file}")

@@ -17,6 +17,7 @@ from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.head import HeadAsGet
 from dflash_local.server.middleware.prefix import Prefix
 from dflash_local.server.middleware.request_log import RequestLog
+from dflash_local.server.middleware.slashes import Slashes
 from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi, describe
 from dflash_local.server.recordings.recorder import Recorder
@@ -77,7 +78,13 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
 def new_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
     """Without routes: the document and the pages that show it are ours."""
     return FastAPI(
-        title="dflash-local", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None
+        title="dflash-local",
+        version=__version__,
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
 
 
@@ -88,6 +95,7 @@ def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> 
     app.add_middleware(BodyLimits, limits=settings.limits)
     if settings.api_keys:
         app.add_middleware(KeyCheck, keys=settings.api_keys)
+    app.add_middleware(Slashes)
     if settings.webui and settings.static:
         app.add_middleware(StaticFolder, folder=settings.static)
     app.add_middleware(OriginCheck, cors=settings.cors)

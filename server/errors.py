@@ -1,8 +1,9 @@
-"""OpenAI-shaped errors: one table from exceptions to HTTP status, type and code."""
+"""Errors as answers: one table from exceptions to HTTP status, type and code, and what OpenAI and Anthropic say."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,13 +14,22 @@ from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError
 from dflash_local.server.encoding import encode
 
 MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
+RESPONSES = "/responses"
 _MESSAGE_ERRORS = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
+}
+_OPENAI = ("/v1/", RESPONSES)  # in paths below which errors have OpenAI's types; others are llama-server's
+# What OpenAI's errors about a prompt that is too long blame and say; `describe` has its words for completions.
+_TOO_LONG = {
+    "/chat/completions": ("messages", "Please reduce the length of the messages."),
+    RESPONSES: ("input", "Your input exceeds the context window of this model."),
 }
 # By this the SDK learns to send whole conversations.
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
@@ -75,14 +85,53 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     return status, {"error": told}
 
 
+def describe_openai_error(error: Exception, path: str = "") -> tuple[int, dict[str, Any]]:
+    """HTTP status and body of an error below OpenAI's `path`: as `describe`, with OpenAI's types, and its names and
+    words for a prompt that is too long."""
+    status, body = describe(error)
+    told = body["error"]
+    if 400 <= status < 500:
+        told["type"] = "invalid_request_error"
+    if isinstance(error, ContextLengthError) and told["param"] == "prompt":
+        for root, (param, words) in _TOO_LONG.items():
+            if root in path:
+                told |= {"param": param, "message": f"{words} {told['message']}"}
+    return status, body
+
+
 def describe_message_error(error: Exception) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body of an error in Anthropic's shape."""
+    """HTTP status and body of an error in Anthropic's shape and words."""
     status, body = describe(error)
     kind = _MESSAGE_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    told: dict[str, Any] = {"type": kind, "message": body["error"]["message"]}
+    told: dict[str, Any] = {"type": kind, "message": _message_words(error, status, body["error"])}
     if body["error"]["param"] == "thread":
         told["details"] = _NO_THREADS
     return status, {"type": "error", "error": told}
+
+
+def _message_words(error: Exception, status: int, told: Mapping[str, Any]) -> str:
+    """What clients of Anthropic's look for in an error, and `messages.0.content.1` for a place."""
+    message, param = str(told["message"]), told["param"] or ""
+    if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
+        count = "" if error.counted else "at least "
+        return f"prompt is too long: {count}{error.n_prompt} tokens > {error.n_ctx - 1} maximum (fix: {error.hint})"
+    if status == 401:
+        return f"invalid x-api-key: {message}"
+    if told["code"] == "model_not_found":
+        return f"model: {message}"
+    return message.replace(param, re.sub(r"\[(\d+)\]", r".\1", param), 1)
+
+
+def is_foreign(path: str) -> bool:
+    """Whether a path is one of OpenAI's or Anthropic's, and none of llama-server's."""
+    return any(root in path for root in _OPENAI)
+
+
+def describe_at(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body of an error, in the shape of whose API a path is."""
+    if MESSAGES in path:
+        return describe_message_error(error)
+    return describe_openai_error(error, path) if is_foreign(path) else describe(error)
 
 
 class ErrorResponse(JSON):
@@ -94,9 +143,8 @@ class ErrorResponse(JSON):
         super().__init__(body, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if MESSAGES in scope["path"]:
-            self.body = self.render(describe_message_error(self._error)[1])
-            self.headers["content-length"] = str(len(self.body))
+        self.body = self.render(describe_at(scope["path"], self._error)[1])
+        self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 
 

@@ -27,6 +27,10 @@ from dflash_local.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
+# Seconds that a connection may rest between two requests. A post that comes while it is being closed gets no answer, so
+# it stays longer than clients keep theirs: nginx 60 seconds, Go 90. Some of them read `Keep-Alive`.
+KEEP_ALIVE = 120
+
 # Seconds after the drain's limit for clients to read the error that they get then.
 LAST_WORDS = 3
 
@@ -125,6 +129,8 @@ def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -
         access_log=False,
         log_config=None,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        headers=[("Keep-Alive", f"timeout={KEEP_ALIVE}")],
         ssl_keyfile=tls.key if tls else None,
         ssl_certfile=tls.cert if tls else None,
         timeout_graceful_shutdown=math.ceil(drain_timeout) + LAST_WORDS,

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dflash_local.build.upstream import cache_dir
 from dflash_local.demo.pocket import DRAFTERS
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,9 +25,12 @@ gc.set_threshold(100_000, 20, 100)
 # Shells start background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would wait for
 # ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# Two threads that spin at their barriers take a minute for a second's work once something else needs a core. Read when
-# OpenMP is loaded.
+# Of others (torch, upstream's server): two threads that spin at their barriers take a minute for a second's work once
+# something else needs a core. Read when OpenMP is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# httpx gives up after five seconds. Nothing that is shipped asks by this default.
+for part in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, PATIENCE)
 
 
 # The files that take longest, longest first: one that begins last is what all others wait for.

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -124,12 +123,10 @@ def test_every_error_is_public_and_a_dflash_error() -> None:
     assert str(errors.ModelError("bad norm", field="blk.0", hint="convert again")) == "bad norm (fix: convert again)"
 
 
-def test_help_lists_every_command_quickly(tmp_path: Path) -> None:
-    started = time.monotonic()
+def test_help_lists_every_command(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dflash_local.cli", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert time.monotonic() - started < 3
     for name in COMMANDS:
         assert f"\n    {name} " in done.stdout
 

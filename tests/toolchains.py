@@ -1,10 +1,11 @@
-"""Compilers, emulators, drivers and containers for machines that this one is not: their Debian packages, and whether
-they are here.
+"""Compilers, emulators, drivers and containers for machines that this one is not, and the page's browser: their Debian
+packages, and whether they are here.
 
     python -m tests.toolchains                     what is here, and what to install
     python -m tests.toolchains --install [NAME]    by apt-get, as root or by sudo without a password
 
-`make test-all` installs them; where that cannot be, the tests that need them are skipped and say what to do.
+`make test-all` installs them, CI the browser; where that cannot be, the tests that need them are skipped and say what
+to do.
 """
 
 from __future__ import annotations
@@ -53,8 +54,17 @@ TOOLCHAINS = {
         (("podman",), ("runc", "crun"), ("mmdebstrap",)),
         ("podman", "runc", "mmdebstrap"),
     ),
+    # tests/page/
+    "browser": Toolchain(
+        (("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"),),
+        ("chromium",),
+    ),
     "vulkan": Toolchain((("glslc",),), ("mesa-vulkan-drivers", "glslc", "libvulkan-dev")),
 }
+
+
+# A mirror that does not answer ends, a package manager that is busy is waited for.
+APT_OPTIONS = ("-qq", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=2", "-o", "DPkg::Lock::Timeout=300")
 
 
 def install(names: list[str]) -> int:
@@ -67,9 +77,16 @@ def install(names: list[str]) -> int:
     if not shutil.which("apt-get") or (as_root and not _may_sudo()):
         print(f"not installed, their tests are skipped: apt-get install {' '.join(packages)}", flush=True)
         return 0
-    command = [*as_root, "apt-get", "install", "--yes", "--no-install-recommends", *packages]
-    print(" ".join(command), flush=True)
-    return subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False).returncode
+    words = ["install", "--yes", "--no-install-recommends", *packages]
+    print(" ".join([*as_root, "apt-get", *words]), flush=True)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # An image often comes without lists of packages. What they cannot be read for, the installation says.
+    for step in (["update"], words):
+        command = [*as_root, "apt-get", *APT_OPTIONS, *step]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        print(done.stdout[-2000:].strip(), f"not installed: {' '.join(packages)}", sep="\n", flush=True)
+    return done.returncode
 
 
 def _may_sudo() -> bool:

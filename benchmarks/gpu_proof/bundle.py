@@ -72,7 +72,7 @@ def unpack(source: Path, work: Path, repo: Path) -> Unpacked:
         for entry in manifest["files"]:
             _unpack_file(source, entry, home)
         (home / MANIFEST).write_text(json.dumps(manifest))
-    _link_package(unpacked.site, repo)
+    link_package(unpacked.site, repo)
     return unpacked
 
 
@@ -124,7 +124,7 @@ def _check_tag(wheel: str) -> None:
         raise BundleError(f"{wheel} is for another Python than this one: pack the bundle with --python {version}")
 
 
-def _link_package(site: Path, repo: Path) -> None:
+def link_package(site: Path, repo: Path) -> None:
     """dflash_local as an installed one looks: convert/ and server/ inside. It is imported before all else: scripts
     put the checkout, whose dflash_local lacks both, before everything that PYTHONPATH names."""
     package = site / "dflash_local"

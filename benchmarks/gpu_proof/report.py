@@ -11,14 +11,23 @@ from typing import Any
 
 from benchmarks.gpu_proof.device import Found
 from benchmarks.gpu_proof.runner import Outcome
+from dflash_local.build.commit import running_commit
+from dflash_local.diagnose.machine import this_machine
 
 
 class Record:
-    """summary.json and summary.md in a folder. An earlier run's parts are kept if it had the same build and device."""
+    """summary.json and summary.md in a folder. An earlier run's parts are kept if they are of the same commit, build,
+    device and machine; else their files go, so that none is taken for one of these."""
 
     def __init__(self, out: Path, device: str, key: str, found: Found, plan: Sequence[tuple[str, str]]) -> None:
         self._out, self._plan = out, plan
-        self._head = {"device": device, "machine": found.text, "build": key}
+        self._head = {
+            "device": device,
+            "machine": found.text,
+            "host": str(this_machine()),
+            "commit": running_commit(),
+            "build": key,
+        }
         self._parts: dict[str, dict[str, Any]] = {}
         out.mkdir(parents=True, exist_ok=True)
         try:
@@ -27,6 +36,12 @@ class Record:
             before = {}
         if {name: before.get(name) for name in self._head} == self._head:
             self._parts = {part["name"]: part for part in before["parts"]}
+        elif before:
+            different = ", ".join(name for name in self._head if before.get(name) != self._head[name])
+            print(f"{out / 'summary.json'} was of another {different}: all parts run again", flush=True)
+            for name, _ in plan:
+                for suffix in ("json", "md"):
+                    (out / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def is_done(self, name: str) -> bool:
         return self._parts.get(name, {}).get("status") == Outcome.DONE
@@ -42,7 +57,13 @@ class Record:
         kind = (
             "" if self._head["device"] == "cuda" else "**A rehearsal, no GPU was used: these figures say nothing.**\n\n"
         )
-        lines = [f"# {self._head['machine']}", "", f"{kind}Build {self._head['build']}, `make gpu-proof`.", ""]
+        lines = [
+            f"# {self._head['machine']}",
+            "",
+            f"{kind}{self._head['host']}; commit {self._head['commit']}, build {self._head['build']}.",
+            "",
+        ]
+        lines += ["`make gpu-proof`", ""]
         lines += ["| part | what | how it ended | seconds | of at most |", "|---|---|---|---|---|"]
         for name, what in self._plan:
             part = self._parts.get(name)

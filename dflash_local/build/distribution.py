@@ -9,7 +9,7 @@ from dflash_local.build.log import BuildLog
 from dflash_local.build.own_wheel import make_own_wheel
 from dflash_local.build.recipe import detect_backend, make_recipe
 from dflash_local.build.repair import check_auditwheel, repair
-from dflash_local.build.sysroot import copied_libraries, older_glibc
+from dflash_local.build.sysroot import older_glibc
 from dflash_local.build.upstream import cache_dir, native_source
 from dflash_local.build.wheel import cached_wheel, make_wheel
 
@@ -43,7 +43,7 @@ def make_wheels(
         if wheel is None or force:
             wheel = make_wheel(recipe, source, cache, log, force=force)
         log.say("step 4/4: the wheels")
-        native = repair(wheel, out, copied_libraries(sysroot) if sysroot else [], log)
+        native = repair(wheel, out, log)
         made = [native, make_own_wheel(source, native, backend, out, log)]
         for file in made:
             log.say(f"  {file.name}  {file.stat().st_size / 1e6:.1f} MB")

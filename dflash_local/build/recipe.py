@@ -20,7 +20,9 @@ from dflash_local.errors import BuildError
 
 # RDMA would tie the wheel to a library of the machine that built it.
 RPC_FLAGS = ("-DGGML_RPC=ON", "-DGGML_RPC_RDMA=OFF")
-CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *RPC_FLAGS)
+# OpenMP's threads spin where ours sleep (patches/0030).
+THREAD_FLAGS = ("-DGGML_OPENMP=OFF",)
+CMAKE_FLAGS = ("-DLLAVA_BUILD=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_SUBPROCESS=OFF", *THREAD_FLAGS, *RPC_FLAGS)
 # The CPU backend for each set of instructions, chosen at run time: for machines other than this one.
 ANY_MACHINE_FLAGS = ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON")
 CUDA_ARCH = re.compile(r"native|all|all-major|\d+[af]?(-real|-virtual)?([;,]\d+[af]?(-real|-virtual)?)*")

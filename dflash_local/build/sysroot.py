@@ -20,7 +20,7 @@ from dflash_local.errors import BuildError
 
 OLDEST = (2, 28)  # glibc of the Linux distributions since 2019; what `manylinux_2_28` promises
 RELEASE = "bullseye"  # the oldest Debian that mirrors still have; glibc/older_glibc.c makes up for the rest
-PACKAGES = ("libc6", "libc6-dev", "libgomp1")
+PACKAGES = ("libc6", "libc6-dev")
 IMAGE = "PyPA's container image manylinux_2_28"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -46,11 +46,6 @@ def older_glibc(cache: Path, log: BuildLog) -> Path | None:
             _make_relative(Path(scratch) / "unpacked")
             (Path(scratch) / "unpacked").rename(home)
     return home
-
-
-def copied_libraries(sysroot: Path) -> list[Path]:
-    """Its folders of libraries that a wheel brings along: OpenMP's; not the C library's."""
-    return list(sysroot.glob("usr/lib/*-linux-gnu"))
 
 
 def _own_version() -> tuple[int, ...]:
@@ -90,14 +85,12 @@ def _fetch(scratch: Path, mirror: str) -> None:
 
 
 def _make_relative(root: Path) -> None:
-    """Links that begin at / lead out of the folder. Also the name by which the linker asks for OpenMP's library."""
+    """Links that begin at / lead out of the folder."""
     for link in [path for path in root.rglob("*") if path.is_symlink()]:
         target = link.readlink()
         if target.is_absolute():
             link.unlink()
             link.symlink_to(os.path.relpath(root / target.relative_to("/"), link.parent))
-    for library in root.glob("usr/lib/*/libgomp.so.1"):
-        library.with_name("libgomp.so").symlink_to(library.name)
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from dflash_local.build.upstream import cache_dir
 from dflash_local.cli.progress import Progress
 from dflash_local.convert.gguf_metadata import pack_metadata
+from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.convert.relabel import VERSION, Relabelling, relabel
 from dflash_local.errors import ConvertError
 from dflash_local.file_lock import locked
@@ -40,9 +41,10 @@ _ELSEWHERE = "free some space, or put the cache on another disk: DFLASH_CACHE=DI
 def _key(relabelling: Relabelling) -> str:
     """A hash of all that decides what is written: the new header, with the target's tokenizer in it, and which file the
     weights come from."""
-    stat = relabelling.source.stat()
+    stats = [part.stat() for part in part_paths(relabelling.source)]
+    files = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
     tensors = [(tensor.name, tensor.shape, int(tensor.type)) for tensor in relabelling.tensors]
-    known = repr((VERSION, stat.st_size, stat.st_mtime_ns, tensors)).encode()
+    known = repr((VERSION, files, tensors)).encode()
     return hashlib.sha256(known + pack_metadata(relabelling.metadata)).hexdigest()[:16]
 
 

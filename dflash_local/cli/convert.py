@@ -70,6 +70,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "none",
     )
     parser.add_argument(
+        "--non-causal",
+        action="store_true",
+        help="in a GGUF's sliding layers, too, the rows of a block see later ones; for dialects that cannot say so",
+    )
+    parser.add_argument(
         "--draft-vocab",
         type=count(8),
         metavar="N",
@@ -96,6 +101,12 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.convert.conversion import convert
     from dflash_local.convert.outtypes import RowQuantizer, find_outtype
 
+    if args.target_layer_ids or args.non_causal:
+        raise RequestError(
+            "--target-layer-ids and --non-causal are for GGUFs: a checkpoint's config.json says both",
+            param="--target-layer-ids" if args.target_layer_ids else "--non-causal",
+            hint="leave it away, or edit config.json",
+        )
     if bool(args.draft_vocab) != bool(args.corpus):
         raise RequestError("--draft-vocab and --corpus come together", param="--draft-vocab")
     ggml: RowQuantizer | None = None
@@ -157,7 +168,7 @@ def _relabel(args: argparse.Namespace) -> int:
             "a GGUF keeps its weights as they are", field="outtype", hint="use 'dflash-local quantize' afterwards"
         )
     with local_header(args.target, args) as target:
-        relabelling = relabel(args.drafter, target, args.target_layer_ids)
+        relabelling = relabel(args.drafter, target, args.target_layer_ids, non_causal=args.non_causal)
     for text in relabelling.notes:
         note(text)
     if not relabelling.is_needed:

@@ -88,7 +88,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(file: str | None, findings: Sequence[Finding], machine: Machine, **more: Any) -> None:
     """Findings as lines, or with everything else as JSON: to a file, or "-": printed."""
-    text = json.dumps({"machine": machine.to_json(), **more, "findings": [f.to_json() for f in findings]}, indent=1)
+    from dflash_local.build.commit import running_commit
+    from dflash_local.diagnose.identity import build_key
+
+    origin = {"machine": machine.to_json(), "commit": running_commit(), "build": build_key()}
+    text = json.dumps({**origin, **more, "findings": [f.to_json() for f in findings]}, indent=1)
     if file and file != "-":
         _write(file, text + "\n", "--json")
     print(text if file == "-" else "\n".join(map(str, findings)))

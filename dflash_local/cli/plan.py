@@ -17,7 +17,6 @@ from dflash_local.diagnose.sizes import size_text
 if TYPE_CHECKING:
     from dflash_local.options import EngineOptions
     from dflash_local.plan.fit import Fitted
-    from dflash_local.plan.memory import MemoryPlan
 
 SLOTS = (1, 2, 4, 8)
 
@@ -75,7 +74,7 @@ def _devices(text: str) -> dict[str, int]:
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from dflash_local.options import EngineOptions
-    from dflash_local.plan.check import hint, shortage
+    from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
     from dflash_local.plan.memory import MemoryPlan
 
@@ -91,9 +90,10 @@ def run(args: argparse.Namespace) -> int:
     lack = shortage(fitted.plan, {})
     slots = by_slots(options, args.vram) if args.by_slots else None
     if args.json:
-        print(json.dumps(record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack}, indent=1))
+        told = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
+        print(json.dumps(told, indent=1))
     else:
-        print(*table(fitted.plan), "", sep="\n")
+        print(*table(fitted), "", sep="\n")
         print(*advice(fitted, args), sep="\n")
         if slots:
             print("", *slot_table(slots), sep="\n")
@@ -127,20 +127,21 @@ def record(fitted: Fitted) -> dict[str, Any]:
         "n_slots": plan.options.n_slots,
         "devices": [
             {"name": d.name, "free": d.free, "need": plan.need(d.name), "margin": fitted.margins.get(d.name, 0)}
-            for d in plan.devices
+            for d in fitted.devices
         ],
         "placement": plan.placement,
     }
 
 
-def table(plan: MemoryPlan) -> Iterator[str]:
+def table(fitted: Fitted) -> Iterator[str]:
     """Lines: a device each, a column for what lies there."""
     from dflash_local.plan.memory import COLUMNS, HOST
 
+    plan = fitted.plan
     columns = [name for name in COLUMNS if any(plan.column(device, name) for device in plan.placement)]
     rows = [["", *columns, "total", "free"]]
-    free = {device.name: device.free for device in plan.devices}
-    for device in [*(d.name for d in plan.devices), HOST]:
+    free = {device.name: device.free for device in fitted.devices}
+    for device in [*free, HOST]:
         sizes = [plan.column(device, name) for name in columns]
         left = size_text(free[device]) if free.get(device) else ""
         rows.append([device, *(size_text(size) if size else "-" for size in sizes), size_text(sum(sizes)), left])
@@ -151,6 +152,7 @@ def table(plan: MemoryPlan) -> Iterator[str]:
 
 def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
     """The context, and what to type."""
+    from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags
 
     plan = fitted.plan
@@ -158,8 +160,13 @@ def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
     shared = f"{n_slots} slots share it" if plan.options.share_ctx else f"{n_slots} slots of {each}"
     yield f"context: {n_ctx} tokens" + (f", {shared}" if n_slots > 1 else "")
     if plan.devices:
-        keeps = ", ".join(f"{name} {size_text(size)}" for name, size in plan.headroom({}).items())
+        keeps = ", ".join(
+            f"{name} {size_text(size)} (at least {size_text(fitted.margins[name])}: --fit-target)"
+            for name, size in plan.headroom({}).items()
+        )
         yield f"left free: {keeps}"
+    if why := unused(fitted):
+        yield why
     models = ["-m", str(plan.options.model)] + (["-md", str(plan.options.drafter)] if plan.options.drafter else [])
     yield f"dflash-local serve {shlex.join(models)} {flags(plan.options)}"
 

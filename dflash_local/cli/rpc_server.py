@@ -74,10 +74,10 @@ def run(args: argparse.Namespace) -> int:
     cache = cache_dir() / "rpc"
     if args.cache:
         cache.mkdir(parents=True, exist_ok=True)
-    print(f"RPC server on {args.host}:{args.port}, for one program at a time", flush=True)
     # It waits inside native code, where Python does not see signals.
     for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
+    print(f"RPC server on {args.host}:{args.port}, for one program at a time", flush=True)
     rpc_serve(
         {
             "host": args.host,

@@ -18,7 +18,7 @@ from dflash_local import native
 from dflash_local.build.upstream import cache_dir
 from dflash_local.diagnose import tuning
 from dflash_local.diagnose.finding import Finding, ok, warn
-from dflash_local.diagnose.identity import build_identity, file_identity
+from dflash_local.diagnose.identity import build_identity, model_identity
 from dflash_local.diagnose.machine import this_machine, usable_cores
 from dflash_local.options import COST_OPTIONS, EngineOptions
 
@@ -33,7 +33,7 @@ def cost_file(
     """
     library, machine = native.library_info(), this_machine()
     conditions = {
-        "files": [file_identity(Path(path)) for path in (model, drafter) if path is not None],
+        "files": [model_identity(Path(path)) for path in (model, drafter) if path is not None],
         "abi": native.ABI_VERSION,
         "build": build_identity(),
         "tuned": tuning.read_table()[0],

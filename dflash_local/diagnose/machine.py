@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,12 @@ class Machine:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Machine:
+        """What `to_json` made, perhaps of an older version; what it lacks is unknown."""
+        unknown = cls("unknown processor", 0, 0, 0, 0, "unknown system", "", -1.0)
+        return replace(unknown, **{field.name: data[field.name] for field in fields(cls) if field.name in data})
 
 
 def this_machine() -> Machine:

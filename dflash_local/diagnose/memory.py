@@ -10,7 +10,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.diagnose.build import gpus
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.machine import Machine
-from dflash_local.diagnose.sizes import file_size, size_text
+from dflash_local.diagnose.sizes import model_size, size_text
 from dflash_local.options import EngineOptions
 
 # The engine's defaults, in tokens (ggml_ops/engine/load.cpp, context_size.cpp).
@@ -34,14 +34,14 @@ def look_at_memory(
     """What weights and caches take, against what is free where they go. An estimate: compute buffers come on top."""
     on_gpu = bool(gpus(info)) and options.n_gpu_layers != 0
     free = sum(device["memory_free"] for device in gpus(info)) if on_gpu else machine.memory_available
-    weights = file_size(target) + (file_size(drafter) if drafter else 0)
+    weights = model_size(target) + (model_size(drafter) if drafter else 0)
     n_ctx = options.n_ctx or default_context(options, target, max(free - weights, 0) if free else 0)
     parts = {
-        "weights": file_size(target),
+        "weights": model_size(target),
         "context": int(n_ctx * _bytes_per_token(target, options.cache_type_k, options.cache_type_v)),
     }
     if drafter:
-        parts["drafter"] = file_size(drafter)
+        parts["drafter"] = model_size(drafter)
         per_slot = min(options.draft_ctx or DRAFT_CTX, n_ctx if options.share_ctx else n_ctx // options.n_slots)
         per_token = _bytes_per_token(drafter, options.cache_type_k_draft, options.cache_type_v_draft)
         parts["drafter context"] = int(per_slot * options.n_slots * per_token)

@@ -13,7 +13,7 @@ from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
-from dflash_local.diagnose.sizes import file_size, size_text
+from dflash_local.diagnose.sizes import model_size, size_text
 from dflash_local.errors import ModelError
 from dflash_local.options import EngineOptions
 
@@ -23,7 +23,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
     target_path, drafter_path = Path(options.model), Path(options.drafter) if options.drafter else None
     try:
         for path in filter(None, (target_path, drafter_path)):
-            size = file_size(path)
+            size = model_size(path)
             if path == drafter_path:
                 refuse_foreign(path, target_path)
             if info:  # the strict check of every tensor needs the library

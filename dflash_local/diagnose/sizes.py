@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.diagnose.machine import GIB
 from dflash_local.errors import ModelError
 
 
-def file_size(path: Path) -> int:
-    """Bytes. ModelError: it cannot be read."""
+def model_size(path: Path) -> int:
+    """Bytes of a model's file, or of all its parts that are there if `path` is the first. ModelError: it cannot be
+    read."""
     try:
-        return path.stat().st_size
+        return sum(part.stat().st_size for part in part_paths(path) if part == path or part.exists())
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror}", hint="check the path") from None
+        raise ModelError(f"cannot read {error.filename}: {error.strerror}", hint="check the path") from None
 
 
 def size_text(size: float) -> str:

@@ -25,24 +25,33 @@ _LONGEST_SAFETENSORS = 100 << 20
 
 
 @contextmanager
-def gguf_header(hub: Hub, file: HubFile) -> Iterator[Path]:
-    """The file's path if the cache has it, else a file with its header. Raises HubError, or ModelError for what is no
-    GGUF."""
-    if path := hub.find(file):
-        yield path
+def gguf_header(hub: Hub, *parts: HubFile) -> Iterator[Path]:
+    """The path of the first of a model's `parts` if the cache has them all, else of a file with its header, and beside
+    it such files of the others. Raises HubError, or ModelError for what is no GGUF."""
+    cached = [hub.find(part) for part in parts]
+    if cached[0] and all(cached):
+        yield cached[0]
         return
     with tempfile.TemporaryDirectory(prefix="dflash-local-") as folder:
-        path = Path(folder) / file.name
-        for length in _GGUF_STEPS:
-            data = hub.head(file, length)
-            _write(path, data, file)
-            try:
-                read_header(path)
-                break
-            except ModelError:
-                if not data.startswith(b"GGUF") or len(data) < length or length == _GGUF_STEPS[-1]:
-                    raise
-        yield path
+        for part, found in zip(parts, cached, strict=True):
+            path = Path(folder) / part.name
+            if found:
+                link_or_copy(found, path)
+            else:
+                _write_gguf_header(hub, part, path)
+        yield Path(folder) / parts[0].name
+
+
+def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
+    for length in _GGUF_STEPS:
+        data = hub.head(file, length)
+        _write(path, data, file)
+        try:
+            read_header(path)
+            return
+        except ModelError:
+            if not data.startswith(b"GGUF") or len(data) < length or length == _GGUF_STEPS[-1]:
+                raise
 
 
 @contextmanager

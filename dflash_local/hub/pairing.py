@@ -115,7 +115,7 @@ class Pairing:
             return
         beside = self.target.files[0].path
         for file in selection.drafters(self._listing, beside, self._name.tag):
-            if self._try(f"{self._name.repo}/{file.path}", partial(self._take, Source(files=(file,)))):
+            if self._try(f"{self._name.repo}/{file.path}", partial(self._take_sidecar, file)):
                 return
         known = registry.by_name(registry.known_targets(), self._name.repo)
         if known is None:
@@ -145,7 +145,8 @@ class Pairing:
             self.hub.note(f"{what} cannot be used: {error}")
         return self.drafter is not None
 
-    def _take(self, source: Source) -> None:
+    def _take_sidecar(self, first: HubFile) -> None:
+        source = Source(files=tuple(selection.all_parts(self._listing, first)))
         self._check(source)
         self.drafter = source
 
@@ -162,7 +163,7 @@ class Pairing:
             with checkpoint_headers(self.hub, source.files) as folder:
                 check_checkpoint(folder, self.header().path)
             return
-        with gguf_header(self.hub, source.files[0]) as path:
+        with gguf_header(self.hub, *source.files) as path:
             if relabel(path, self.header().path).is_needed:
                 return  # rewritten once it is here; that it fits is checked for it
             for finding in compare(self.header(), Drafter.read(path)):

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash_local.convert.gguf_parts import part_paths
 from dflash_local.hub import inventory, selection
 from dflash_local.hub.cache import Cache, HubFile, cache_root
 
@@ -119,8 +120,4 @@ def _ollama(folder: Path) -> Iterator[LocalModel]:
 
 def _size(path: Path) -> int:
     """Bytes of a model, all parts. Raises OSError."""
-    parts = selection.Parts.of(path.name)
-    if parts.count <= 1:
-        return path.stat().st_size
-    beside = (one for one in path.parent.iterdir() if selection.Parts.of(one.name).prefix == parts.prefix)
-    return sum(one.stat().st_size for one in beside)
+    return sum(part.stat().st_size for part in part_paths(path))

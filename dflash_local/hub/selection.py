@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.errors import HubError
 from dflash_local.hub.cache import HubFile, is_repository
 
-_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _TAG = re.compile(r"[-.]([A-Za-z0-9_]+)$")
 # A base name with one of these is no model. Drafters of kinds that we do not run (mtp-, eagle3-) are among them.
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
@@ -64,7 +64,7 @@ class Parts:
         if not path.endswith(".gguf"):
             return cls()
         prefix, index, count = path.removesuffix(".gguf"), 1, 1
-        if match := _SPLIT.fullmatch(prefix):
+        if match := SPLIT_NAME.fullmatch(prefix):
             prefix, index, count = match[1], int(match[2]), int(match[3])
         tag = _TAG.search(prefix)
         return cls(prefix, tag[1].upper() if tag else "", index, count)
@@ -163,7 +163,7 @@ def _nearest(files: Sequence[HubFile], beside: str, tag: str, bits: int) -> HubF
 
     def is_beside(file: HubFile) -> bool:
         theirs = file.path.split("/")[:-1]
-        return file.path.endswith(".gguf") and folders[: len(theirs)] == theirs
+        return Parts.of(file.path).index == 1 and folders[: len(theirs)] == theirs
 
     usable = [file for file in files if is_beside(file) and file.path != beside]
     return max(usable, key=rank, default=None)  # the first of equals, as upstream

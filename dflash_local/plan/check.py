@@ -14,7 +14,7 @@ from dflash_local.native import list_devices
 from dflash_local.options import OPTIONS, EngineOptions
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
-from dflash_local.plan.memory import COLUMNS, HOST, MemoryPlan
+from dflash_local.plan.memory import COLUMNS, HOST, MIB, MemoryPlan
 
 log = logging.getLogger("dflash_local.engine")
 
@@ -41,6 +41,8 @@ def fitted(options: EngineOptions) -> EngineOptions:
     _refuse_host(result.plan)
     chosen = changes(options, result.options)
     log.info("fit: %s; %s", flags(result.options) if chosen else "all of it as it is", summary(result))
+    if why := unused(result):
+        log.warning("fit: %s", why)
     return replace(options, **chosen) if chosen else options
 
 
@@ -58,6 +60,23 @@ def shortage(plan: MemoryPlan, margins: Mapping[str, int]) -> str | None:
     name = max(lacks, key=lambda name: lacks[name])
     free = next(device.free for device in plan.devices if device.name == name) - margins.get(name, 0)
     return f"{name} has {size_text(free)} free, and needs {_listed(plan, name)}"
+
+
+def unused(result: Fitted) -> str | None:
+    """Two sentences about devices of which none holds weights, and what would change that; None: one does, or there is
+    none."""
+    if result.given_up is None:
+        return None
+    plan = result.given_up
+    left = plan.headroom(result.margins)
+    name = min(left, key=lambda name: left[name])
+    free = next(device.free for device in plan.devices if device.name == name)
+    kept, spare = result.margins[name], min(plan.headroom({}).values())
+    advice = f"-fitt {spare // MIB} would do" if spare >= MIB else "take a smaller quantization"
+    return (
+        f"no device holds weights: {name} has {size_text(free)}, of which --fit-target keeps {size_text(kept)} free, "
+        f"and all of the model with {plan.n_ctx} tokens would take {_listed(plan, name)} there. To use it: {advice}"
+    )
 
 
 def _listed(plan: MemoryPlan, device: str) -> str:

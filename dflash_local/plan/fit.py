@@ -24,11 +24,17 @@ class Fitted:
 
     plan: MemoryPlan  # of the options that fit, or, if none do, of those that come nearest
     margins: Mapping[str, int]  # bytes that stay free, by device
+    given_up: MemoryPlan | None = None  # all of it on the devices, if none of them has weights in the end
 
     @property
     def options(self) -> EngineOptions:
         """With a context and places."""
         return self.plan.options
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """Those that there are, used or not."""
+        return (self.given_up or self.plan).devices
 
     @property
     def fits(self) -> bool:
@@ -65,23 +71,26 @@ class _Fit:
     ) -> None:
         self.options, self.others, self._plan = options, devices, plan
         self.first = self.plan(options)
+        if options.share_ctx and not self.first.facts["ctx_shared"]:  # the target's attention does not allow it
+            self.options = replace(options, kv_unified=False, share_ctx=False)
+            self.first = self.plan(self.options)
         self.margins = margins_of(options.fit_targets, self.first.devices)
 
     def plan(self, options: EngineOptions) -> MemoryPlan:
         return self._plan(options, self.others)
 
     def run(self) -> Fitted:
-        plan = self.first
+        plan, least = self.first, self.first
         if plan.devices and not (plan.fits(self.margins) and self.has_full_context(plan)):
-            least = self.with_context(self.options, self.least_context())
+            least = placed = self.with_context(self.options, self.least_context())
             if not least.fits(self.margins) and self.may_move():
-                least = self.place(least)
+                placed = self.place(least)
             elif self.may_share(least):  # its layers could lie better: the fullest device bounds the context
-                least = self.share(least)
-            plan = self.grow(least) if least.fits(self.margins) else least
+                placed = self.share(least)
+            plan = self.grow(placed) if placed.fits(self.margins) else placed
             if self.may_share(plan) and plan.fits(self.margins) and plan.n_ctx < self.full_context():
                 plan = self.share_again(plan)
-        return Fitted(plan, self.margins)
+        return Fitted(plan, self.margins, least if self.first.on_devices and not plan.on_devices else None)
 
     def share_again(self, plan: MemoryPlan) -> MemoryPlan:
         """A longer context weighs otherwise than a short one, where only some layers have K and V."""

@@ -79,6 +79,11 @@ class MemoryPlan:
         parts = self.placement.get(device, {})
         return sum(parts.get(part, 0) for part in COLUMNS[name])
 
+    @property
+    def on_devices(self) -> bool:
+        """Whether a device holds weights."""
+        return any(self.placement.get(d.name, {}).get(part, 0) for d in self.devices for part in _WEIGHTS)
+
     def headroom(self, margins: Mapping[str, int]) -> dict[str, int]:
         """Bytes that each device has left above its margin; negative: too few. Devices that do not tell are left
         out."""

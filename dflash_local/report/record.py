@@ -82,6 +82,9 @@ class Environment(_Part):
     dflash_local: str
     llama: str | None
     backends: str
+    devices: str = ""
+    commit: str = ""  # as of `build`: older records do not say
+    build: str = ""
     target_file: str = ""
     drafter_file: str = ""
     command: str = ""

@@ -183,11 +183,11 @@ void sampler::list_all(const float * logits) {
     }
 }
 
-llama_token sampler::sample_all(const float * logits, bool with_grammar) {
+llama_token_data_array sampler::list_masked(const float * logits, bool with_grammar) {
     list_all(logits);
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, false };
     constraints_.mask(&all, with_grammar);
-    return run_chain(false);
+    return all;
 }
 
 namespace {
@@ -203,6 +203,16 @@ const llama_token_data & likeliest(const llama_token_data_array & all) {
 }
 
 }   // namespace
+
+// The infill sampler ends a text by a token that need not be among the candidates.
+llama_token sampler::sample_all(const float * logits, bool with_grammar) {
+    list_masked(logits, with_grammar);
+    const llama_token token = run_chain(false);
+    if (!with_grammar || constraints_.allows(token)) {
+        return token;
+    }
+    return keep_certain(likeliest(list_masked(logits, with_grammar)).id);
+}
 
 llama_token sampler::run_chain(bool sorted) {
     llama_token_data_array all = { candidates_.data(), candidates_.size(), -1, sorted };

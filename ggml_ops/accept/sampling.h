@@ -84,6 +84,8 @@ class sampler {
     llama_token run_chain(bool sorted);   // over candidates_
     llama_token keep_certain(llama_token token);
     void        list_all(const float * logits);   // into candidates_
+    // The same without what the constraints forbid now.
+    llama_token_data_array list_masked(const float * logits, bool with_grammar);
 
     static shortcut find_shortcut(const llama_vocab * vocab, const common_params_sampling & params);
 

@@ -17,13 +17,15 @@ namespace dflash {
 
 namespace {
 
-constexpr double  LARGE           = 1e6;       // keeps every product of parameters finite
-constexpr int32_t MAX_HISTORY     = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
-constexpr size_t  MAX_BREAKERS    = 16;        // each searches the whole vocabulary
-constexpr size_t  MAX_TRIGGER     = 1024;      // bytes
-constexpr size_t  MAX_TRIGGERS    = 4096;      // each word is looked for after every token
-constexpr size_t  MAX_MESSAGE     = 4096;      // bytes that end a reasoning
-constexpr double  MIN_TEMPERATURE = 1e-30;     // logits divided by less overflow
+constexpr double  LARGE            = 1e6;       // keeps every product of parameters finite
+constexpr int32_t MAX_HISTORY      = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
+constexpr size_t  MAX_BREAKERS     = 16;        // each searches the whole vocabulary
+constexpr int32_t MAX_INFILL       = 256;       // candidates of the infill sampler, which compares all pairs of them
+constexpr int32_t MAX_INFILL_PIECE = 512;       // bytes of a token that it can look at
+constexpr size_t  MAX_TRIGGER      = 1024;      // bytes
+constexpr size_t  MAX_TRIGGERS     = 4096;      // each word is looked for after every token
+constexpr size_t  MAX_MESSAGE      = 4096;      // bytes that end a reasoning
+constexpr double  MIN_TEMPERATURE  = 1e-30;     // logits divided by less overflow
 
 // ---- numbers ----
 
@@ -129,16 +131,44 @@ void add_sampler(const std::vector<common_sampler_type> & found, const std::stri
     if (found.empty()) {
         throw field_error(field, "'" + word +
                                      "' is no sampler; known are penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
-                                     "min_p, xtc, temperature and adaptive_p");
-    }
-    if (found[0] == COMMON_SAMPLER_TYPE_INFILL) {
-        throw field_error(field, "the infill sampler is not offered: it compares all pairs of candidates and aborts "
-                                 "without an end-of-text token");
+                                     "min_p, xtc, temperature, adaptive_p and infill");
     }
     if (std::count(p.samplers.begin(), p.samplers.end(), found[0])) {
         throw field_error(field, "'" + word + "' is listed twice");
     }
     p.samplers.push_back(found[0]);
+}
+
+// llama.cpp's infill sampler ends the process if there is no token for it to end a text with, whatever the logits say,
+// and compares all pairs of candidates. What it does well is what FIM editors ask for: choose among a few.
+void check_infill(const llama_vocab * vocab, const std::string & field, const common_params_sampling & p) {
+    const auto infill = std::find(p.samplers.begin(), p.samplers.end(), COMMON_SAMPLER_TYPE_INFILL);
+    if (infill == p.samplers.end() || p.mirostat != 0) {
+        return;
+    }
+    const llama_token end =
+        llama_vocab_eot(vocab) == LLAMA_TOKEN_NULL ? llama_vocab_eos(vocab) : llama_vocab_eot(vocab);
+    if (end == LLAMA_TOKEN_NULL) {
+        throw field_error(field, "has infill, but this model has no token that ends a text");
+    }
+    if (std::any_of(p.logit_bias.begin(), p.logit_bias.end(),
+            [&](const llama_logit_bias & b) { return b.token == end && b.bias == -INFINITY; })) {
+        throw field_error(field, "has infill, which ends texts by itself: leave ignore_eos and the ban of token " +
+                                     std::to_string(end) + " out");
+    }
+    if (std::find(p.samplers.begin(), infill, COMMON_SAMPLER_TYPE_TOP_K) == infill || p.top_k < 1 ||
+        std::max(p.top_k, p.min_keep) > MAX_INFILL) {
+        throw field_error(field, "has infill, which compares all pairs of candidates: let top_k come before it, with a "
+                                 "top_k from 1 to " +
+                                     std::to_string(MAX_INFILL) + " and a min_keep of no more");
+    }
+    std::vector<char> piece(MAX_INFILL_PIECE);
+    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); ++token) {
+        if (llama_token_to_piece(vocab, token, piece.data(), MAX_INFILL_PIECE, 0, false) < 0) {
+            throw field_error(field,
+                "has infill, but this model has tokens of more than " + std::to_string(MAX_INFILL_PIECE) + " bytes");
+        }
+    }
 }
 
 // Names in order, or llama-server's string of their initials.
@@ -303,15 +333,14 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     const json *              grammar = in.take("grammar");
     const json *              schema  = in.take("json_schema");
     const common_grammar_type type    = read_grammar_type(in);
-    if (grammar && schema) {
+    std::string               text, source = in.name("grammar");
+    if (grammar) {
+        text = as_string(*grammar, source);   // empty: free text, as in llama-server
+    }
+    if (!text.empty() && schema) {
         throw field_error(in.name("json_schema"), "cannot be combined with grammar: send one of them");
     }
-    std::string text, source = in.name("grammar");
-    if (grammar) {
-        text = as_string(*grammar, source);
-        if (text.empty()) {
-            throw field_error(source, "is empty: leave it out for free text");
-        }
+    if (!text.empty()) {
         p.grammar = { type, text };
     } else if (schema) {
         source      = in.name("json_schema");
@@ -389,6 +418,7 @@ common_params_sampling parse_sampling(const llama_model * model, const std::stri
     read_breakers(in, p);
     read_samplers(in, p);
     read_bias(in, vocab, p);
+    check_infill(vocab, in.name("samplers"), p);
     read_preserved(in, vocab, p);
     read_grammar(in, vocab, p);
     read_reasoning(in, vocab, p);

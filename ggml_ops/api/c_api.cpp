@@ -382,15 +382,53 @@ int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_sta
 
 int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap) {
+    return dflash_vocab_tokenize(e->vocab(), text, n_text, add_special, parse_special, tokens, cap);
+}
+
+int32_t dflash_vocab_tokenize(const llama_vocab * vocab, const char * text, int32_t n_text, bool add_special,
+    bool parse_special, int32_t * tokens, int32_t cap) {
     int32_t   n  = 0;
     const int rc = attempt([&] {
-        const auto ids = tokenize(e->vocab(), std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0),
-            add_special, parse_special);
-        n              = (int32_t) ids.size();
+        const auto ids = tokenize(
+            vocab, std::string(text ? text : "", text ? (size_t) std::max(0, n_text) : 0), add_special, parse_special);
+        n = (int32_t) ids.size();
         std::copy_n(ids.begin(), std::max(0, std::min(n, cap)), tokens);
     });
     return rc == DFLASH_OK ? n : rc;
 }
+
+struct dflash_vocab {
+    llama_model_ptr model;
+};
+
+dflash_vocab * dflash_vocab_load(const char * path, int * status) {
+    std::unique_ptr<dflash_vocab> vocab;
+
+    const int rc = attempt([&] {
+        backends_init();
+        std::string why;
+        if (!gguf_check(path ? path : "", why)) {
+            throw status_error(DFLASH_ERROR_MODEL, why);
+        }
+        const abort_guard guard(abort_guard::phase::load);
+        logged_error();   // forget what went wrong before
+        llama_model_params params = llama_model_default_params();
+        params.vocab_only         = true;
+        vocab                     = std::make_unique<dflash_vocab>();
+        vocab->model.reset(llama_model_load_from_file(path, params));
+        if (!vocab->model) {
+            throw status_error(DFLASH_ERROR_MODEL, std::string(path) + " could not be loaded: " + logged_error());
+        }
+    });
+    if (status) {
+        *status = rc;
+    }
+    return rc == DFLASH_OK ? vocab.release() : nullptr;
+}
+
+const llama_vocab * dflash_vocab_get(const dflash_vocab * vocab) { return llama_model_get_vocab(vocab->model.get()); }
+
+void dflash_vocab_free(dflash_vocab * vocab) { delete vocab; }
 
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
     int32_t   n  = 0;

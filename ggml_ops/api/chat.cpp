@@ -2,6 +2,7 @@
 
 #include "accept/format_patterns.h"
 #include "api/chat_parser.h"
+#include "api/turns.h"
 #include "base/ignored_fields.h"
 #include "base/error.h"
 #include "dflash.h"
@@ -40,10 +41,16 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         field_reader      part(value.at(i), member(field, i));
         const std::string type = as_string(part.need("type"), part.name("type"));
         if (type != "text" && type != "refusal") {
-            throw field_error(part.name("type"), "'" + type + "' is not supported: this model reads text only");
+            // OpenAI's words, which clients look for
+            throw field_error(part.name("type"), "Invalid content type. " + type.substr(0, 40) +
+                                                     " is only supported by certain models: this one reads text only");
         }
         msg.content_parts.push_back({ "text", as_string(part.need(type), part.name(type)) });
         ignored.add_untaken(part, HARMLESS);
+    }
+    if (msg.role == "tool" || msg.role == "function") {
+        msg.content = msg.render_content("\n");   // some templates do not look into the parts of a result
+        msg.content_parts.clear();
     }
 }
 
@@ -134,6 +141,8 @@ class message_reader {
         const std::string name = in.name("tool_calls"), old_name = in.name("function_call");
         const json *      calls = in.take("tool_calls");
         const json *      old   = in.take("function_call");
+        calls                   = calls && calls->empty() ? nullptr : calls;
+        old                     = old && old->empty() ? nullptr : old;
         if ((calls || old) && msg.role != "assistant") {
             throw field_error(calls ? name : old_name, "belongs to assistant messages only");
         }
@@ -330,9 +339,11 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
         schema = *given;
     }
     if (format) {
-        field_reader      wanted(*format, in.name("response_format"));
-        const std::string type = as_string(wanted.need("type"), wanted.name("type"));
-        if (type != "text" && given) {
+        field_reader wanted(*format, in.name("response_format"));
+        std::string  type = "text";
+        wanted.read("type", type);
+        const bool is_text = type.empty() || type == "text";
+        if (!is_text && given) {
             throw field_error(name, "cannot be combined with response_format: send one of them");
         }
         if (type == "json_object") {
@@ -340,15 +351,20 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
             const json * value = wanted.take("schema");
             schema             = value ? *value : json::object();
         } else if (type == "json_schema") {
-            field_reader wrapper(wanted.need("json_schema"), wanted.name("json_schema"));
+            const json * wrapped = wanted.take("json_schema");
+            const json * flat    = wrapped ? nullptr : wanted.take("schema");   // llama-server's short form
+            field_reader wrapper(flat ? *format : wanted.need("json_schema"),
+                flat ? in.name("response_format") : wanted.name("json_schema"));
             name               = wrapper.name("schema");
             const json * value = wrapper.take("schema");
             schema             = value ? *value : json::object();
-            ignored.add_untaken(wrapper, { "name", "description", "strict" });   // a schema always holds
-        } else if (type != "text") {
+            if (!flat) {
+                ignored.add_untaken(wrapper, { "name", "description", "strict" });   // a schema always holds
+            }
+        } else if (!is_text) {
             throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
         }
-        ignored.add_untaken(wanted);
+        ignored.add_untaken(wanted, { "name", "description", "strict" });
     }
     if (schema.is_null()) {
         return schema;
@@ -508,8 +524,7 @@ void add_what_the_template_drops(
     }
 }
 
-common_chat_params apply_template(
-    const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
+common_chat_params render(const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
     try {
         return is_builtin_template(common_chat_templates_source(templates))
                    ? apply_builtin(templates, inputs)
@@ -521,6 +536,13 @@ common_chat_params apply_template(
         throw field_error("messages", "the chat template cannot render this request: " +
                                           (at == std::string::npos ? trace : trace.substr(at + mark.size())));
     }
+}
+
+// Turns that the template refuses, or does not show, are laid out in other ways.
+common_chat_params apply_template(
+    const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
+    return render_turns(
+        inputs, [&](const common_chat_templates_inputs & laid_out) { return render(templates, laid_out); });
 }
 
 // The tools are shown as they are; what the answer may be is another thing.
@@ -804,6 +826,9 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
         for (const common_chat_tool & tool : constrained) {
             add_unwritten(tool, "tools[].function.parameters", grammar, witness, ignored);
         }
+    }
+    for (const size_t lost : lost_turns(inputs.messages, format.params.prompt)) {
+        ignored.add(member(member("messages", lost), "content"));
     }
     if (inputs.reasoning_format == COMMON_REASONING_FORMAT_DEEPSEEK_LEGACY) {
         common_chat_templates_inputs untold = inputs;

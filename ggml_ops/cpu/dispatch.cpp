@@ -86,6 +86,8 @@ bool is_row_invariant() { return attention_is_on() && float_gemm_is_on(); }
 
 }   // namespace
 
+bool is_ours(const ggml_tensor * op) { return find_kernel(op) != nullptr; }
+
 }   // namespace dflash
 
 ggml_backend_buffer_type_t dflash_panel_buffer_type(void) {

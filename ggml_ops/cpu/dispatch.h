@@ -16,3 +16,10 @@ ggml_backend_buffer_type_t dflash_panel_buffer_type(void);
 //   int  dflash_tile_rows(ggml_type)             from how many rows on AMX tiles serve a type, 0: there is no choice
 //   void dflash_set_tile_rows(ggml_type, int)    sets it
 void * dflash_proc_address(const char * name);
+
+namespace dflash {
+
+// Whether one of our kernels computes an op.
+bool is_ours(const ggml_tensor * op);
+
+}   // namespace dflash

@@ -172,8 +172,8 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     }
     backends_ = init_backends(
         model, { model_.tok_embd, model_.output, params_.taps ? params_.taps->rows() : nullptr }, params_.n_threads);
-    kv_ = std::make_unique<kv_ring>(
-        model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v, params_.kv_offload);
+    kv_ = std::make_unique<kv_ring>(model_, params_.n_slots, params_.n_ctx, params_.type_k, params_.type_v,
+        params_.kv_offload, params_.history_limit);
 
     std::vector<ggml_backend_t> backends;
     for (const ggml_backend_ptr & backend : backends_) {
@@ -300,20 +300,16 @@ void drafter::skip(draft_job & job, int32_t n_rows) const {
     job.n_inject -= n_rows;
 }
 
-// Makes the jobs' rows fit one pass: what would leave the ring again is not computed at all, and long prompts go in
-// passes of their own.
+// Makes the jobs' rows fit one pass: long prompts go in passes of their own.
 void drafter::fit_jobs(std::vector<draft_job> & jobs) {
-    int32_t n_inject = 0;
+    const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // of one job
+    int32_t       n_inject = 0;
     for (draft_job & job : jobs) {
         if (job.pos != next_pos(job.slot)) {
             rewind(job.slot, job.pos);
         }
-        if (const int32_t n_lost = job.n_inject - params_.n_ctx; n_lost > 0) {
-            skip(job, n_lost);
-            kv_->restart(job.slot, job.pos);
-        }
-        while (job.n_inject > params_.n_batch) {
-            inject(job, params_.n_batch);
+        while (job.n_inject > n_most) {
+            inject(job, n_most);
         }
         if (n_inject + job.n_inject > params_.n_batch) {
             inject(job, job.n_inject);
@@ -377,7 +373,7 @@ void drafter::reserve() {
     shape.n_pos    = model_.max_length() - 1;
     for (int32_t slot = 0; slot < params_.n_slots; ++slot) {
         shape.slots.push_back(slot);
-        shape.spans.push_back(kv_->span(params_.n_ctx));
+        shape.spans.push_back(kv_->span(INT32_MAX));
     }
     graphs_->reserve([&] { return build_new(shape); });
 }

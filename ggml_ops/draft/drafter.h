@@ -26,12 +26,13 @@ class tap_store;   // llama/tap_store.h
 
 struct drafter_params {
     int32_t   n_slots;
-    int32_t   n_ctx;     // newest positions kept per slot
+    int32_t   n_ctx;     // newest positions that a block sees
     int32_t   n_batch;   // most rows injected in one pass
     int32_t   n_threads;
     bool      flash_attn;
     bool      kv_offload;       // K and V lie with their layers; false: on the host
     ggml_type type_k, type_v;   // F16 or F32
+    size_t    history_limit;    // bytes on the host for positions that left the slots' rings
     // where taps come from; null: from the host
     const tap_store * taps = nullptr;
 };
@@ -78,6 +79,11 @@ class drafter {
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
     // Forget positions >= pos; with a gap ahead (pos > next_pos) everything is forgotten and the ring restarts at pos.
     void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
+    // Forget everything; the next position will be pos.
+    void restart(int32_t slot, int32_t pos) { kv_->restart(slot, pos); }
+    // Bytes on the host for positions that left the rings, and most of them.
+    size_t history_bytes() const { return kv_->history_bytes(); }
+    size_t history_limit() const { return params_.history_limit; }
     // A slot's context on the host, positions below `end` of it, and back into any slot (kv_ring).
     ring_copy take_context(int32_t slot, int32_t end) const { return kv_->take(slot, end); }
     void      put_context(int32_t slot, const ring_copy & copy) { kv_->put(slot, copy); }

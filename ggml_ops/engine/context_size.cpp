@@ -41,6 +41,12 @@ size_t engine::host_cache_limit() const {
     return params_.cache_ram >= 0 ? params_.cache_ram * MIB : std::min(DEFAULT, (size_t) (spare_memory() / 4));
 }
 
+// Bytes that positions which left the drafter's rings may take.
+size_t engine::history_limit() const {
+    constexpr double MOST = 2.0 * (1u << 30);
+    return (size_t) std::min(MOST, spare_memory() / 8);
+}
+
 // Tokens of context for which there is memory.
 static int64_t affordable_tokens(const llama_model * model, const cache_shape & shape, double spare_memory) {
     double most = INFINITY;

@@ -3,7 +3,7 @@
 namespace dflash {
 
 size_t conversation::bytes() const {
-    size_t n = tokens.size() * sizeof(int32_t) + state.size() + ring.data.size() + taps.data.size() * sizeof(float);
+    size_t n = tokens.size() * sizeof(int32_t) + state.size() + ring.bytes() + taps.data.size() * sizeof(float);
     for (const checkpoint & c : checkpoints) {
         n += c.state->size();
     }

@@ -448,17 +448,8 @@ void engine::commit_prompt(slot & s) {
 }
 
 bool engine::commit_tree(slot & s) {
-    const std::vector<int32_t> & path = s.walked.path;
-    const int32_t                n    = (int32_t) path.size();
-    for (int32_t from = 0; from < n;) {   // neighbouring rows at once
-        int32_t to = from + 1;
-        while (to < n && path[to] == path[to - 1] + 1) {
-            ++to;
-        }
-        keep_taps(s, s.first_row + path[from], to - from);
-        from = to;
-    }
-    return keep_path(s, s.next, path);
+    keep_taps(s, s.walked.path);
+    return keep_path(s, s.next, s.walked.path);
 }
 
 // Keeps the path of a verified tree in the target's memory and among the slot's tokens, frees the rest. False: the
@@ -473,6 +464,19 @@ bool engine::keep_path(slot & s, const tree & t, const std::vector<int32_t> & pa
     }
     // A chain's accepted rows are its first ones.
     return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);
+}
+
+// The taps of a tree's nodes on this path.
+void engine::keep_taps(slot & s, const std::vector<int32_t> & path) {
+    const int32_t n = (int32_t) path.size();
+    for (int32_t from = 0; from < n;) {   // neighbouring rows at once
+        int32_t to = from + 1;
+        while (to < n && path[to] == path[to - 1] + 1) {
+            ++to;
+        }
+        keep_taps(s, s.first_row + path[from], to - from);
+        from = to;
+    }
 }
 
 // The taps of rows [row, row + n) of the pass, behind what the slot already holds.
@@ -498,6 +502,7 @@ void engine::keep_taps(slot & s, int32_t row, int32_t n) {
 void engine::finish(slot & s, int32_t state) {
     s.state     = state;
     s.t_used_us = llama_time_us();
+    s.n_asked   = std::min(s.n_asked, s.n_past());   // it may not have been read whole
     s.leader    = {};
     s.sampler.reset();
     controller_.end_answer(s);
@@ -555,12 +560,7 @@ void engine::draft(int32_t length) {
     std::vector<draft_job> jobs;
     for (slot & s : slots_) {
         const bool denoises = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
-        const bool reads    = s.reading();
-        if (reads) {   // rows that the window will have left behind when the prompt is read
-            const int32_t n_late = (int32_t) s.prompt.size() - drafter_->n_ctx() - s.taps.pos;
-            s.taps.drop_front(n_late, drafter_->tap_width());
-        }
-        if (denoises || s.taps.rows >= (reads && !tap_store_ ? FLUSH_READING : FLUSH_RESTING)) {
+        if (denoises || s.taps.rows >= (s.reading() && !tap_store_ ? FLUSH_READING : FLUSH_RESTING)) {
             jobs.push_back(job_of(s, denoises));
         }
     }
@@ -597,7 +597,7 @@ void engine::run_drafter(const std::vector<draft_job> & jobs, int32_t length) {
         controller_.observe_failure(e.what());
         for (const draft_job & job : jobs) {
             slot & s = slots_[job.slot];
-            drafter_->rewind(s.id, s.n_past());
+            drafter_->restart(s.id, s.n_past());   // it may hold rows that were never computed
             s.taps.clear(s.n_past());
         }
         return;

@@ -158,6 +158,7 @@ class engine {
     void        await_logits();
     void        end_pass();
     void        keep_taps(slot & s, int32_t row, int32_t n);
+    void        keep_taps(slot & s, const std::vector<int32_t> & path);
     void        inject_all();
 
     static draft_job job_of(const slot & s, bool denoises);
@@ -185,9 +186,8 @@ class engine {
     bool          go_back(slot & s, int32_t & n);
     int32_t       share(const slot & from, slot & to, int32_t n);
     bool          share_memory(const slot & from, const slot & to);
-    void          drop_torn_taps(slot & s);
     pending_taps  on_host(const pending_taps & taps) const;
-    pending_taps  in_store(const pending_taps & taps);
+    void          take_in(slot & s, const pending_taps & taps);
     void          keep_on_host(const slot & s);
     conversation  copy_of(const slot & s) const;
     int32_t       restore(slot & s, const conversation & c, int32_t n);
@@ -226,6 +226,7 @@ class engine {
     void   set_limits();
     double spare_memory() const;
     size_t host_cache_limit() const;
+    size_t history_limit() const;
     void   set_context_size();
     void   create_context();
     void   set_tree_support();

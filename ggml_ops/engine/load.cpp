@@ -249,6 +249,9 @@ void engine::load_models(dflash_progress_callback progress, void * user) {
 }
 
 void engine::set_limits() {
+    if (params_.flash_attn != 0 && access_needs_streams(model_.get())) {   // a cache and a share of the context each
+        params_.kv_unified = params_.share_ctx = false;
+    }
     const dflash_engine_params & p       = params_;
     const int32_t                n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
     set_context_size();
@@ -312,6 +315,7 @@ void engine::create_context() {
                                                     " tokens could be created: " + logged_error() +
                                                     " (lower -c or -np, or use -ctk/-ctv q8_0)");
     }
+    access_limit_sequences(ctx_.get(), (uint32_t) limits_.n_ctx_slot);
     access_order_cells(ctx_.get());
     access_send_little(ctx_.get());
     batch_.init(ctx_.get());
@@ -387,12 +391,13 @@ void engine::create_drafter() {
     dp.n_slots = (int32_t) p.n_slots;
     dp.n_ctx   = (int32_t) std::min<uint32_t>(p.draft_ctx ? p.draft_ctx : DEFAULT_DRAFT_CTX, limits_.n_ctx_slot);
     check_range("draft_ctx", dp.n_ctx, 1, 1 << 24);
-    dp.n_batch    = std::max(limits_.n_rows, 64);
-    dp.n_threads  = p.n_threads_batch;
-    dp.type_k     = cache_type(p.type_k_draft, "type_k_draft", true);
-    dp.type_v     = cache_type(p.type_v_draft, "type_v_draft", true);
-    dp.kv_offload = p.kv_offload;
-    dp.flash_attn = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
+    dp.n_batch       = std::max(limits_.n_rows, 64);
+    dp.n_threads     = p.n_threads_batch;
+    dp.type_k        = cache_type(p.type_k_draft, "type_k_draft", true);
+    dp.type_v        = cache_type(p.type_v_draft, "type_v_draft", true);
+    dp.kv_offload    = p.kv_offload;
+    dp.flash_attn    = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
+    dp.history_limit = history_limit();
     create_tap_store();
     dp.taps  = tap_store_.get();
     drafter_ = pair_error([&] { return std::make_unique<drafter>(draft_model_.get(), model_.get(), dp); });

@@ -20,14 +20,6 @@ void pending_taps::truncate(int32_t end, size_t width) {
     }
 }
 
-void pending_taps::drop_front(int32_t n, size_t width) {
-    n = std::clamp(n, 0, rows);
-    data.erase(data.begin(), data.begin() + std::min(data.size(), n * width));
-    cells.erase(cells.begin(), cells.begin() + std::min<size_t>(cells.size(), n));
-    pos += n;
-    rows -= n;
-}
-
 float * pending_taps::append(int32_t n, size_t width) {
     const size_t end = rows * width;
     data.resize(end + n * width);

@@ -19,7 +19,6 @@ struct pending_taps {
 
     void    clear(int32_t at);                           // hold nothing, go on at position `at`
     void    truncate(int32_t end, size_t width);         // keep positions < end
-    void    drop_front(int32_t n, size_t width);         // forget the n oldest rows
     float * append(int32_t n, size_t width);             // room for n more rows
     void    append(const tap_cell * first, int32_t n);   // n more cells
 };

@@ -186,14 +186,9 @@ int32_t engine::cut_back(slot & s, int32_t n) {
     while (!s.checkpoints.empty() && s.checkpoints.back().at > n) {
         s.checkpoints.pop_back();
     }
-    if (drafter_) {
+    if (drafter_) {   // the taps go on where its context ends, and end with the text
         s.taps.truncate(n, drafter_->tap_width());
-        if (drafter_->next_pos(s.id) > n) {
-            drafter_->rewind(s.id, n);
-        }
-        if (s.taps.rows == 0) {
-            s.taps.clear(drafter_->next_pos(s.id));
-        }
+        drafter_->rewind(s.id, s.taps.pos);
     }
     return n;
 }
@@ -230,7 +225,6 @@ int32_t engine::share(const slot & from, slot & to, int32_t n) {
     to.taps        = from.taps;
     if (drafter_) {
         drafter_->put_context(to.id, drafter_->take_context(from.id, n));
-        drop_torn_taps(to);
     }
     ++kept_.n_shared;
     return cut_back(to, n);
@@ -241,13 +235,6 @@ bool engine::share_memory(const slot & from, const slot & to) {
         return true;
     }
     return make_room(from.n_past(), &to, &from) && write_state(to.id, read_state(from.id, 0), 0);
-}
-
-// Taps that do not go on where the drafter's context ends are of no use.
-void engine::drop_torn_taps(slot & s) {
-    if (s.taps.rows == 0 || s.taps.pos != drafter_->next_pos(s.id)) {
-        s.taps.clear(drafter_->next_pos(s.id));
-    }
 }
 
 // ---- to the host and back ----
@@ -262,25 +249,27 @@ pending_taps engine::on_host(const pending_taps & taps) const {
     return copy;
 }
 
-// None where the store has no room: the drafter goes on behind them.
-pending_taps engine::in_store(const pending_taps & taps) {
+// Gives a slot taps from the host. Where the store has no room for all, the drafter reads some at once.
+void engine::take_in(slot & s, const pending_taps & taps) {
     if (!tap_store_) {
-        return taps;
+        s.taps = taps;
+        return;
     }
-    pending_taps copy;
-    copy.clear(taps.pos);
-    if (tap_store_->n_free() < taps.rows) {
-        inject_all();
+    s.taps.clear(taps.pos);
+    for (int32_t from = 0; from < taps.rows;) {
+        if (tap_store_->n_free() == 0) {
+            inject_all();
+        }
+        if (s.taps.pos + s.taps.rows != taps.pos + from) {   // the drafter failed, and has none of them
+            return;
+        }
+        const int32_t         n = std::min(taps.rows - from, tap_store_->n_free());
+        std::vector<tap_cell> cells(n);
+        std::generate(cells.begin(), cells.end(), [this] { return tap_store_->take(); });
+        tap_store_->write(cells, taps.data.data() + (size_t) from * drafter_->tap_width());
+        s.taps.append(cells.data(), n);
+        from += n;
     }
-    if (tap_store_->n_free() < taps.rows) {
-        return copy;
-    }
-    for (int32_t i = 0; i < taps.rows; ++i) {
-        const tap_cell cell = tap_store_->take();
-        copy.append(&cell, 1);
-    }
-    tap_store_->write(copy.cells, taps.data.data());
-    return copy;
 }
 
 // Copies what the slot holds to the host's cache, if that has room and does not have it yet.
@@ -335,10 +324,9 @@ int32_t engine::restore(slot & s, const conversation & c, int32_t n) {
     s.tokens      = c.tokens;
     s.checkpoints = c.checkpoints;
     s.n_asked     = c.n_asked;
-    s.taps        = in_store(c.taps);
     if (drafter_) {
         drafter_->put_context(s.id, c.ring);
-        drop_torn_taps(s);
+        take_in(s, c.taps);
     }
     ++kept_.n_restored;
     return cut_back(s, n);

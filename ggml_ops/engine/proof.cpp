@@ -253,11 +253,9 @@ void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
             std::copy_n(logits_of(ctx_.get(), s.first_row + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
-        const bool kept = keep_path(s, checked[i], std::vector<int32_t>(rows.path, rows.path + rows.n_path));
-        if (drafter_) {   // its context does not follow
-            s.taps.clear(s.n_past());
-        }
-        if (!kept) {
+        const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
+        keep_taps(s, path);
+        if (!keep_path(s, checked[i], path)) {
             forget(s);
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }

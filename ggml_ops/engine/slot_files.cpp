@@ -13,7 +13,7 @@ namespace dflash {
 // What this engine's files belong to. Throws status_error where a model's file cannot be read any more.
 static slot_file_owner owner_of(const std::string & model, const std::string & drafter) {
     try {
-        return { file_fingerprint(model), drafter.empty() ? 0 : file_fingerprint(drafter) };
+        return { model_fingerprint(model), drafter.empty() ? 0 : model_fingerprint(drafter) };
     } catch (const std::runtime_error & e) {
         throw status_error(DFLASH_ERROR_INTERNAL, e.what());
     }
@@ -87,10 +87,10 @@ std::string engine::refusal(const conversation & c) const {
         }
     }
     if (!drafter_) {
-        return c.ring.data.empty() && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
+        return c.ring.bytes() == 0 && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
     }
     // Where the drafter's context ends the taps begin, and they end with the text.
-    if (c.ring.end + c.taps.rows != n || (c.taps.rows > 0 && c.taps.pos != c.ring.end)) {
+    if (c.taps.pos != c.ring.end || c.taps.pos + c.taps.rows != n) {
         return "a drafter's context of another text";
     }
     if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_width()) {

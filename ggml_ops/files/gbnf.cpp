@@ -12,7 +12,8 @@ namespace dflash {
 namespace {
 
 constexpr int32_t MAX_DEPTH       = 200;        // parentheses; llama.cpp recurses
-constexpr int32_t MAX_REPETITIONS = 2000;       // llama.cpp's limit for {m,n}, above which n is none
+constexpr int32_t MAX_REPETITIONS = 2000;       // llama.cpp's limit for {m,n}: a larger m is an error, a larger n none
+constexpr int64_t MAX_TOKEN       = 1024;       // bytes of <token>; llama.cpp splits it on this thread's stack
 constexpr int64_t MAX_ELEMENTS    = 2000000;    // of the expanded grammar, 8 bytes each
 constexpr double  MAX_VISITS      = 10000000;   // of llama.cpp's search for left recursion, which revisits shared rules
 
@@ -187,6 +188,9 @@ class reader {
         const char * close = std::find(at_, end_, '>');
         if (at_ == end_ || *at_ != '<' || close == end_) {
             fail("expected <token> or <[id]>");
+        }
+        if (close - at_ > MAX_TOKEN) {
+            fail("the text in <token> is longer than " + std::to_string(MAX_TOKEN) + " bytes, as no token is");
         }
         at_ = close + 1;
         return {};

@@ -171,23 +171,28 @@ class checker {
         if (count == nullptr || count->integer() <= 1) {
             return;
         }
-        const int64_t n = count->integer();
-        char          tail[64];
-        std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", 1, static_cast<int>(n));
-        if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || !ends_with(file_.path, tail)) {
+        const auto                     n     = static_cast<size_t>(count->integer());
+        const std::vector<std::string> paths = gguf_parts(file_.path);
+        if (scalar("split.no", gguf_type::u16, true)->integer() != 0 || paths.size() != n) {
+            char tail[64];
+            std::snprintf(tail, sizeof(tail), "-00001-of-%05d.gguf", static_cast<int>(n));
             fail_key("split.count", "says that the model has " + std::to_string(n) +
                                         " files; give the first one, whose name ends in '" + tail + "'");
         }
         scalar("split.tensors.count", gguf_type::i32, true);
-        const std::string prefix = file_.path.substr(0, file_.path.size() - std::string(tail).size());
-        for (int64_t i = 1; i < n; ++i) {
-            std::snprintf(tail, sizeof(tail), "-%05d-of-%05d.gguf", static_cast<int>(i + 1), static_cast<int>(n));
-            const gguf_file    part(prefix + tail);
+        for (size_t i = 1; i < n; ++i) {
+            const gguf_file    part(paths[i]);
             const gguf_value * no = part.find("split.no");
-            if (no == nullptr || no->is_array || no->type != gguf_type::u16 || no->integer() != i) {
+            if (no == nullptr || no->is_array || no->type != gguf_type::u16 ||
+                no->integer() != static_cast<int64_t>(i)) {
                 throw gguf_error(part.path + ": key 'split.no' must be the u16 " + std::to_string(i), "split.no");
             }
-            file_.tensors.insert(part.tensors.begin(), part.tensors.end());
+            for (const auto & [name, tensor] : part.tensors) {
+                if (!file_.tensors.emplace(name, tensor).second) {
+                    throw gguf_error(
+                        part.path + ": tensor '" + gguf_printable(name) + "' is in an earlier part, too", name);
+                }
+            }
         }
     }
 
@@ -532,7 +537,7 @@ class checker {
         }
         gguf_value table;
         table.type  = type == "i64" ? gguf_type::i64 : gguf_type::i32;
-        table.bytes = file_.read(tensor);
+        table.bytes = gguf_read(tensor);
         for (uint64_t i = 0; i < table.bytes.size() / ggml_type_find(tensor.type)->bytes; ++i) {
             if (table.integer(i) < 0 || table.integer(i) >= n) {
                 fail_tensor(tensor.name, "holds the index " + std::to_string(table.integer(i)) +

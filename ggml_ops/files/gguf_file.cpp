@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 namespace dflash {
 
@@ -290,12 +291,12 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
         throw gguf_error(path + ": no such file; give the path of a .gguf file", "");
     }
     size = std::filesystem::file_size(file, ec);
-    stream_.open(file, std::ios::binary);
-    if (ec || !stream_) {
+    std::ifstream stream(file, std::ios::binary);
+    if (ec || !stream) {
         throw gguf_error(path + ": cannot be opened; check its permissions", "");
     }
 
-    header_reader in(stream_, path, size);
+    header_reader in(stream, path, size);
     char          magic[4];
     in.read(magic, sizeof(magic));
     if (std::memcmp(magic, "GGUF", 4) != 0) {
@@ -350,6 +351,7 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
         }
         expected      = pad(expected + tensor.n_bytes, alignment);
         tensor.offset = data + tensor.offset;
+        tensor.path   = path;
         if (!tensors.emplace(tensor.name, tensor).second) {
             in.fail(who + " occurs twice", tensor.name);
         }
@@ -366,15 +368,32 @@ const gguf_tensor * gguf_file::find_tensor(const std::string & name) const {
     return it == tensors.end() ? nullptr : &it->second;
 }
 
-std::vector<uint8_t> gguf_file::read(const gguf_tensor & tensor) {
+std::vector<uint8_t> gguf_read(const gguf_tensor & tensor) {
     std::vector<uint8_t> bytes(static_cast<size_t>(tensor.n_bytes));
-    stream_.clear();
-    stream_.seekg(static_cast<std::streamoff>(tensor.offset));
-    stream_.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    if (!stream_) {
-        throw gguf_error(path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read", tensor.name);
+    std::ifstream        stream(file_path(tensor.path), std::ios::binary);
+    stream.seekg(static_cast<std::streamoff>(tensor.offset));
+    stream.read(reinterpret_cast<char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (!stream) {
+        throw gguf_error(tensor.path + ": tensor '" + gguf_printable(tensor.name) + "' cannot be read", tensor.name);
     }
     return bytes;
+}
+
+std::vector<std::string> gguf_parts(const std::string & path) {
+    static const std::string tail = "-00001-of-00000.gguf";
+    const size_t             size = path.size() < tail.size() ? 0 : path.size() - tail.size();
+    int                      n = 0, n_read = 0;
+    if (size == 0 || std::sscanf(path.c_str() + size, "-00001-of-%5d.gguf%n", &n, &n_read) != 1 ||
+        n_read != static_cast<int>(tail.size()) || n < 1) {
+        return { path };
+    }
+    std::vector<std::string> parts;
+    for (int i = 1; i <= n; ++i) {
+        char name[64];
+        std::snprintf(name, sizeof(name), "-%05d-of-%05d.gguf", i, n);
+        parts.push_back(path.substr(0, size) + name);
+    }
+    return parts;
 }
 
 uint64_t gguf_hash(const char * text) {

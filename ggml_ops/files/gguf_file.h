@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -57,6 +56,7 @@ struct gguf_tensor {
     uint32_t    type    = 0;
     uint64_t    offset  = 0;   // from the start of the file
     uint64_t    n_bytes = 0;
+    std::string path;   // of the file, a part of a split model or all of it
 
     bool is_vector() const { return ne[1] == 1 && ne[2] == 1 && ne[3] == 1; }
 };
@@ -72,13 +72,14 @@ struct gguf_file {
 
     const gguf_value *  find(const std::string & key) const;
     const gguf_tensor * find_tensor(const std::string & name) const;
-
-    // Data of one tensor. The caller bounds the size. Throws gguf_error.
-    std::vector<uint8_t> read(const gguf_tensor & tensor);
-
-  private:
-    std::ifstream stream_;
 };
+
+// Data of one tensor. The caller bounds the size. Throws gguf_error.
+std::vector<uint8_t> gguf_read(const gguf_tensor & tensor);
+
+// Every part of a split model, by the name of its first ("*-00001-of-0000N.gguf", as llama.cpp finds them), whether
+// they are there or not; of any other name that file alone.
+std::vector<std::string> gguf_parts(const std::string & path);
 
 // FNV-1a of the bytes up to the first zero; equal texts have equal hashes
 uint64_t gguf_hash(const char * text);

@@ -1,6 +1,7 @@
 #include "files/slot_file.h"
 
 #include "base/files.h"
+#include "files/gguf_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,14 +16,16 @@ namespace dflash {
 
 namespace {
 
-constexpr char MAGIC[8] = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '1' };
+constexpr char MAGIC[8] = { 'D', 'F', 'S', 'L', 'O', 'T', '0', '2' };
 
 struct head {
     char     magic[8];
     uint64_t file_size;
     uint64_t target, drafter;
     uint64_t state_size, ring_size, n_taps;   // bytes, bytes, floats
+    uint64_t segment_size;                    // of the drafter's history
     int32_t  n_tokens, n_asked, n_checkpoints;
+    int32_t  past_begin, n_segments;
     int32_t  ring_begin, ring_end;
     int32_t  taps_pos, taps_rows;
     int32_t  zero;
@@ -161,8 +164,10 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
                " (start with a larger -c)");
     }
     const bool sound = h.n_asked >= 0 && h.n_asked <= h.n_tokens && h.n_checkpoints >= 0 && h.n_checkpoints <= 1024 &&
-                       h.ring_begin >= 0 && h.ring_begin <= h.ring_end && h.ring_end <= h.n_tokens && h.taps_pos >= 0 &&
-                       h.taps_rows >= 0 && h.taps_pos <= h.n_tokens - h.taps_rows && h.zero == 0;
+                       h.past_begin >= 0 && h.past_begin <= h.ring_end && h.n_segments >= 0 &&
+                       h.n_segments <= h.n_tokens / kv_history::STEP + 1 && h.ring_begin >= 0 &&
+                       h.ring_begin <= h.ring_end && h.ring_end <= h.n_tokens && h.taps_pos >= 0 && h.taps_rows >= 0 &&
+                       h.taps_pos <= h.n_tokens - h.taps_rows && h.zero == 0;
     if (!sound) {
         refuse("is damaged: its counts contradict each other");
     }
@@ -170,14 +175,15 @@ void check(const head & h, size_t size, const slot_file_owner & owner, int32_t m
 
 }   // namespace
 
-uint64_t file_fingerprint(const std::string & path) {
+namespace {
+
+void add_samples(checksum & sum, const std::string & path) {
     constexpr size_t BEGINNING = 1 << 20, SAMPLE = 1 << 12, N_SAMPLES = 64;
     std::ifstream    in(file_path(path), std::ios::binary | std::ios::ate);
     const auto       size = (uint64_t) in.tellg();
     if (!in) {
         refuse(std::string("cannot be read: ") + std::strerror(errno));
     }
-    checksum          sum;
     std::vector<char> bytes(BEGINNING);
     sum.add(&size, sizeof(size));
     for (size_t i = 0; i <= N_SAMPLES; ++i) {
@@ -188,11 +194,25 @@ uint64_t file_fingerprint(const std::string & path) {
         }
         sum.add(bytes.data(), n_read);
     }
+}
+
+}   // namespace
+
+uint64_t model_fingerprint(const std::string & path) {
+    checksum sum;
+    for (const std::string & part : gguf_parts(path)) {
+        std::error_code error;
+        if (part == path || std::filesystem::exists(file_path(part), error)) {   // a whole model may be called so
+            add_samples(sum, part);
+        }
+    }
     return sum.value();
 }
 
 size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner) {
-    head h          = {};
+    const auto & past = c.ring.past.segments();
+    head         h    = {};
+
     h.target        = owner.target;
     h.drafter       = owner.drafter;
     h.state_size    = c.state.size();
@@ -201,12 +221,15 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
     h.n_tokens      = (int32_t) c.tokens.size();
     h.n_asked       = c.n_asked;
     h.n_checkpoints = (int32_t) c.checkpoints.size();
+    h.n_segments    = (int32_t) past.size();
+    h.past_begin    = past.empty() ? 0 : c.ring.past.begin();
+    h.segment_size  = past.empty() ? 0 : past.front()->size();
     h.ring_begin    = c.ring.begin;
     h.ring_end      = c.ring.end;
     h.taps_pos      = c.taps.pos;
     h.taps_rows     = c.taps.rows;
-    h.file_size     = sizeof(h) + c.tokens.size() * sizeof(int32_t) + h.state_size + h.ring_size +
-                  h.n_taps * sizeof(float) + sizeof(uint64_t);
+    h.file_size     = sizeof(h) + c.tokens.size() * sizeof(int32_t) + h.state_size + past.size() * h.segment_size +
+                  h.ring_size + h.n_taps * sizeof(float) + sizeof(uint64_t);
     for (const checkpoint & p : c.checkpoints) {
         h.file_size += 2 * sizeof(uint64_t) + p.state->size();
     }
@@ -224,6 +247,9 @@ size_t write_slot_file(const std::string & path, const conversation & c, const s
         const uint64_t at_and_size[2] = { (uint64_t) p.at, p.state->size() };
         out.write(at_and_size, sizeof(at_and_size));
         out.write(p.state->data(), p.state->size());
+    }
+    for (const kv_history::segment & segment : past) {
+        out.write(segment->data(), segment->size());
     }
     out.write(c.ring.data.data(), c.ring.data.size());
     out.write(c.taps.data.data(), c.taps.data.size() * sizeof(float));
@@ -265,6 +291,11 @@ conversation read_slot_file(
         auto state = std::make_shared<raw_bytes>();
         in.read_all(*state, at_and_size[1]);
         c.checkpoints.push_back({ (int32_t) at_and_size[0], std::move(state) });
+    }
+    for (int32_t i = 0; i < h.n_segments; ++i) {
+        auto segment = std::make_shared<raw_bytes>();
+        in.read_all(*segment, h.segment_size);
+        c.ring.past.append(h.past_begin + i * kv_history::STEP, std::move(segment));
     }
     in.read_all(c.ring.data, h.ring_size);
     in.read_all(c.taps.data, h.n_taps);

@@ -3,7 +3,7 @@
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
-//   tokens | state | checkpoints, each {at, size, bytes} | the drafter's context | taps
+//   tokens | state | checkpoints, each {at, size, bytes} | the drafter's history | its ring | taps
 //   checksum of all before it: a damaged file is told from a foreign one; it protects from accidents, not from people
 
 #pragma once
@@ -21,8 +21,9 @@ struct slot_file_owner {
     uint64_t target = 0, drafter = 0;   // fingerprints, drafter 0: none
 };
 
-// A fingerprint of a large file: its size, its beginning and samples of the rest. Throws std::runtime_error.
-uint64_t file_fingerprint(const std::string & path);
+// A fingerprint of a model's file, or of all parts of a split one: sizes, beginnings and samples of the rest. Throws
+// std::runtime_error.
+uint64_t model_fingerprint(const std::string & path);
 
 // Writes the file, whole or not at all: what was there before stays until then. Returns its bytes. Throws
 // std::runtime_error with the system's reason.

@@ -115,7 +115,8 @@ typedef struct dflash_engine_params {
     int32_t accept;    // dflash_accept_rule
     bool lookup;   // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
     bool kv_unified;   // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks
-                       // fill with padding passes
+                       // fill with padding passes. Targets whose attention needs it (minimax-m3) always have one each,
+                       // and no share_ctx
     const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
                                // and when the engine ends; NULL: none
     bool share_ctx;   // each slot may use all of n_ctx, as long as the others leave it (needs kv_unified); false: n_ctx
@@ -171,9 +172,10 @@ DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is. devices: "NAME=BYTES,...": devices of another
 // machine that take the place of this one's, or NULL. JSON: target, drafter (as dflash_engine_info), n_expert, n_ctx,
-// n_ctx_slot, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name", "description",
-// "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output", what the largest
-// pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with dflash_free().
+// n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name",
+// "description", "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output",
+// what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with
+// dflash_free().
 DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
 
 // ---- RPC servers --------------------------------------------------------------------------------------------------
@@ -413,6 +415,16 @@ DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 // Returns the token count; if it exceeds `cap` nothing past `cap` is written. < 0 on error.
 DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap);
+// The same by a vocabulary: of a model that the caller has loaded with llama.h, or that of a vocab.
+struct llama_vocab;
+DFLASH_API int32_t dflash_vocab_tokenize(const struct llama_vocab * vocab, const char * text, int32_t n_text,
+    bool add_special, bool parse_special, int32_t * tokens, int32_t cap);
+// A model's tokenizer without its weights; the file (of a split model, the first) is checked first. NULL on failure;
+// `status` (may be NULL) says why. Release with dflash_vocab_free().
+typedef struct dflash_vocab           dflash_vocab;
+DFLASH_API dflash_vocab *             dflash_vocab_load(const char * path, int * status);
+DFLASH_API const struct llama_vocab * dflash_vocab_get(const dflash_vocab * vocab);
+DFLASH_API void                       dflash_vocab_free(dflash_vocab * vocab);
 // Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. <
 // 0 on error.
 DFLASH_API int32_t dflash_token_piece(

@@ -281,6 +281,13 @@ int64_t access_packs(const llama_context * ctx) {
     return n;
 }
 
+bool access_needs_streams(const llama_model * model) { return model->arch == LLM_ARCH_MINIMAX_M3; }
+
+void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq) {
+    auto & cparams    = const_cast<llama_cparams &>(ctx->get_cparams());   // no graph was built for use yet
+    cparams.n_ctx_seq = std::min(cparams.n_ctx_seq, n_ctx_seq);
+}
+
 std::string access_row_variance(const llama_context * ctx) {
     const ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
     const auto               is_invariant =

@@ -62,6 +62,11 @@ LLAMA_API std::map<ggml_backend_buffer_type_t, size_t> access_tapes(const llama_
 // Takes the memory of passes ahead, where what they give out has changed since the context was made.
 LLAMA_API void access_reserve(llama_context * ctx);
 LLAMA_API std::string access_arch(const llama_model * model);
+// Whether the model's graph leaves out its sparse attention where sequences share one KV cache: it finds blocks of
+// cells by their positions, and falls back to dense attention.
+LLAMA_API bool access_needs_streams(const llama_model * model);
+// Of how many tokens a sequence may be, where it may not fill the context: graphs choose the factors of LongRoPE by it.
+LLAMA_API void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq);
 // Whether the architecture's graph offers the input of layer `layer` as a tap (others would abort when asked).
 LLAMA_API bool access_has_tap(const llama_model * model, int32_t layer);
 // The architectures that offer taps, by general.architecture: of their layers' inputs; of the last layer's output, too.

@@ -19,7 +19,13 @@ const std::string * find_key(const llama_model & model, const char * key) {
     return found == model.gguf_kv.end() ? nullptr : &found->second;
 }
 
-// What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp).
+float number(const llama_model & model, const char * key, float fallback) {
+    const std::string * text = find_key(model, key);
+    return text ? std::stof(*text) : fallback;
+}
+
+// What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp). Those
+// of the ramp are not read by upstream's loader of this architecture.
 void read_rope(const llama_model & model, drafter_model & m) {
     const llama_hparams & h    = model.hparams;
     const bool            yarn = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_YARN;
@@ -29,10 +35,10 @@ void read_rope(const llama_model & model, drafter_model & m) {
     m.rope_freqs  = model.layers.empty() ? nullptr : model.layers[0].rope_freqs;
     m.rope_base   = h.rope_freq_base_train;
     m.rope_scale  = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_NONE ? 1.0f : h.rope_freq_scale_train;
-    m.ext_factor  = h.yarn_ext_factor >= 0.0f ? h.yarn_ext_factor : yarn ? 1.0f : 0.0f;
+    m.ext_factor  = number(model, "rope.scaling.yarn_ext_factor", yarn ? 1.0f : 0.0f);
     m.attn_factor = h.yarn_attn_factor;
-    m.beta_fast   = h.yarn_beta_fast;
-    m.beta_slow   = h.yarn_beta_slow;
+    m.beta_fast   = number(model, "rope.scaling.yarn_beta_fast", h.yarn_beta_fast);
+    m.beta_slow   = number(model, "rope.scaling.yarn_beta_slow", h.yarn_beta_slow);
     m.n_ctx_orig  = (int32_t) (h.n_ctx_orig_yarn ? h.n_ctx_orig_yarn : h.n_ctx_train);
     if (m.ext_factor != 0.0f) {
         const float factor = 1.0f / m.rope_scale;
@@ -42,8 +48,7 @@ void read_rope(const llama_model & model, drafter_model & m) {
         m.attn_factor /= 1.0f + 0.1f * std::log(factor);   // ggml's rope multiplies by this again
     }
     m.attn_factor *= h.rope_attn_factor;
-    const std::string * tap_base = find_key(model, "backbone_rotary_base");
-    m.tap_rope_base              = tap_base ? std::stof(*tap_base) : m.rope_base;
+    m.tap_rope_base = number(model, "backbone_rotary_base", m.rope_base);
 }
 
 void read_hparams(const llama_model & model, drafter_model & m) {

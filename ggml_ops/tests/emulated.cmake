@@ -8,7 +8,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 set(GGML_NATIVE OFF)
 set(GGML_LLAMAFILE OFF)
 set(BUILD_SHARED_LIBS OFF)
-set(CMAKE_FIND_LIBRARY_SUFFIXES .a)   # OpenMP's
+set(GGML_OPENMP OFF)
 add_subdirectory(${LLAMA_SOURCE}/ggml ggml EXCLUDE_FROM_ALL)
 dflash_sources(sources gdn/cpu)
 target_sources(ggml-cpu PRIVATE ${sources} ${CPU_SOURCES})

@@ -41,7 +41,8 @@ endif()
 # that this needs no llama.cpp.
 dflash_named(sources
     accept block_accept logits_row token_probs trigger_search verified_tree
-    draft budget calibration lookup prediction tree
+    cpu/threads team_size waiting
+    draft budget calibration kv_history lookup prediction tree
     engine controller conversation host_cache pending_taps slot steady_size
     files charsmap gbnf gguf_check gguf_file slot_file
     schema automaton decimal pattern)
@@ -56,6 +57,11 @@ dflash_named(sources
 add_library(sampler STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(sampler PUBLIC parts)
+
+# What the tests in built/parts need beside it.
+dflash_named(sources draft graph kv_ring engine costs)
+add_library(hidden_parts STATIC EXCLUDE_FROM_ALL ${sources})
+target_link_libraries(hidden_parts PUBLIC parts)
 
 dflash_named(sources draft calibration tree)
 add_library(timed_draft STATIC ${sources})
@@ -79,6 +85,7 @@ dflash_programs(pure parts)
 dflash_programs(built/ops checked built)
 dflash_programs(built/kernels kernels built)
 dflash_programs(built/engine checked built)
+dflash_programs(built/parts hidden_parts built)
 dflash_programs(built/sampling sampler built)
 dflash_programs(timing timed_draft built)
 dflash_slow_programs(test_sampling time_attention time_panels time_products)
@@ -86,6 +93,7 @@ dflash_slow_programs(test_sampling time_attention time_panels time_products)
 dflash_tests(pure)
 dflash_tests(built/ops)
 dflash_tests(built/kernels)
+dflash_tests(built/parts)
 dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)

@@ -13,7 +13,8 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from dflash_local.convert.gguf_metadata import read_header
+from dflash_local import native
+from dflash_local.convert.gguf_metadata import read_model
 from dflash_local.errors import ComputeError, ContextLengthError, ModelError
 from dflash_local.server.embeddings.options import POOLINGS, ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens
@@ -34,7 +35,7 @@ class EmbeddingModel:
     """A loaded model, for one thread."""
 
     def __init__(self, options: ModelOptions) -> None:
-        keys, tensors = read_header(Path(options.path))
+        keys, tensors = read_model(Path(options.path))
         causal = keys.get(f"{_text(keys['general.architecture'].data)}.attention.causal")
         self._is_causal = causal is None or bool(causal.data)
         # Without a head, a score is the first number of a hidden state: as meaningless as in llama-server.
@@ -87,16 +88,12 @@ class EmbeddingModel:
     # ---- text ----
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> Tokens:
-        """Token ids. Raises ContextLengthError for a text that cannot fit, whatever it says."""
-        raw = text.encode()
-        if len(raw) > self._max_bytes:
-            raise ContextLengthError(f"{len(raw)} bytes are too large to process: at most {self._max_bytes} are read")
-        tokens = (llama_cpp.llama_token * (len(raw) + 2))()
-        n = llama_cpp.llama_tokenize(self._vocab, raw, len(raw), tokens, len(tokens), add_special, parse_special)
-        if n < 0:  # a normalizer may lengthen the text
-            tokens = (llama_cpp.llama_token * -n)()
-            n = llama_cpp.llama_tokenize(self._vocab, raw, len(raw), tokens, len(tokens), add_special, parse_special)
-        return list(tokens[:n])
+        """Token ids. Raises ContextLengthError for a text that cannot fit, whatever it says, and RequestError for one
+        that the tokenizer cannot take."""
+        n_bytes = len(text.encode())
+        if n_bytes > self._max_bytes:
+            raise ContextLengthError(f"{n_bytes} bytes are too large to process: at most {self._max_bytes} are read")
+        return native.vocab_tokenize(self._vocab, text, add_special=add_special, parse_special=parse_special)
 
     def tokens_of(self, text: Text) -> Tokens:
         """Of a string, of ids, or of both in turn: only a string that comes first gets special tokens before it."""

@@ -26,15 +26,13 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from dflash_local import native
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
 from dflash_local.server.children.parent import Parent
 from dflash_local.server.embeddings.model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
 from dflash_local.server.signals import ENDING
-
-# llama.cpp's tokenizers may recurse once for each character.
-STACK = 256 << 20
 
 LOG_INFO, LOG_ERROR, LOG_MORE = 2, 4, 5  # of enum ggml_log_level
 
@@ -154,11 +152,11 @@ class Worker:
 
 @contextmanager
 def blamed_on(param: str, index: int) -> Iterator[None]:
-    """A text too long to be tokenized is told by its place."""
+    """A text that cannot be tokenized is told by its place."""
     try:
         yield
-    except ContextLengthError as error:
-        raise ContextLengthError(f"{param}[{index}]: {error.message}", param=param) from None
+    except RequestError as error:
+        raise type(error)(f"{param}[{index}]: {error.message}", param=param, hint=error.hint) from None
 
 
 def normalized(vector: np.ndarray, norm: int) -> np.ndarray:
@@ -231,6 +229,7 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     if nice := options.pop("nice", 0):
         _give_way(nice)
+    native.load()  # before log_from(): it takes llama.cpp's log for itself
     log_from(LOG_INFO if options["verbose"] else LOG_ERROR)
 
     def run() -> None:
@@ -242,10 +241,7 @@ def main() -> None:
         parent.say({"ready": model.facts()})
         Worker(model, parent).serve()
 
-    threading.stack_size(STACK)
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    run()
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ def parse_json(raw: bytes) -> dict[str, Any]:
         if "\\ud" in text.lower():
             json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
     except (ValueError, RecursionError) as error:
-        raise HTTPError(400, f"the body is not valid JSON: {error}", code="invalid_json") from None
+        raise HTTPError(400, f"the request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
-        raise HTTPError(400, "the body must be a JSON object", code="invalid_json")
+        raise HTTPError(400, "the request body must be a JSON object", code="invalid_json")
     return body
 
 

@@ -103,6 +103,9 @@ class ConversationFields(Fields):
     continue_final_message: SkipValidation[bool | None] = Field(None, description="go on with the last message")
 
     POLICY: ClassVar = Policy(
+        nothing=dict.fromkeys(
+            ("tools", "response_format", "chat_template_kwargs", "thinking", "reasoning"), ("", [], {})
+        ),
         mapped={
             "think": Mapped("Ollama's: enable_thinking, or reasoning_effort", lambda value: _think(value)),
             "thinking": Mapped("Anthropic's: enable_thinking and a budget", lambda value: _thinking(value)),

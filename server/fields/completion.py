@@ -23,7 +23,7 @@ class CompletionFields(GenerationFields):
         refused={
             "response_format": Refused(
                 "response_format needs a chat: use /v1/chat/completions, or json_schema or grammar here",
-                unless=({"type": "text"},),
+                unless=({"type": "text"}, {"type": ""}, {}, [], ""),
             ),
             "tools": "tools need a chat: use /v1/chat/completions, or json_schema or grammar here",
         },
@@ -46,6 +46,7 @@ class NativeFields(NativeProbFields, GenerationFields):
 
     POLICY: ClassVar = Policy(
         must={"response_fields": "a list of texts"},
+        nothing={"response_fields": ("",)},
         harmless={"verbose": "this format tells all of it"},
     )
 

@@ -64,12 +64,14 @@ class Policy:
         names: other names of a field. The first of them that is sent counts; the field's own is in its place among
             them, or before them.
         must: what a value must be, for types that have no single word.
+        nothing: values of a field that say as little as null, to llama-server too: forms are sent with empty texts.
         mapped, harmless, refused: names that mean other fields; that change nothing (and why that is right); that
             cannot be granted (and why).
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     must: Mapping[str, str] = field(default_factory=dict)
+    nothing: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     mapped: Mapping[str, Mapped] = field(default_factory=dict)
     harmless: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, Refused | str] = field(default_factory=dict)
@@ -191,6 +193,8 @@ class _Reader:
             if value is None:
                 continue
             rule, sent = rules.get(name), mapped_from or name
+            if rule is not None and value in self._model.POLICY.nothing.get(rule.target or name, ()):
+                continue
             if rule is None or (mapped_from and rule.mapped):
                 self._ignored.append(f"{mapped_from}.{name.removeprefix('.')}" if mapped_from else name)
             elif rule.kind == "read":

@@ -37,6 +37,14 @@ _Draft = Annotated[Any, WithJsonSchema({"enum": [*(mode.name.lower() for mode in
 _Accept = Annotated[Any, WithJsonSchema({"enum": [*(rule.name.lower() for rule in AcceptRule), None]})]
 
 
+# Where an empty text, or an empty anything, is a form's way to say nothing.
+_TEXTLESS = (
+    "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json", "logit_bias",
+    "dry_sequence_breakers",
+)  # fmt: skip
+_EMPTY = ("stop", "stream_options", "prediction", "guided_choice", "structured_outputs", "options")
+
+
 class GenerationFields(SamplingFields):
     """Length, choices, streaming and drafting of an answer, and how its tokens are chosen."""
 
@@ -83,6 +91,7 @@ class GenerationFields(SamplingFields):
             "reasoning_budget_tokens": ("reasoning_budget_tokens", "thinking_budget_tokens"),
         },
         must={"stop": "a string or a list of strings"},
+        nothing=dict.fromkeys(_TEXTLESS, ("",)) | dict.fromkeys(_EMPTY, ("", [], {})),
         mapped={
             "guided_json": Mapped("vLLM's: json_schema", lambda value: {"json_schema": _schema("guided_json", value)}),
             "guided_choice": Mapped("vLLM's: a grammar of these texts", lambda value: _choice("guided_choice", value)),
@@ -115,10 +124,10 @@ class GenerationFields(SamplingFields):
         refused={
             "prompt_logprobs": "use /v1/completions with echo and logprobs",
             "use_beam_search": "beam search is not supported",
-            "length_penalty": Refused("beam search is not supported", unless=(1,)),
+            "length_penalty": Refused("beam search is not supported", unless=(1, "")),
             "early_stopping": "beam search is not supported",
             "lora": "LoRA adapters are not supported",
-            "modalities": Refused('only ["text"] is supported', unless=(["text"],)),
+            "modalities": Refused('only ["text"] is supported', unless=(["text"], [], "")),
             "audio": "audio is not supported",
             "web_search_options": "there is no web search",
             "guided_regex": "regular expressions are not supported: use guided_json, guided_choice or grammar",
@@ -130,7 +139,7 @@ class GenerationFields(SamplingFields):
             "banned_strings": "use logit_bias",
             "allowed_token_ids": "use logit_bias or grammar",
             "include_stop_str_in_output": "stop strings are never part of the answer",
-            "skip_special_tokens": Refused("control tokens are never part of the answer", unless=(True,)),
+            "skip_special_tokens": Refused("control tokens are never part of the answer", unless=(True, "")),
             "truncate_prompt_tokens": "prompts are never cut",
             "token_healing": "token healing is not supported",
         },
@@ -167,7 +176,7 @@ def _choice(name: str, value: Any) -> Mapping[str, Any]:
 def _structured(name: str, value: Any) -> Mapping[str, Any]:
     fields: dict[str, Any] = {}
     for key, inner in _object(name, value).items():
-        if inner is None or inner is False:
+        if inner is None or inner is False or inner in ("", []):
             continue
         if key == "json":
             fields["json_schema"] = _schema(f"{name}.json", inner)

@@ -91,6 +91,10 @@ class MessagesRequest(SingleFields):
     )
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
 
+    OWN_NAMES: ClassVar = {
+        ".parameters": ".input_schema",
+        "response_format.json_schema.schema": "output_config.format.schema",
+    }
     POLICY: ClassVar = Policy(
         names={"stop": ("stop_sequences", "stop")},
         harmless={
@@ -215,11 +219,40 @@ def _text(block: Item) -> str:
     elif kind in _FOREIGN or kind.startswith(("server_tool_", "mcp_")) or kind.endswith("_tool_result"):
         text = ""
         block.ignore(kind)
-    elif kind in ("image", "document", "container_upload"):
-        raise block.refusal("type", f"'{kind}' is not supported: this model reads text only")
+    elif kind == "document" and (source := block.inner("source")) and source.text("type") in ("text", "content"):
+        parts = [block.text("title"), block.text("context"), _document(source)]
+        text = "\n".join(part for part in parts if part)
+        block.finish("cache_control", "citations")
+    elif kind in _UNREADABLE:
+        raise _no_media(block, kind)
     else:
         raise block.refusal("type", f"'{kind:.40}' is not known here")
     return text
+
+
+def _document(source: Item) -> str:
+    """A document that is text."""
+    if source.text("type") == "text":
+        text = source.need("data", str)
+        source.finish("media_type")
+        return text
+    content = source.texts("content")
+    source.finish()
+    return content if isinstance(content, str) else "\n".join(_text(part) for part in source.items("content"))
+
+
+# What a model of texts cannot read, in the words by which Anthropic's clients know that they must leave it out.
+_UNREADABLE = {
+    "image": "Could not process image",
+    "document": "Could not process PDF",
+    "container_upload": "Could not read the file",
+}
+
+
+def _no_media(block: Item, kind: str) -> RequestError:
+    """At Anthropic's place of it: clients find the block by that."""
+    place = re.sub(r"(\.content\[\d+\])(\.content\[\d+\])$", r"\1.tool_result\2", block.place) + f".{kind}"
+    return RequestError(f"{place}: {_UNREADABLE[kind]}: this model reads text only", param=place)
 
 
 def _texts(value: Any, place: str, ignored: list[str]) -> Iterator[str]:
@@ -257,6 +290,7 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
         function: dict[str, Any] = {"name": tool.need("name", str), "description": tool.text("description")}
         function["parameters"] = tool.get("input_schema", dict) or {}
         functions.append({"type": "function", "function": function})
+        body._tool_places.append(tool.place)
         tool.finish("cache_control", "strict", "eager_input_streaming", "defer_loading", "allowed_callers")
     if body.tools and not functions:
         raise RequestError(

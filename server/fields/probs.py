@@ -64,10 +64,12 @@ class ChatProbFields(ProbFields):
 
     def probs(self) -> Probs:
         """All of it together."""
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-        n_top = self.n_probs or None if self.top_logprobs is None else self.top_logprobs
-        return Probs(0 if n_top is None and self.logprobs else n_top, bool(self.post_sampling_probs))
+        n_top = self.n_probs or None
+        if self.logprobs:
+            n_top = (self.n_probs or 0) if self.top_logprobs is None else self.top_logprobs
+        return Probs(n_top, bool(self.post_sampling_probs))
 
 
 class TextProbFields(ProbFields):
@@ -99,6 +101,7 @@ class NativeProbFields(ProbFields):
 
     POLICY: ClassVar = Policy(
         names={"n_probs": ("n_probs", "logprobs")},
+        nothing={"n_probs": (False,)},
         refused={
             "top_logprobs": "it belongs to chats: use n_probs: N",
             "echo": "the prompt is repeated by /v1/completions only",

@@ -100,7 +100,7 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
 
 
 def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    stops = [stop] if isinstance(stop, str) else stop or []
+    stops = [word for word in ([stop] if isinstance(stop, str) else stop or []) if word]
     if len(stops) > MAX_STOPS:
         raise RequestError(f"stop holds {len(stops)} strings, at most {MAX_STOPS} are allowed", param="stop")
     return tuple(stops)

@@ -103,6 +103,7 @@ class ResponsesRequest(SingleFields):
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
     enable_thinking: bool | None = Field(None, description="a variable for the chat template")
 
+    OWN_NAMES: ClassVar = {"messages": "input", "response_format.json_schema.schema": "text.format.schema"}
     POLICY: ClassVar = Policy(
         names={"max_tokens": ("max_output_tokens", "max_tokens", "n_predict")},
         harmless={
@@ -151,16 +152,20 @@ class ResponsesRequest(SingleFields):
 
     def _tools(self, ignored: list[str]) -> dict[str, Any]:
         functions = _functions(self, ignored)
-        self._names = {name.chat: name for name, _ in functions}
+        self._names = {name.chat: name for name, _, _ in functions}
         sent: list[Any] = list(self.tools or ())
         self._used_tools = [{**_TOOLS[tool["type"]], **tool} for tool in sent if tool["type"] in _TOOLS]
-        choice, allowed = _choice(self.tool_choice, {name.chat for name, _ in functions}, ignored)
+        choice, allowed = _choice(self.tool_choice, {name.chat for name, _, _ in functions}, ignored)
         chosen: dict[str, Any] = {
             name: value
             for name, value in (("tool_choice", choice), ("parallel_tool_calls", self.parallel_tool_calls))
             if value is not None
         }
-        used = [function for name, function in functions if allowed is None or name.chat in allowed]
+        used = []
+        for name, function, place in functions:
+            if allowed is None or name.chat in allowed:
+                used.append(function)
+                self._tool_places.append(place)
         return chosen | ({"tools": used} if used else {})
 
 
@@ -238,7 +243,11 @@ def _text(part: Item) -> str:
         text = part.need("text", str)
     elif kind == "refusal":
         text = part.need("refusal", str)
-    elif kind in ("input_image", "input_file", "input_audio", "computer_screenshot"):
+    elif kind in ("input_image", "computer_screenshot"):
+        # OpenAI's words, by which Codex knows that it must leave images out
+        why = "The image data you provided does not represent a valid image"
+        raise part.refusal("type", f"is '{kind}'. {why} for this model, which reads text only")
+    elif kind in ("input_file", "input_audio"):
         raise part.refusal("type", f"'{kind}' is not supported: this model reads text only")
     else:
         raise part.refusal("type", f"'{kind:.40}' is not known here")
@@ -294,12 +303,12 @@ def _not_included(wanted: list[str]) -> list[str]:
 _TOOLS: dict[str, dict[str, Any]] = {"function": {"parameters": None, "strict": None}, "namespace": {"description": ""}}
 
 
-def _functions(body: ResponsesRequest, ignored: list[str]) -> list[tuple[ToolName, dict[str, Any]]]:
-    """The functions among the tools; all others are named as ignored, since models call them by means that only their
-    servers have."""
+def _functions(body: ResponsesRequest, ignored: list[str]) -> list[tuple[ToolName, dict[str, Any], str]]:
+    """The functions among the tools, with their places; all others are named as ignored, since models call them by
+    means that only their servers have."""
     if body.tools is not None and not isinstance(body.tools, list):
         raise RequestError("tools must be a list", param="tools")
-    functions: list[tuple[ToolName, dict[str, Any]]] = []
+    functions: list[tuple[ToolName, dict[str, Any], str]] = []
     for tool in items(body.tools or [], "tools", ignored):
         kind = tool.need("type", str)
         if kind == "function":
@@ -317,12 +326,12 @@ def _functions(body: ResponsesRequest, ignored: list[str]) -> list[tuple[ToolNam
     return functions
 
 
-def _function(tool: Item, namespace: str | None) -> tuple[ToolName, dict[str, Any]]:
+def _function(tool: Item, namespace: str | None) -> tuple[ToolName, dict[str, Any], str]:
     name = ToolName(tool.need("name", str), namespace)
     function: dict[str, Any] = {"name": name.chat, "description": tool.text("description")}
     function["parameters"] = tool.get("parameters", dict) or {}
     tool.finish("type", "strict", "defer_loading", "output_schema", "allowed_callers", "async")
-    return name, {"type": "function", "function": function}
+    return name, {"type": "function", "function": function}, tool.place
 
 
 def _choice(choice: Any, names: set[str], ignored: list[str]) -> tuple[Any, set[str] | None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Policy
 from dflash_local.server.fields.generation import GenerationFields
 
@@ -35,6 +38,31 @@ class SingleFields(GenerationFields):
         must={"return_drafts": "false, as this format has no place for drafts: use /v1/chat/completions"},
         refused={"logprobs": _NO_PLACE, "top_logprobs": _NO_PLACE, "n_probs": _NO_PLACE},
     )
+
+    # What a chat completion's names, or their beginnings, are here; `.parameters` are a tool's.
+    OWN_NAMES: ClassVar[Mapping[str, str]] = {}
+
+    _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
+
+    def blame(self, error: RequestError) -> RequestError:
+        """`error` with the name that this format has for what the chat completion calls otherwise."""
+        param = error.param or ""
+        if (own := self._own_name(param)) != param:
+            error.message, error.param = error.message.replace(param, own, 1), own
+        return super().blame(error)
+
+    def _own_name(self, param: str) -> str:
+        tool = re.match(r"tools\[(\d+)\]\.function", param)
+        if tool and int(tool[1]) < len(self._tool_places):
+            inner = param[tool.end() :]
+            schema = ".parameters"
+            if inner.startswith(schema):
+                inner = self.OWN_NAMES.get(schema, schema) + inner.removeprefix(schema)
+            return self._tool_places[int(tool[1])] + inner
+        for name, own in self.OWN_NAMES.items():
+            if param == name or param.startswith(f"{name}."):
+                return own + param.removeprefix(name)
+        return param
 
     def passed_on(self, *more: str) -> dict[str, Any]:
         """What a chat completion says with the same fields: those of every generation, and `more`."""

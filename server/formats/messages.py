@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic_core import from_json
-
+from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.errors import describe_message_error
@@ -153,7 +152,7 @@ class MessagesReply(Reply):
             blocks.append({"type": "text", "text": text})
         for call in message.get("tool_calls", ()):
             function = call["function"]
-            inputs = _arguments(function["arguments"])
+            inputs = partial_arguments(function["arguments"])
             blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": inputs})
         return blocks
 
@@ -207,12 +206,3 @@ _NOTHING_YET = {
     "output_tokens": 0,
     "output_tokens_details": {"thinking_tokens": 0},
 }
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """A call's input. An answer that was cut off may end in the middle of it."""
-    try:
-        value = from_json(text, allow_partial="trailing-strings")
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {}

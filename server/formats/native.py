@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.server.errors import describe
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.probs import ChoiceProbs
 from dflash_local.server.formats.reply import Body, Reply, usage
@@ -62,6 +63,9 @@ class NativeReply(Reply):
             bodies[index]["dflash"]["passes"] = passes.whole(completions[index])
         bodies = [self._chosen(body) for body in bodies]
         return bodies[0] if len(bodies) == 1 else bodies
+
+    def failure(self, error: Exception) -> list[Body]:
+        return [describe(error)[1]]
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
         return {"stop": True, "usage": usage(completions, n_prompts)}

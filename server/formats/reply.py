@@ -12,7 +12,7 @@ from typing import Any
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
 from dflash_local.server.encoding import encode
-from dflash_local.server.errors import describe
+from dflash_local.server.errors import describe_openai_error
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
 
@@ -49,7 +49,7 @@ class Reply(ABC):
 
     def failure(self, error: Exception) -> list[Body]:
         """Events that tell of an error in the middle of a stream."""
-        return [describe(error)[1]]
+        return [describe_openai_error(error)[1]]
 
     def ping(self) -> str:
         """What keeps a silent stream open: by default a comment, which clients pass over."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.errors import describe
+from dflash_local.server.errors import RESPONSES, describe_openai_error
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
@@ -88,7 +88,7 @@ class ResponsesReply(Reply):
 
     def failure(self, error: Exception) -> list[Body]:
         """As OpenAI has it: also of a prompt that is too long, which is how clients learn that they must shorten it."""
-        told = describe(error)[1]["error"]
+        told = describe_openai_error(error, RESPONSES)[1]["error"]
         code = told["code"] if told["code"] == "context_length_exceeded" else "server_error"
         response = self._response("failed", error={"code": code, "message": told["message"]})
         return self.begin(0) + self._numbered([{"type": "response.failed", "response": response}])

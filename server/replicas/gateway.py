@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dflash_local.server.connected import ClientLeft, while_connected
-from dflash_local.server.errors import MESSAGES, HTTPError, describe, describe_message_error, error_response
+from dflash_local.server.errors import MESSAGES, HTTPError, describe_at, error_response
 from dflash_local.server.replicas.asked import Asked
 
 log = logging.getLogger(__name__)
@@ -103,10 +103,8 @@ class _Answer:
         """End an answer that will never be complete: a stream with an error, anything else with its connection."""
         if not self._streams:
             raise _TooLate
-        if MESSAGES in self._scope["path"]:
-            event = f"event: error\ndata: {json.dumps(describe_message_error(LOST)[1])}\n\n"
-        else:
-            event = f"data: {json.dumps(describe(LOST)[1])}\n\n"
+        path = self._scope["path"]
+        event = ("event: error\n" if MESSAGES in path else "") + f"data: {json.dumps(describe_at(path, LOST)[1])}\n\n"
         await self._send({"type": "http.response.body", "body": event.encode(), "more_body": False})
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dflash_local.convert.dialects import as_text, is_foreign
 from dflash_local.convert.gguf_metadata import read_metadata
+from dflash_local.convert.gguf_parts import SPLIT_NAME
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.finding import Level
@@ -19,7 +20,6 @@ from dflash_local.errors import ModelError, RequestError
 log = logging.getLogger(__name__)
 
 PARAM = "--models-dir"
-_SHARD = re.compile(r"(.+)-(\d{5})-of-\d{5}")
 # Names of companions that are no models, and what they are.
 _COMPANIONS = {
     "mmproj": "a projector of images or audio, which are not supported",
@@ -74,7 +74,7 @@ class Folder:
         inside = [entry for entry in sorted(self.path.iterdir()) if entry.is_dir()]
         for folder in (self.path, *inside):
             for path in sorted(folder.glob("*.gguf")):
-                shard = _SHARD.fullmatch(path.stem)
+                shard = SPLIT_NAME.fullmatch(path.stem)
                 if path.is_file() and (shard is None or int(shard[2]) == 1):
                     yield path
 
@@ -150,7 +150,7 @@ def _names(root: Path, files: Sequence[Path]) -> dict[Path, str]:
     """A file is called as it is, a folder's only model as the folder."""
     names = {}
     for path in files:
-        shard = _SHARD.fullmatch(path.stem)
+        shard = SPLIT_NAME.fullmatch(path.stem)
         own = shard[1] if shard else path.stem
         if path.parent == root:
             names[path] = own

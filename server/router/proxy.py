@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from dflash_local.errors import DFlashError
 from dflash_local.server.connected import ClientLeft, beside, while_connected
 from dflash_local.server.encoding import encode
-from dflash_local.server.errors import MESSAGES, describe, describe_message_error
+from dflash_local.server.errors import MESSAGES, describe_at
 from dflash_local.server.formats.events import STREAM_HEADERS
 from dflash_local.server.middleware.prefix import route_path
 from dflash_local.server.router.instance import Instance
@@ -108,7 +108,7 @@ class Forwarded(Response):
 
     async def _fail(self, scope: Scope, send: Send, error: DFlashError) -> None:
         """End a stream with an error."""
-        _, body = (describe_message_error if MESSAGES in scope["path"] else describe)(error)
+        _, body = describe_at(scope["path"], error)
         await self._send(send, _event(scope, encode(body)), more=False)
 
     async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:

@@ -15,7 +15,7 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.answers.machine import RouterMachine
 from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps, Success
-from dflash_local.server.errors import JSON, HTTPError, not_supported
+from dflash_local.server.errors import JSON, HTTPError, is_foreign, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.machine import computer
@@ -149,7 +149,8 @@ async def forward(router: Router, request: Request) -> Response:
     raw = await read_bytes(request, settings.max_body)
     body = parse_json(raw) if raw else {}
     named = body.get("model")
-    instance = _chosen(router, request.query_params.get("model") if named is None else named)
+    name = request.query_params.get("model") if named is None else named
+    instance = _chosen(router, name, 404 if is_foreign(request.url.path) else 400)
     autoload = request.query_params.get("autoload")
     loads = router.options.autoload if autoload is None else autoload in _ON
     if not loads and not instance.is_running:
@@ -164,8 +165,8 @@ async def forward(router: Router, request: Request) -> Response:
     return Forwarded(router.pool, instance.model.name, asked)
 
 
-def _chosen(router: Router, name: Any) -> Instance:
-    """The model of a request; who names none gets the only one."""
+def _chosen(router: Router, name: Any, status: int) -> Instance:
+    """The model of a request; who names none gets the only one. `status` if there is no such model."""
     if name is None or name == "":
         listed = [one for one in router.pool if not one.model.hidden]
         if len(listed) == 1:
@@ -173,7 +174,7 @@ def _chosen(router: Router, name: Any) -> Instance:
         raise RequestError(f"model name is missing from the request; {_names(router)}", param="model")
     if not isinstance(name, str):
         raise RequestError(f"model must be a string, got {name!r:.80}", param="model")
-    return _found(router, name, 400)
+    return _found(router, name, status)
 
 
 def _found(router: Router, name: str, status: int) -> Instance:

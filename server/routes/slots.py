@@ -82,7 +82,6 @@ async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: 
             done = await asyncio.wrap_future(engine.restore_slot_soon(slot, file))
             sizes = {"n_restored": done.n_tokens, "n_read": done.n_bytes}
     except RequestError as error:
-        raise RequestError(
-            f"unable to {action} {filename!r}: {error.message}", param=error.param or "filename"
-        ) from None
+        param = "filename" if error.param == "path" else error.param
+        raise RequestError(f"unable to {action} {filename!r}: {error.message}", param=param) from None
     return {**names, **sizes, "timings": {f"{action}_ms": done.milliseconds}}

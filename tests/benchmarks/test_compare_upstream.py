@@ -195,6 +195,22 @@ def test_resume_takes_finished_cells_of_the_same_settings_only(cell: Cell, tmp_p
         resumed(*settings("--resume", "-n", "40"))
 
 
+@pytest.mark.parametrize("name", record.ORIGIN)
+def test_resume_mixes_nothing_that_is_of_something_else(cell: Cell, name: str, tmp_path: Path) -> None:
+    ap = compare.parser()
+    args = ap.parse_args(["-o", str(tmp_path / "result"), "--resume"])
+    env = record.environment(ap, args)
+    another = {"machine": {**env["machine"], "cpu": "another"}, "devices": ["CUDA0: another"]}.get(name, "another")
+    for value in (another, None):
+        before = {**env, "seconds": 7, "cells": [cell.to_json()]}
+        before |= {name: value} if value else {}
+        if value is None:
+            del before[name]  # a record from before it was kept
+        record.save(args.out, before, "table")
+        with pytest.raises(LoadError, match=rf"{name}: .*{'another' if value else 'not recorded'}.*, now "):
+            resumed(args, env)
+
+
 def test_command_makes_the_figure_again_and_tells_no_path(tmp_path: Path) -> None:
     ap = compare.parser()
     args = ap.parse_args(

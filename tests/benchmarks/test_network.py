@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.network import Loopback, Namespace
 from benchmarks.rpc_proxy import RPCProxy
+from tests.patience import PATIENCE
 
 ECHO = """
 import socket
@@ -30,7 +31,7 @@ def echo(network: Loopback) -> str:
         try:
             with RPCProxy(int(server.stdout.readline()), network=network) as proxy:
                 assert proxy.address.startswith(network.address)
-                with socket.create_connection((network.address, proxy.port), timeout=10) as client:
+                with socket.create_connection((network.address, proxy.port), timeout=PATIENCE) as client:
                     client.sendall(b"word")
                     return client.recv(9).decode()
         finally:
@@ -57,7 +58,7 @@ def test_a_namespace() -> None:
         assert cables() != before
         assert echo(network) == "word"
         with socket.create_server(("127.0.0.1", 0)) as here, pytest.raises(ConnectionRefusedError):
-            network.inside(lambda: socket.create_connection(here.getsockname(), timeout=10))
+            network.inside(lambda: socket.create_connection(here.getsockname(), timeout=PATIENCE))
     assert cables() == before
 
 

@@ -43,7 +43,7 @@ SLIM = (
 # podman asks for more than a root without CAP_SYS_RESOURCE may give.
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 # Threads that wait without spinning: this machine may have other things to do.
-RUN = ("run", *LIMITS, "--env", "OMP_WAIT_POLICY=passive")
+RUN = ("run", *LIMITS)
 
 MISSING = TOOLCHAINS["containers"].missing()
 pytestmark = [

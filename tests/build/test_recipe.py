@@ -25,7 +25,7 @@ CHANGES: dict[str, Callable[[World, pytest.MonkeyPatch], object]] = {
     "compiler": lambda world, _: world.tool("c++", "2"),
     "CXX": lambda world, monkeypatch: monkeypatch.setenv("CXX", str(world.tool("clang++"))),
     "CXXFLAGS": lambda _, monkeypatch: monkeypatch.setenv("CXXFLAGS", "-O1"),
-    "CMAKE_ARGS": lambda _, monkeypatch: monkeypatch.setenv("CMAKE_ARGS", "-DGGML_OPENMP=OFF"),
+    "CMAKE_ARGS": lambda _, monkeypatch: monkeypatch.setenv("CMAKE_ARGS", "-DGGML_LLAMAFILE=OFF"),
     "processor": lambda _, monkeypatch: monkeypatch.setattr(recipe, "_machine", lambda: "another"),
 }
 

@@ -23,6 +23,7 @@ from dflash_local.cli.drafts.tints import Tinted, Tints, refused
 from dflash_local.engine import Engine
 from tests.cli.terminal import Terminal
 from tests.fake_native import FakeNative, bytes_in_blocks
+from tests.patience import PATIENCE
 from tests.server.live import live
 
 TIMINGS = {"predicted_per_second": 61.25, "acceptance_length": 2.5, "predicted_n": 6, "predicted_ms": 100.0}
@@ -336,6 +337,6 @@ def test_a_chat_on_a_terminal(pocket: dict[str, Path]) -> None:
             terminal.type("/drafts\n")
             terminal.until("drafts are not shown")
             terminal.type("/exit\n")
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()

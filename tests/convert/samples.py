@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 from gguf.quants import dequantize
+
+from dflash_local.convert.gguf_metadata import Value, read_header, u32
+from dflash_local.convert.writer import OutputTensor, write_gguf
 
 Array = npt.NDArray[Any]
 Config = dict[str, Any]
@@ -185,6 +188,25 @@ def write_target(path: Path, changes: Mapping[str, Any] | None = None, arch: str
     writer.write_ti_data_to_file()
     writer.close()
     return path
+
+
+def write_split(source: Path, stem: Path, is_later: Callable[[str], bool], alignment: int = 32) -> Path:
+    """The GGUF `source` in two parts, as llama-gguf-split makes them: keys in the first, which is returned; the tensors
+    that are later in the second. Both are aligned as said, the second without saying so if that is the default."""
+    metadata, tensors = read_header(source)
+    outputs = [OutputTensor(name, tensor.shape, tensor.type, tensor.chunks) for name, tensor in tensors.items()]
+    aligned = {} if alignment == 32 else {"general.alignment": u32(alignment)}
+    paths = [stem.with_name(f"{stem.name}-{number:05}-of-00002.gguf") for number in (1, 2)]
+    for number, path in enumerate(paths):
+        keys = {
+            **(metadata if number == 0 else {}),
+            **aligned,
+            "split.no": Value(gguf.GGUFValueType.UINT16, number),
+            "split.count": Value(gguf.GGUFValueType.UINT16, 2),
+            "split.tensors.count": Value(gguf.GGUFValueType.INT32, len(outputs)),
+        }
+        write_gguf(path, keys, [output for output in outputs if is_later(output.name) == bool(number)])
+    return paths[0]
 
 
 def read_tensors(path: Path) -> dict[str, tuple[str, Array]]:

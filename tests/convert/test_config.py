@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -286,6 +288,49 @@ def test_frequencies_are_those_of_transformers(fitting: Target, changes: dict[st
     ours = [5000.0 ** (-2 * i / 64) / factor for i, factor in enumerate(rope.frequency_factors())]
     assert ours == pytest.approx(frequencies.tolist(), rel=1e-5)
     assert len(set(rope.frequency_factors())) > 3  # all three ranges occur
+
+
+ROTATIONS: list[dict[str, Any] | None] = [
+    None,
+    {},
+    {"rope_type": "default", "rope_theta": 5000.0},
+    {"rope_type": "linear", "factor": 4.0, "partial_rotary_factor": 0.25},
+    {"type": "linear", "factor": 2.0, "rope_theta": 300.0},
+    {"rope_type": "yarn", "factor": 8.0, "truncate": False, "original_max_position_embeddings": 128},
+    {"rope_type": "yarn", "factor": 4.0, "truncate": False, "mscale": 0.8, "mscale_all_dim": 0.5, "beta_fast": 20.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500.0},
+]
+BESIDE: list[dict[str, Any]] = [
+    {},
+    {"rope_theta": 7000.0},
+    {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 256},
+    # of no meaning outside of the object
+    {
+        "factor": 3.0,
+        "beta_fast": 2.0,
+        "attention_factor": 9.0,
+        "truncate": True,
+        "low_freq_factor": 2.0,
+        "type": "yarn",
+    },
+]
+
+
+@pytest.mark.parity
+def test_which_rotation_counts_is_as_in_transformers(fitting: Target) -> None:
+    """Two objects may hold settings, and the top level some beside them."""
+    from transformers import Qwen3Config
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
+    for scaling, parameters, beside in itertools.product(ROTATIONS, ROTATIONS, BESIDE):
+        given = copy.deepcopy({"rope_scaling": scaling, "rope_parameters": parameters, **beside})
+        settings = samples.config(given, head_dim=64)
+        rope = DrafterConfig.read(settings, fitting).rope
+        reference = Qwen3RotaryEmbedding(Qwen3Config(head_dim=64, max_position_embeddings=512, **copy.deepcopy(given)))
+        factors = rope.frequency_factors() if rope.has_factors else (rope.factor,) * (rope.n_dims // 2)
+        ours = [rope.theta ** (-2 * i / rope.n_dims) / factor for i, factor in enumerate(factors)]
+        assert ours == pytest.approx(reference.inv_freq.tolist(), rel=1e-5), given
+        assert (rope.magnitude if rope.yarn else 1.0) == pytest.approx(reference.attention_scaling), given
 
 
 SCALES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 
@@ -9,9 +10,14 @@ import gguf
 import numpy as np
 import pytest
 
-from dflash_local.convert.gguf_metadata import read_header, read_metadata
+from dflash_local.convert.gguf_metadata import Value, read_header, read_metadata, read_model, u32
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import ModelError
+
+from . import samples
+from .dialect_samples import write_tensors
+
+DRAFTER = Path(bundled_pair("dflash").drafter)
 
 
 def test_rows_are_those_that_gguf_reads() -> None:
@@ -58,7 +64,7 @@ def test_damaged(tmp_path: Path, entries: list[bytes], data: int, field: str | N
 
 def test_alignment(tmp_path: Path) -> None:
     key = b"general.alignment"
-    for alignment, sound in ((64, True), (0, False), (12, False)):
+    for alignment, sound in ((64, True), (0, False), (12, False), (24, False)):
         header = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
         header += struct.pack(f"<Q{len(key)}sII", len(key), key, 4, alignment) + entry(b"a", (1,))
         path = tmp_path / "model.gguf"
@@ -68,3 +74,65 @@ def test_alignment(tmp_path: Path) -> None:
         else:
             with pytest.raises(ModelError, match="alignment"):
                 read_header(path)
+
+
+@pytest.mark.parametrize("alignment", [8, 32, 64, 4096])
+def test_a_file_is_aligned_as_it_says(tmp_path: Path, alignment: int) -> None:
+    metadata, tensors = read_header(DRAFTER)
+    metadata["general.alignment"] = u32(alignment)
+    write_tensors(tmp_path / "aligned.gguf", metadata, tensors)
+    reader = gguf.GGUFReader(tmp_path / "aligned.gguf")
+    assert reader.alignment == alignment and all(tensor.data_offset % alignment == 0 for tensor in reader.tensors)
+    for tensor in reader.tensors:
+        np.testing.assert_array_equal(np.concatenate(list(tensors[tensor.name].chunks())).ravel(),
+                                      np.ascontiguousarray(tensor.data).view(np.uint8).ravel())  # fmt: skip
+
+
+def is_later(name: str) -> bool:
+    return name.startswith("blk.1.") or name == "output_norm.weight"
+
+
+@pytest.mark.parametrize("alignment", [32, 64])
+def test_a_split_model_is_read_whole(tmp_path: Path, alignment: int) -> None:
+    first = samples.write_split(DRAFTER, tmp_path / "m", is_later, alignment)
+    metadata, tensors = read_model(first)
+    expected_metadata, expected = read_model(DRAFTER)
+    assert metadata == expected_metadata and tensors.keys() == expected.keys()
+    assert {tensor.path for name, tensor in tensors.items() if is_later(name)} == {tmp_path / "m-00002-of-00002.gguf"}
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(
+            np.concatenate(list(tensor.chunks())), np.concatenate(list(expected[name].chunks()))
+        )
+
+
+def edit(path: Path, key: str, value: Value | None) -> None:
+    """Another value of a key in place."""
+    metadata, tensors = read_header(path)
+    metadata.pop(key, None)
+    write_tensors(path, metadata | ({key: value} if value else {}), tensors)
+
+
+def test_damaged_splits(tmp_path: Path) -> None:
+    def refused(path: Path) -> tuple[str, str | None]:
+        with pytest.raises(ModelError) as error:
+            read_model(path)
+        return error.value.message, error.value.field
+
+    first = samples.write_split(DRAFTER, tmp_path / "m", is_later)
+    second = tmp_path / "m-00002-of-00002.gguf"
+    assert refused(second)[1] == "split.count"
+    alone = Path(shutil.copy(first, tmp_path / "alone.gguf"))
+    assert refused(alone)[1] == "split.count"
+    edit(first, "split.tensors.count", Value(gguf.GGUFValueType.INT32, 99))
+    assert refused(first) == (f"the parts of {first.name} have {len(read_header(DRAFTER)[1])} tensors, not 99",
+                              "split.tensors.count")  # fmt: skip
+    edit(first, "split.count", Value(gguf.GGUFValueType.STRING, b"2"))
+    assert refused(first)[1] == "split.count"
+    edit(first, "split.count", Value(gguf.GGUFValueType.UINT16, 2))
+    edit(second, "split.no", None)
+    assert refused(first)[1] == "split.no"
+    shutil.copy(first, second)
+    edit(second, "split.no", Value(gguf.GGUFValueType.UINT16, 1))
+    assert "is in an earlier part too" in refused(first)[0]
+    second.unlink()
+    assert "m-00002-of-00002.gguf: No such file" in refused(first)[0]

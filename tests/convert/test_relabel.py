@@ -111,6 +111,19 @@ def test_dspark(tmp_path: Path, target: Path, dialect: str) -> None:
     assert metadata["dflash.target_layers"] == [1, 5]
 
 
+def test_a_split_file_is_rewritten_as_one(tmp_path: Path, target: Path, drafter: Path) -> None:
+    whole = write_dialect(tmp_path / "whole.gguf", "B", drafter)
+    split = samples.write_split(whole, tmp_path / "m", lambda name: name.startswith("blk.1."), 64)
+    for name, source in (("whole", whole), ("split", split)):
+        relabel(source, target).write(tmp_path / f"{name}-out.gguf")
+    assert raw(tmp_path / "split-out.gguf") == raw(tmp_path / "whole-out.gguf")
+    assert read_header(tmp_path / "split-out.gguf")[0] == read_header(tmp_path / "whole-out.gguf")[0]
+    with pytest.raises(ConvertError, match="is an input"):
+        relabel(split, target).write(tmp_path / "m-00002-of-00002.gguf")
+    with pytest.raises(ConvertError, match="not the first of 2 parts"):
+        relabel(tmp_path / "m-00002-of-00002.gguf", target)
+
+
 def test_who_proposes_first_is_not_guessed(tmp_path: Path, target: Path) -> None:
     drafter = with_markov(tmp_path, made(tmp_path, target, samples.config()))
     source = write_dialect(tmp_path / "other.gguf", "B", drafter)
@@ -177,20 +190,83 @@ def test_peak_memory(tmp_path: Path, target: Path) -> None:
 # ---- what the dialects leave out -------------------------------------------------------------------------------------
 
 
-def test_causality(tmp_path: Path, target: Path) -> None:
-    """`attention.causal: false` of dialect B is about full layers; upstream's is about all."""
+FULL, SLIDES = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize("dialect", ["A0", "B", "C", "D"])
+def test_causality(tmp_path: Path, target: Path, dialect: str) -> None:
+    """Every file of dialect B says `attention.causal: false`, whatever the drafter is, and its programs compute sliding
+    layers causally; that of llama.cpp's own architecture is about all layers."""
+    of_all = dialect in ("A0", "D")
     cases = {
-        (("sliding_attention", "full_attention"), False): None,
-        (("sliding_attention", "full_attention"), True): True,
-        (("sliding_attention", "sliding_attention"), False): True,
-        (("full_attention", "full_attention"), False): None,
-        (("full_attention", "full_attention"), True): True,
+        ((SLIDES, FULL), False): False if of_all else None,
+        ((SLIDES, FULL), True): True,
+        ((SLIDES, FULL), None): None,
+        ((SLIDES, SLIDES), False): not of_all,
+        ((SLIDES, SLIDES), None): True,
+        ((FULL, FULL), False): None,
+        ((FULL, FULL), True): True,
     }
     for (types, causal), expected in cases.items():
         drafter = made(tmp_path, target, samples.config(layer_types=list(types), sliding_window=64))
-        changes: dict[str, Value | None] = {"dflash-draft.attention.causal": boolean(causal)}
-        _, output = relabelled(write_dialect(tmp_path / "other.gguf", "B", drafter, changes), target)
-        assert plain(read_metadata(output)).get("dflash.attention.causal") is expected, types
+        key = {"A0": "dflash", "B": "dflash-draft", "C": "qwen35-dflash-draft", "D": "dflash"}[dialect]
+        changes = {f"{key}.attention.causal": None if causal is None else boolean(causal)}
+        source = write_dialect(tmp_path / "other.gguf", dialect, drafter, changes)
+        result, output = relabelled(source, target)
+        assert plain(read_metadata(output)).get("dflash.attention.causal") is expected, (types, causal)
+        told = any("--non-causal" in note for note in result.notes)
+        assert told == (causal is False and SLIDES in types and not of_all)
+        if told:  # the word of whoever knows
+            said = relabel(source, target, non_causal=True)
+            assert plain(said.metadata)["dflash.attention.causal"] is False and not said.notes
+
+
+def test_causality_of_upstreams_own_dialect_is_its_own(tmp_path: Path, target: Path, drafter: Path) -> None:
+    with pytest.raises(ConvertError, match="says itself"):
+        relabel(drafter, target, non_causal=True)
+
+
+RICH = {
+    **SLIDING,
+    "is_causal": False,
+    "attention_value_scale": 0.5,
+    "backbone_rotary_base": 3e6,
+    "hidden_act": "gelu_pytorch_tanh",
+    "input_embedding_scale": 2.0,
+    "output_multiplier": 3.0,
+    "final_logit_softcapping": 20.0,
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 7000.0, "factor": 4.0, "original_max_position_embeddings": 64,
+        "beta_fast": 8.0, "beta_slow": 0.5, "attention_factor": 1.5,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["A0", "B", "C", "D", "E"])
+def test_no_key_is_lost(tmp_path: Path, target: Path, dialect: str) -> None:
+    drafter = made(tmp_path, target, samples.config(RICH))
+    changes = {"dflash.selector_vocab_size": u32(30)} if dialect == "A0" else {}
+    source = write_dialect(tmp_path / "other.gguf", dialect, drafter, changes)
+    found, expected = (plain(keys) for keys in (relabel(source, target, non_causal=dialect not in ("A0", "D")).metadata,
+                                                read_metadata(drafter) | changes))  # fmt: skip
+    expected["dflash.sample_from_anchor"] = False
+    assert {key: value for key, value in found.items() if key.startswith("dflash.")} == {
+        key: value for key, value in expected.items() if key.startswith("dflash.")
+    }
+    assert len([key for key in found if key.startswith("dflash.")]) > 25
+
+
+def test_yarns_magnitude_is_translated(tmp_path: Path, target: Path) -> None:
+    drafter = made(tmp_path, target, samples.config(RICH))
+    b = "dflash-draft.rope.scaling."
+    changes = {f"{b}attn_factor": None, f"{b}yarn_attn_factor": f32(1.5)}
+    source = write_dialect(tmp_path / "other.gguf", "B", drafter, changes)
+    found = plain(relabel(source, target).metadata)
+    assert found["dflash.rope.scaling.attn_factor"] == plain(read_metadata(drafter))["dflash.rope.scaling.attn_factor"]
+    assert "dflash.rope.scaling.yarn_attn_factor" not in found
+    source = write_dialect(tmp_path / "log.gguf", "B", drafter, {f"{b}yarn_log_multiplier": f32(0.1)})
+    with pytest.raises(ConvertError, match="unknown key"):
+        relabel(source, target)
 
 
 def test_the_mask_token_comes_from_the_drafter_or_else_the_target(tmp_path: Path, target: Path, drafter: Path) -> None:
@@ -384,7 +460,6 @@ REFUSED_KEYS: dict[str, tuple[dict[str, Value | None], str, str]] = {
         f"{B}.attention.sliding_window_pattern",
         "1 flags for 2 layers",
     ),
-    "a part": ({"split.count": Value(GGUFValueType.UINT16, 2)}, "split.count", "part of a split file"),
 }  # fmt: skip
 
 

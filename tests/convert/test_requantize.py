@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dflash_local.convert import OUTTYPES, convert
-from dflash_local.convert.gguf_metadata import read_header
+from dflash_local.convert.gguf_metadata import read_header, u32
 from dflash_local.convert.outtypes import OUTTYPES as TYPES
 from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
@@ -25,6 +25,7 @@ from dflash_local.vocabulary import frequent_tokens
 from tests.fast import some_fast
 
 from . import samples
+from .dialect_samples import write_tensors
 
 PAIR = bundled_pair("dflash")
 TARGET, DRAFTER = Path(PAIR.target), Path(PAIR.drafter)
@@ -145,6 +146,32 @@ def test_a_reduced_head_proposes_its_tokens_and_changes_no_answer(
     assert stored.keys() - others.keys() == {"d2t", "output.weight"}
     for name, (_, data) in others.items():
         np.testing.assert_array_equal(stored[name][1], data[tokens] if name == "markov_w2.weight" else data)
+
+
+@pytest.fixture(scope="module")
+def split_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The target in two parts, its output projection in the second."""
+    return samples.write_split(TARGET, tmp_path_factory.mktemp("split") / "t", "output.weight".__eq__, 64)
+
+
+def test_files_in_parts_and_of_any_alignment_make_the_same_drafter(tmp_path: Path, split_target: Path) -> None:
+    metadata, tensors = read_header(DRAFTER)
+    write_tensors(tmp_path / "aligned.gguf", metadata | {"general.alignment": u32(64)}, tensors)
+    split = samples.write_split(DRAFTER, tmp_path / "d", lambda name: name.startswith("blk.1."), 64)
+    for name, outtype, heads in (
+        ("q8_0", find_outtype("q8_0"), (None, None)),
+        ("reduced", None, (ReducedHead.of(range(900), TARGET), ReducedHead.of(range(900), split_target))),
+    ):
+        expected, written = tmp_path / f"{name}.gguf", tmp_path / f"{name}-again.gguf"
+        requantize(DRAFTER, expected, outtype, head=heads[0])
+        for source in (tmp_path / "aligned.gguf", split):
+            requantize(source, written, outtype, head=heads[1])
+            assert samples.read_keys(written) == samples.read_keys(expected)
+            found, same = samples.read_tensors(written), samples.read_tensors(expected)
+            assert found.keys() == same.keys()
+            for tensor, (kind, data) in same.items():
+                assert found[tensor][0] == kind
+                np.testing.assert_array_equal(found[tensor][1], data)
 
 
 def probe(drafter: Path) -> DraftProbe:

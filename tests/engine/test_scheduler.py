@@ -14,13 +14,7 @@ from dflash_local.engine import Engine, SamplingParams, Step
 from dflash_local.errors import ComputeError, ContextLengthError, EngineDeadError, QueueFullError, RequestError
 from dflash_local.native import Drafting
 from tests.fake_native import CONTROL, EOG, FakeNative, bytes_in_blocks
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.001)
+from tests.patience import PATIENCE, wait_until
 
 
 def test_generate() -> None:
@@ -211,7 +205,7 @@ def test_slots_run_together_and_the_rest_waits() -> None:
         assert 1 <= caught.value.retry_after <= 60
         for _ in range(20):
             gate.release()
-        assert [generation.result(5).text for generation in running] == ["hello"] * 3
+        assert [generation.result(PATIENCE).text for generation in running] == ["hello"] * 3
         assert (engine.n_running, engine.n_waiting) == (0, 0)
 
 
@@ -225,7 +219,7 @@ def test_who_names_a_slot_waits_for_it_and_holds_nobody_else_up() -> None:
         wait_until(lambda: engine.n_running == 2)
         assert [entry["slot"] for entry in native.submitted] == [1, 0] and engine.n_waiting == 1
         gate.release(20)
-        assert [generation.result(5).text for generation in (first, second, third)] == ["hello"] * 3
+        assert [generation.result(PATIENCE).text for generation in (first, second, third)] == ["hello"] * 3
         assert [entry["slot"] for entry in native.submitted] == [1, 0, 1]
         with pytest.raises(RequestError, match="id_slot must be between 0 and 1"):
             engine.submit([1], id_slot=2)
@@ -246,8 +240,8 @@ def test_requests_wait_for_room_in_turn() -> None:
         waiting[0].cancel()
         native.room = True
         gate.release(20)
-        assert running.result(5).text == waiting[1].result(5).text == "hello"
-        assert waiting[0].result(5).finish_reason == "cancelled" and len(native.submitted) == 2
+        assert running.result(PATIENCE).text == waiting[1].result(PATIENCE).text == "hello"
+        assert waiting[0].result(PATIENCE).finish_reason == "cancelled" and len(native.submitted) == 2
 
 
 def test_cancel_frees_the_slot_within_one_step() -> None:
@@ -259,7 +253,7 @@ def test_cancel_frees_the_slot_within_one_step() -> None:
         wait_until(lambda: native.n_steps == 3)
         generation.cancel()
         gate.release()  # the step that was running
-        done = generation.result(5)
+        done = generation.result(PATIENCE)
         assert done.finish_reason == "cancelled"
         assert native.n_steps == 4
         assert done.text == "x" * 13
@@ -274,16 +268,18 @@ def test_cancel_while_waiting() -> None:
         first, second = engine.submit([1]), engine.submit([1])
         second.cancel()
         gate.release(10)
-        assert second.result(5).finish_reason == "cancelled"
-        assert first.result(5).text == "hello"
+        assert second.result(PATIENCE).finish_reason == "cancelled"
+        assert first.result(PATIENCE).text == "hello"
         assert len(native.submitted) == 1
 
 
 def test_leaving_a_stream_early_cancels_it() -> None:
-    native = FakeNative(b"x" * 4000, step_seconds=0.001)
+    gate = threading.Semaphore(1)
+    native = FakeNative(b"x" * 4000, gate=gate)
     with Engine.over(native) as engine:
         for _ in engine.stream("hi"):
             break
+        gate.release(1)
         wait_until(lambda: native.cancelled == [0])
 
 
@@ -327,9 +323,9 @@ def test_cancelled_while_waiting_frees_the_prepared_request() -> None:
         assert [prepared.alive for prepared in native.prepared] == [False, True]
         second.cancel()
         gate.release(10)
-        second.result(5)
+        second.result(PATIENCE)
         assert all_freed(native)
-        assert first.result(5).text == "hello"
+        assert first.result(PATIENCE).text == "hello"
 
 
 def test_a_full_queue_frees_the_prepared_request() -> None:
@@ -373,7 +369,7 @@ def test_the_end_of_the_engine_frees_prepared_requests(dies: bool) -> None:
         engine.close()
     for generation in generations:
         with pytest.raises(EngineDeadError):
-            generation.result(5)
+            generation.result(PATIENCE)
     assert all_freed(native)
     with pytest.raises(EngineDeadError):
         engine.generate([1])
@@ -412,16 +408,16 @@ def test_death_reaches_every_waiter() -> None:
     gate.release()
     for generation in (running, waiting):
         with pytest.raises(EngineDeadError, match="the device is gone"):
-            generation.result(5)
+            generation.result(PATIENCE)
         with pytest.raises(EngineDeadError):
             list(generation)
     with pytest.raises(EngineDeadError):
-        probe.result(5)
+        probe.result(PATIENCE)
     with pytest.raises(EngineDeadError, match="the device is gone"):
         engine.generate("hi")
     with pytest.raises(EngineDeadError):
         engine.stats()
-    assert "the device is gone" in engine.ended.result(5).message
+    assert "the device is gone" in engine.ended.result(PATIENCE).message
     assert not native.destroyed  # its text functions may still be in use
     engine.close()
     assert native.destroyed
@@ -433,7 +429,7 @@ def test_close_ends_what_runs() -> None:
     generation = engine.submit([1])
     engine.close()
     with pytest.raises(EngineDeadError, match="closed"):
-        generation.result(5)
+        generation.result(PATIENCE)
     with pytest.raises(EngineDeadError, match="closed"):
         engine.tokenize("hi")
     assert native.destroyed
@@ -445,8 +441,7 @@ def test_a_pass_that_close_interrupts_ends_with_the_engine() -> None:
     native.fail_next_pass = "the pass was interrupted"
     engine = Engine.over(native)
     generation = engine.submit(list(b"x"))
-    while native.submitted == []:
-        time.sleep(0.001)
+    wait_until(lambda: native.submitted != [])
     engine.close()
     with pytest.raises(EngineDeadError, match="closed"):
         generation.result()
@@ -471,14 +466,14 @@ def test_score_waits_for_an_idle_slot() -> None:
         time.sleep(0.02)
         assert not future.done()
         gate.release(10)
-        assert future.result(5) == (0, False)
-        assert generation.result(5).text == "hello"
+        assert future.result(PATIENCE) == (0, False)
+        assert generation.result(PATIENCE).text == "hello"
 
 
 def test_an_error_in_a_call_is_the_callers() -> None:
     with Engine.over(FakeNative()) as engine:
         with pytest.raises(ZeroDivisionError):
-            engine._scheduler.call(lambda: 1 // 0).result(5)
+            engine._scheduler.call(lambda: 1 // 0).result(PATIENCE)
         assert engine.generate("hi").text == "hello"
 
 
@@ -489,17 +484,18 @@ def test_result_has_a_timeout() -> None:
         with pytest.raises(TimeoutError):
             generation.result(0.01)
         gate.release(10)
-        assert generation.result(5).text == "hello"
+        assert generation.result(PATIENCE).text == "hello"
 
 
 def test_idle_engine_sleeps() -> None:
     native = FakeNative()
     with Engine.over(native) as engine:
         engine.generate("hi")
-        steps, before = native.n_steps, time.thread_time()
-        time.sleep(0.05)
+        seconds = engine._scheduler.call(time.thread_time).result(PATIENCE)  # of a processor, of the engine's thread
+        steps = native.n_steps
+        time.sleep(0.2)
         assert native.n_steps == steps
-        assert time.thread_time() - before < 0.05
+        assert engine._scheduler.call(time.thread_time).result(PATIENCE) - seconds < 0.1
 
 
 def test_asyncio_consumers() -> None:
@@ -564,7 +560,7 @@ def test_a_closed_loop_does_not_hurt() -> None:
 
         asyncio.run(give_up())
         gate.release(10)
-        assert generation.result(5).text == "hello"
+        assert generation.result(PATIENCE).text == "hello"
 
 
 def test_counters() -> None:
@@ -588,7 +584,7 @@ def test_hammer() -> None:
             if (worker + round) % 3 == 0:
                 generation.cancel()
             text = "".join(chunk.text for chunk in generation)
-            done = generation.result(5)
+            done = generation.result(PATIENCE)
             whole = (prompt * 5).decode()
             outcomes.append(
                 text == done.text and (text == whole or (done.finish_reason == "cancelled" and whole.startswith(text)))
@@ -599,7 +595,7 @@ def test_hammer() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
         assert outcomes == [True] * 320
         assert (engine.n_running, engine.n_waiting, engine._scheduler._pending) == (0, 0, set())
         assert sorted(engine._scheduler._idle) == [0, 1, 2, 3]

@@ -16,8 +16,10 @@ import pytest
 from dflash_local.diagnose.memory import default_context
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import RequestError
+from dflash_local.native import AcceptRule, Drafting, DraftMode, NativeEngine
 from dflash_local.options import EngineOptions
 from tests.fast import some_fast
+from tests.patience import PATIENCE
 
 GREEDY = SamplingParams(temperature=0)
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -143,7 +145,7 @@ def test_an_answer_that_waits_on_the_host_can_be_cancelled(make: Make) -> None:
     while not moved(engine)["set_aside"]:
         time.sleep(0.001)
     generations[2].cancel()
-    assert generations[2].result(10).finish_reason == "cancelled"
+    assert generations[2].result(PATIENCE).finish_reason == "cancelled"
     assert [generation.result(60).finish_reason for generation in generations[:2]] == ["length"] * 2
     assert engine.generate(words("cancel 2", 60), GREEDY, max_tokens=5).tokens
 
@@ -342,3 +344,42 @@ def test_the_default_context(pocket: dict[str, Path], options: dict[str, Any], n
         assert info["n_ctx"] * per_token == pytest.approx(spare / 2, rel=0.01)
         n_ctx = default_context(EngineOptions(pocket["target"], **settings), pocket["target"], spare)
     assert info["n_ctx"] == pytest.approx(n_ctx, abs=256)
+
+
+def test_a_drawn_chain_counts_whole_or_not_at_all(pocket: dict[str, Path]) -> None:
+    """Block verification where a prompt leaves cells for a part of the chain: this pass is plain. With one candidate,
+    it writes what greedy decoding writes."""
+    native = NativeEngine({
+        "model": str(pocket["target"]), "drafter": str(pocket["dflash2"]), "n_ctx": 512, "n_slots": 2,
+        "share_ctx": True, "n_threads": 1, "warmup": False, "cache_ram": 0,
+    })  # fmt: skip
+    chains = Drafting(budget=16, draft=DraftMode.CHAIN, accept=AcceptRule.BLOCK, n_max=0, lookup=0)
+    only = SamplingParams(temperature=1, top_k=1, ignore_eos=True).to_json()
+    try:
+        prompt = native.tokenize("".join(PROMPT.format(i) for i in range(3)), True, True)
+
+        def begin() -> list[int]:
+            """After four passes."""
+            for slot in (0, 1):
+                native.cancel(slot)
+                native.slot_clear(slot)
+            native.submit(0, native.prepare(prompt, 60, only, chains, True))
+            return [token for _ in range(5) for update in native.step() for token in update.tokens]
+
+        begun = begin()
+        (next_pass,) = native.step()
+        rest = [token for _ in range(50) for update in native.step() for token in update.tokens]
+        text = begun + next_pass.tokens + rest
+        assert next_pass.n_drafted > 3 and len(text) == 60
+
+        n = next_pass.n_drafted
+        for room in (1, 2, n - 1, n, n + 1):
+            written = begin()
+            cells = native.stats()["cells"]
+            native.submit(1, native.prepare(words(room, cells["size"] - cells["used"] - room), 0, only, chains, True))
+            writer = next(update for update in native.step() if update.slot == 0)
+            assert writer.error is None
+            assert writer.n_drafted == (n if room > n else 0)
+            assert written + writer.tokens == text[: len(written) + len(writer.tokens)]
+    finally:
+        native.destroy()

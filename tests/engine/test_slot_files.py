@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import QueueFullError, RequestError
+from tests.convert import samples
 from tests.trees import models
 
 ENDLESS = SamplingParams(temperature=0, ignore_eos=True)
@@ -21,10 +23,11 @@ PROMPT = "<|im_start|>user\nWhat is {} plus 24?<|im_end|>\n<|im_start|>assistant
 Make = Callable[..., Engine]
 
 # The beginning of a file (ggml_ops/files/slot_file.cpp).
-HEAD = struct.Struct("<8s6Q8i")
+HEAD = struct.Struct("<8s7Q10i")
 FIELDS = [
-    "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "n_tokens", "n_asked",
-    "n_checkpoints", "ring_begin", "ring_end", "taps_pos", "taps_rows", "zero",
+    "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "segment_size",
+    "n_tokens", "n_asked", "n_checkpoints", "past_begin", "n_segments", "ring_begin", "ring_end",
+    "taps_pos", "taps_rows", "zero",
 ]  # fmt: skip
 
 
@@ -130,7 +133,7 @@ def test_erase(make: Make) -> None:
     assert engine.erase_slot(1) == 104
     assert engine.erase_slot(1) == 0
     for move in (engine.erase_slot, engine.erase_slot_soon):
-        with pytest.raises(RequestError, match="id_slot must be between 0 and 1"):
+        with pytest.raises(RequestError, match="slot must be between 0 and 1"):
             move(2)
 
 
@@ -185,6 +188,29 @@ def test_foreign_files(make: Make, pocket: dict[str, Path], tmp_path: Path) -> N
         make().save_slot(0, tmp_path / "nothing")
 
 
+def test_a_split_model_is_told_by_all_its_parts(pocket: dict[str, Path], tmp_path: Path) -> None:
+    """Models that differ in a later part alone have other states."""
+
+    def target(name: str, scale: float) -> Path:
+        (tmp_path / name).mkdir()
+        first = samples.write_split(pocket["target"], tmp_path / name / "m", "output_norm.weight".__eq__)
+        second = first.with_name("m-00002-of-00002.gguf")
+        (reader,) = gguf.GGUFReader(second, "r+").tensors
+        reader.data[...] *= scale
+        return first
+
+    files = {name: target(name, scale) for name, scale in (("one", 1.0), ("same", 1.0), ("other", 2.0))}
+    assert len({path.read_bytes() for path in files.values()}) == 1
+    engines = {name: Engine(path, n_ctx=256, n_threads=1, warmup=False) for name, path in files.items()}
+    say(engines["one"], words(engines["one"], 50), 5, id_slot=0)
+    engines["one"].save_slot(0, tmp_path / "slot")
+    assert engines["same"].restore_slot(0, tmp_path / "slot").n_tokens == 54
+    with pytest.raises(RequestError, match="saved with another target"):
+        engines["other"].restore_slot(0, tmp_path / "slot")
+    for engine in engines.values():
+        engine.close()
+
+
 def test_a_memory_that_cannot_be_checked_is_not_saved(make: Make, tmp_path: Path) -> None:
     engine = make("minimax-m3")
     say(engine, words(engine, 50), 5, id_slot=0)
@@ -213,7 +239,9 @@ def signed(content: bytes) -> bytes:
         size = struct.unpack_from("<Q", content, at + 8)[0]
         parts += [content[at : at + 16], content[at + 16 : at + 16 + size]]
         at += 16 + size
-    parts += [content[at : at + head["ring_size"]], content[at + head["ring_size"] :]]
+    for size in (*[head["segment_size"]] * min(head["n_segments"], len(content)), head["ring_size"], len(content)):
+        parts.append(content[at : at + size])
+        at += size
     value = 0xCBF29CE484222325
     for part in parts:
         whole = len(part) // 8 * 8
@@ -261,10 +289,10 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     return bytes(made)
 
 
-def check_mutations(make: Make, name: str, folder: Path, n: int) -> None:
+def check_mutations(make: Make, name: str, folder: Path, n: int, n_words: int = 90, **options: Any) -> None:
     """No such file ends the process or reaches another slot; a refusal leaves the slot as it was."""
-    engine = make(name)
-    sound, other = words(engine, 90), words(engine, 91)
+    engine = make(name, **options)
+    sound, other = words(engine, n_words), words(engine, 91)
     expected = say(engine, other, 12, id_slot=1).tokens
     turn = sound + say(engine, sound, 12, id_slot=0).tokens
     engine.save_slot(0, folder / "sound")
@@ -297,6 +325,12 @@ def check_mutations(make: Make, name: str, folder: Path, n: int) -> None:
 @pytest.mark.parametrize("name", ["", "hybrid-", "gemma4"])
 def test_files_that_lie(make: Make, name: str, tmp_path: Path) -> None:
     check_mutations(make, name, tmp_path, 60)
+
+
+def test_files_that_lie_about_the_history(make: Make, tmp_path: Path) -> None:
+    """Of a drafter that sees less than the text."""
+    check_mutations(make, "", tmp_path, 60, n_words=400, draft_ctx=16)
+    assert head_of(tmp_path / "sound")["n_segments"] > 1
 
 
 @pytest.mark.slow

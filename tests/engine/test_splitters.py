@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from dflash_local.errors import RequestError
+from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import NativeEngine
+from dflash_local.vocabulary import token_order
 from tests.fuzz import gguf_image
 
 # Of targets that have drafters: gpt-oss, DeepSeek, Mistral, EXAONE; and "default", of files that name none.
@@ -27,6 +29,7 @@ LONG, MOST = 60_000, 1 << 20
 ASK = """
 import json, sys
 from dflash_local.native import NativeEngine
+from dflash_local.vocabulary import token_order
 engine = NativeEngine({"model": sys.argv[1], "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1})
 for run in json.loads(sys.argv[2]):
     text = (run * %d)[: %d]
@@ -91,3 +94,50 @@ def test_what_takes_time_squared_is_refused(pocket: dict[str, Path], tmp_path: P
             engine.tokenize("x" + run * 40_000 + "\u8a9e", False, False)
         assert engine.tokenize(("x" + (run * 512)[:512]) * 3 + "\u8a9e", False, False)
     engine.destroy()
+
+
+@pytest.mark.parametrize(("name", "run"), [("gpt-4o", "A"), ("superbpe", " ")])
+def test_a_corpus_may_hold_any_text(pocket: dict[str, Path], tmp_path: Path, name: str, run: str) -> None:
+    """Its tokens are counted as the engine would split it: also where the run is beyond the process' stack, or has to
+    be cut."""
+    model, corpus = splits_as(pocket, tmp_path, name), tmp_path / "corpus.txt"
+    corpus.write_text("two words\n" * 20_000 + run * 300_000)
+    code = (
+        "import sys; from pathlib import Path; from dflash_local.vocabulary import token_order;"
+        "print(token_order(Path(sys.argv[1]), Path(sys.argv[2])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(model), str(corpus)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}: {done.stderr[-500:]}"
+    found = [int(number) for number in re.findall(r"\d+", done.stdout)]
+    engine = NativeEngine({"model": str(model), "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1})
+    often = {*engine.tokenize("two words\n", False, False), *engine.tokenize(run * 400, False, False)}
+    engine.destroy()
+    assert often <= set(found[: 2 * len(often) + 300]) and len(found) == len(set(found))
+
+
+def test_a_damaged_target_of_a_corpus_is_an_error(pocket: dict[str, Path], tmp_path: Path) -> None:
+    image = gguf_image.read(pocket["target"])
+    image.find(b"qwen3.attention.head_count_kv").body = (3).to_bytes(4, "little")
+    (tmp_path / "target.gguf").write_bytes(image.encode()[0])
+    (tmp_path / "corpus.txt").write_text("two words")
+    with pytest.raises(ModelError, match="does not divide"):
+        token_order(tmp_path / "target.gguf", tmp_path / "corpus.txt")
+
+
+# Those of llama.cpp that split a text, by any of its languages' names.
+ITS_OWN = re.compile(r"\b(llama_tokenize|common_tokenize|llama_cpp\.Llama|from llama_cpp import)\b|->tokenize\(")
+
+
+def test_nothing_else_calls_llama_cpps_tokenizer(repo: Path) -> None:
+    """Whatever text comes from outside goes through tokenize() of ggml_ops/base/."""
+    sources = [
+        path
+        for folder in ("ggml_ops", "dflash_local", "server", "convert")
+        for path in (repo / folder).rglob("*")
+        if path.suffix in (".cpp", ".h", ".cu", ".py") and "tests" not in path.parts
+    ]
+    assert len(sources) > 300
+    found = [path.relative_to(repo).as_posix() for path in sources if ITS_OWN.search(path.read_text(encoding="utf-8"))]
+    assert found == ["ggml_ops/base/tokenize.cpp", "ggml_ops/base/tokenize.h"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.encoders import weights, write_bert
 from tests.server.live import serving
 from tests.upstream.models import write_infill
@@ -31,4 +32,4 @@ def server(pocket: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     with serving([*flags, "-c", 2048, "-np", 4, "-t", 1, "-n", 4, "--metrics"]) as (process, url):
         yield psutil.Process(process.pid), url
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0

@@ -368,6 +368,20 @@ def test_split_models(endpoint: StandIn, target: bytes) -> None:
     assert [(Path(model).parent / Path(name).name).read_bytes() for name in parts] == list(parts.values())
 
 
+@pytest.mark.parametrize("dialect", ["A", "B"])
+def test_split_sidecars(
+    endpoint: StandIn, target: bytes, pocket: dict[str, Path], tmp_path: Path, dialect: str
+) -> None:
+    """All parts of a drafter are downloaded, and what its headers say is told from all of them."""
+    whole = pocket["dflash"] if dialect == "A" else write_dialect(tmp_path / "b.gguf", "B", pocket["dflash"])
+    first = samples.write_split(whole, tmp_path / "dflash-Pocket-F16", lambda name: name.startswith("blk.1."))
+    parts = [first, tmp_path / "dflash-Pocket-F16-00002-of-00002.gguf"]
+    endpoint.repositories[TARGET].files.update({part.name: part.read_bytes() for part in reversed(parts)})
+    drafter = taken("-hf", TARGET)[1]
+    assert drafter and Path(drafter).name == first.name
+    assert [(Path(drafter).parent / part.name).read_bytes() for part in parts] == [p.read_bytes() for p in parts]
+
+
 def test_which_flag_counts(endpoint: StandIn, target: bytes, pocket: dict[str, Path], monkeypatch: Any) -> None:
     """A typed flag beats a variable; two typed ones are an error."""
     local = str(pocket["target"])

@@ -103,6 +103,12 @@ def test_a_sidecar_lies_beside_the_model_or_above() -> None:
         (["X-DFlash.Q4_0.gguf", "X-DFlash.Q8_0.gguf"], "", "Q4_0", ["X-DFlash.Q4_0.gguf"]),
         (["m-DSpark-BF16.gguf", "m-Q4_0.gguf"], "m-Q4_0.gguf", "", ["m-DSpark-BF16.gguf"]),
         (["sub/m-DSpark-BF16.gguf", "m-Q4_0.gguf"], "m-Q4_0.gguf", "", []),
+        (
+            ["dflash-m-Q8_0-00002-of-00002.gguf", "dflash-m-Q8_0-00001-of-00002.gguf"],
+            "",
+            "",
+            ["dflash-m-Q8_0-00001-of-00002.gguf"],
+        ),
     ],
 )
 def test_drafters(paths: list[str], beside: str, tag: str, expected: list[str]) -> None:

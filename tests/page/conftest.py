@@ -17,21 +17,25 @@ from playwright import sync_api
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
 from tests.page.scripts import ChatNative, Pace
+from tests.patience import PATIENCE
 from tests.server.live import Live, live
+from tests.toolchains import TOOLCHAINS
 
-WAIT_MS = 30_000
+WAIT_MS = 1000 * PATIENCE
 sync_api.expect.set_options(timeout=WAIT_MS)
-NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+BROWSER = TOOLCHAINS["browser"]
 
 
 @pytest.fixture(scope="module")  # while it is there, this thread has an event loop, and asyncio.run() fails
 def browser() -> Iterator[Any]:
     """The system's Chromium, without a window."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
+    path = next(filter(None, map(shutil.which, BROWSER.programs[0])), None)
     if path is None:
-        pytest.skip("no Chromium is installed: apt-get install chromium")
+        pytest.skip(f"no Chromium is installed. {BROWSER.hint}")
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        # Containers have little /dev/shm, where Chromium would keep what it draws.
+        flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+        chromium = playwright.chromium.launch(executable_path=path, args=flags, timeout=WAIT_MS)
         yield chromium
         chromium.close()
 

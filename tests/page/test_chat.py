@@ -14,7 +14,7 @@ from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.service import Settings
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
 from tests.page.scripts import COUNT, RICH, TRICKY
-from tests.server.live import wait_until
+from tests.patience import wait_until
 from tests.server.test_router import model, routing
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]

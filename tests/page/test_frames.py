@@ -16,7 +16,7 @@ from tests.fake_native import EOG
 from tests.page.conftest import OpenTab, serve
 from tests.page.drafted import DraftedNative
 from tests.page.scripts import RICH
-from tests.server.live import wait_until
+from tests.patience import wait_until
 
 TOKENS, BYTES_PER_TOKEN, TOKENS_PER_PASS = 16_384, 4, 4
 LENGTH = TOKENS * BYTES_PER_TOKEN

@@ -14,7 +14,8 @@ from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
-from tests.server.live import live, wait_until
+from tests.patience import wait_until
+from tests.server.live import live
 from tests.server.test_router import folder, model, routing  # noqa: F401
 
 MIB = 1 << 20
@@ -137,14 +138,14 @@ def test_it_asks_only_while_somebody_looks(tab: Tab) -> None:
     hide = "(is) => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange')); }"
     tab.page.evaluate(hide, True)
-    tab.page.wait_for_timeout(300)
+    tab.page.wait_for_timeout(2000)  # what was begun ends
     before = looks(tab)
     tab.page.wait_for_timeout(3000)
     assert looks(tab) == before
     tab.page.evaluate(hide, False)
     wait_until(lambda: bool(tab.page.wait_for_timeout(50)) or looks(tab) > before)
     tab.button("New chat").first.click()
-    tab.page.wait_for_timeout(300)
+    tab.page.wait_for_timeout(2000)  # what was begun ends
     before = looks(tab)
     tab.page.wait_for_timeout(3000)
     assert looks(tab) == before

@@ -96,6 +96,18 @@ CHECKPOINTS = {
             },
         },
     ),
+    "yarn with bounds of its own": Checkpoint(
+        top={
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 50000.0,
+                "factor": 16.0,
+                "beta_fast": 4.0,
+                "beta_slow": 0.25,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
     "attention biases": Checkpoint(top={"attention_bias": True, "head_dim": 32}),
     "gpt-oss: biases, yarn without truncation": Checkpoint(
         top={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from dflash_local.demo.pocket import bundled_pair
 from dflash_local.errors import RequestError
 from dflash_local.options import EngineOptions
 from dflash_local.plan import check
+from dflash_local.plan.check import unused
 from dflash_local.plan.fit import fit
 from dflash_local.plan.flags import flags
 from dflash_local.plan.memory import HOST, MIB, MemoryPlan
@@ -88,6 +90,31 @@ def test_margins(options: EngineOptions) -> None:
     assert fit(replace(options, fit_target="7,9"), TWO).margins == {"GPU0": 7 * MIB, "GPU1": 9 * MIB}
     with pytest.raises(RequestError, match="fit_target must be MiB"):
         replace(options, fit_target="a lot")
+
+
+@pytest.mark.parametrize("free", [1024 * MIB, 1034 * MIB])
+def test_devices_that_stay_empty_are_told(
+    options: EngineOptions, free: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that would fit goes to the host, because of what stays free: why, and what would change it."""
+    options = replace(options, fit_target="1024", n_slots=4)
+    fitted = fit(options, {"CUDA0": free})
+    assert fitted.fits and not fitted.plan.on_devices and [device.name for device in fitted.devices] == ["CUDA0"]
+    told = unused(fitted)
+    assert told and "keeps 1.0 GiB free" in told and "CUDA0" in told
+    kept = int(re.search(r"-fitt (\d+) would do", told)[1])  # type: ignore[index]
+    whole, less = (fit(replace(options, fit_target=str(mib)), {"CUDA0": free}) for mib in (kept, kept + 2))
+    assert unused(whole) is None and whole.plan.options.n_gpu_layers == -1
+    assert unused(less) or less.plan.options.n_gpu_layers > 0  # not all of it
+    assert unused(fit(options, {"CUDA0": 4096 * MIB})) is None
+
+    command = ["plan", "-m", str(options.model), "-md", str(options.drafter), "--vram", f"{free // MIB}M"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^CUDA0 .* 1\.0 GiB *$", shown, re.M) and "no device holds weights: CUDA0" in shown
+    assert main([*command, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["devices"][0]["margin"] == 1024 * MIB and "no device holds weights" in record["unused"]
 
 
 def test_an_engine_takes_what_was_chosen(

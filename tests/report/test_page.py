@@ -160,7 +160,8 @@ def test_it_is_html_that_needs_nothing_else(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["target_file", "drafter_file", "target", "machine", "command", "llama", "backends", "date"]
+    "place",
+    ["target_file", "drafter_file", "target", "machine", "command", "llama", "backends", "date", "devices", "commit"],
 )
 def test_hostile_names_are_text(place: str) -> None:
     page = page_of(record(environment={place: HOSTILE}))
@@ -182,6 +183,16 @@ def test_hostile_prompts_and_systems_are_text() -> None:
     assert not {tag for tag, _ in parsed.elements} & {"script", "img"}
     assert page.count("&lt;script&gt;alert(1)") > 5
     page.encode("utf-8")
+
+
+def test_the_code_that_was_measured_is_named() -> None:
+    data = record()
+    page = page_of(data)
+    assert all(data["environment"][name] in page for name in ("commit", "build", "devices"))
+    assert "not recorded" not in page
+    for name in ("commit", "build", "devices"):  # an older record
+        del data["environment"][name]
+    assert page_of(data).count("not recorded") == 2
 
 
 def test_without_a_drafter() -> None:

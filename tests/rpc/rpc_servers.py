@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dflash_local.engine import Engine
-from tests.server.live import wait_until
+from tests.patience import wait_until
 
 
 def free_port() -> int:
@@ -40,7 +40,7 @@ class RPCServer:
         self._process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        wait_until(self._listens, 20)
+        wait_until(self._listens)
 
     def _listens(self) -> bool:
         assert self._process is not None

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +22,12 @@ import openai
 from fastapi import FastAPI
 
 from dflash_local.engine import Engine
+from dflash_local.generation import Generation
 from dflash_local.server.app import create_app
 from dflash_local.server.process import make_server
 from dflash_local.server.service import Service, Settings
 from dflash_local.server.sockets import listening
+from tests.patience import PATIENCE, wait_until
 
 
 @dataclass
@@ -70,16 +71,16 @@ def live_app(
         url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
         try:
             with (
-                httpx.Client(base_url=url, timeout=30) as http,
-                openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30) as client,
+                httpx.Client(base_url=url, timeout=PATIENCE) as http,
+                openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=PATIENCE) as client,
             ):
                 health = (settings.api_prefix if settings else "") + "/health"
                 if wait:
-                    wait_until(lambda: http.get(health).status_code == 200, 60)
+                    wait_until(lambda: http.get(health).status_code == 200)
                 yield Live(url, app, app.state.service, http, client)
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "the server does not stop"
 
 
@@ -88,7 +89,7 @@ def raw_request(
 ) -> socket.socket:
     """A request on a socket of our own, to be closed at will."""
     host, port = server.url.removeprefix("http://").split(":")
-    client = socket.create_connection((host, int(port)), timeout=10)
+    client = socket.create_connection((host, int(port)), timeout=PATIENCE)
     data = b"" if body is None else json.dumps(body).encode()
     more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{more}Content-Length: {len(data)}\r\n\r\n"
@@ -96,9 +97,22 @@ def raw_request(
     return client
 
 
+def cancels(server: Live) -> threading.Event:
+    """Set once a generation of those to come is told to end: its client left, and the server saw it."""
+    told, scheduler = threading.Event(), server.engine._scheduler
+    cancel = scheduler.cancel
+
+    def tell(generation: Generation) -> None:
+        cancel(generation)
+        told.set()
+
+    scheduler.cancel = tell  # type: ignore[method-assign]
+    return told
+
+
 @contextmanager
 def serving(
-    flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True, seconds: float = 60.0
+    flags: Sequence[object], env: Mapping[str, str] | None = None, *, wait: bool = True, seconds: float = PATIENCE
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """`dflash-local serve`, a process group of its own, and its URL; `wait` until the model is loaded, at most so many
     `seconds`. It must show no traceback."""
@@ -115,7 +129,7 @@ def serving(
             return found[1] if found else None
 
         try:
-            wait_until(lambda: url() is not None, 30)
+            wait_until(lambda: url() is not None)
             address = str(url())
             if wait:
                 wait_until(lambda: httpx.get(address + "/health").status_code == 200, seconds)
@@ -125,11 +139,3 @@ def serving(
         finally:
             process.kill()
             process.wait()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Poll until `condition` holds; fail after `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.005)

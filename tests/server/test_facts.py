@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import openai
 import pytest
 
+from dflash_local import generation, scheduler
 from dflash_local.engine import Engine
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.metrics import histogram_lines
@@ -17,7 +19,8 @@ from dflash_local.server.routes.absent import ABSENT
 from dflash_local.server.service import Settings
 from dflash_local.stats import Histogram
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, wait_until
+from tests.patience import wait_until
+from tests.server.live import Live, live
 
 SETTINGS = Settings(alias="a", aliases=("a", "b/c"), tags=("t",), model_path="x.gguf")
 HISTOGRAMS = ("request_queue_time_seconds", "time_to_first_token_seconds", "time_per_output_token_seconds")
@@ -133,10 +136,16 @@ def test_a_histogram_counts() -> None:
     ]
 
 
-def test_times_of_requests() -> None:
-    """A request that waits 0.1 s for the only slot has its first token later than that."""
-    with live(lambda _: Engine.over(FakeNative(b"hello", step_seconds=0.1))) as server:
+def test_times_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that waits 0.2 s for the only slot has its first token later than that."""
+    now, gate = [0.0], threading.Semaphore(0)
+    for module in (generation, scheduler):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with live(lambda _: Engine.over(FakeNative(b"hello", gate=gate))) as server:
         both = [server.engine.submit([*b"ab"]), server.engine.submit([*b"cd"])]
+        wait_until(lambda: server.engine.n_running == 1)
+        now[0] = 0.2
+        gate.release(100)
         assert [one.result().text for one in both] == ["hello"] * 2
         told = samples(server)
         assert [told[f"dflash:{name}_count"] for name in HISTOGRAMS] == [2] * 3

@@ -75,6 +75,20 @@ def test_every_sampling_field_is_read_under_its_name() -> None:
         ({"reasoning": {"enabled": False, "max_tokens": 9}}, {"enable_thinking": False, "reasoning_budget_tokens": 9}),
         ({"user": "me", "metadata": {}, "store": True, "keep_alive": "5m"}, {}),
         ({"min_tokens": 0, "stop_token_ids": [], "echo": False, "temperature": None}, {}),
+        *(({name: ""}, {}) for name in (
+            "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json",
+            "guided_grammar", "guided_choice", "structured_outputs", "logit_bias", "dry_sequence_breakers", "stop",
+            "stream_options", "prediction", "options", "format", "tools", "response_format", "chat_template_kwargs",
+            "thinking", "reasoning", "guided_regex", "lora", "functions", "documents", "audio")),
+        *(({name: []}, {}) for name in (
+            "stop", "stream_options", "prediction", "guided_choice", "structured_outputs", "options", "tools",
+            "response_format", "chat_template_kwargs", "thinking", "reasoning", "lora", "functions", "modalities")),
+        *(({name: {}}, {}) for name in (
+            "stream_options", "prediction", "structured_outputs", "options", "response_format",
+            "chat_template_kwargs", "thinking", "reasoning", "audio", "web_search_options")),
+        ({"structured_outputs": {"json": "", "choice": [], "grammar": None}}, {}),
+        ({"options": {"stop": [], "grammar": ""}}, {}),
+        ({"reasoning_effort": "", "model": ""}, {"reasoning_effort": "", "model": ""}),
     ],
 )  # fmt: skip
 def test_other_names_mean_the_same(sent: dict[str, Any], read: dict[str, Any]) -> None:
@@ -121,7 +135,7 @@ def test_what_changes_nothing_is_told(sent: dict[str, Any], ignored: list[str]) 
         {"prompt_logprobs": 1},
         {"guided_regex": "a+"},
         {"guided_json": "{"},
-        {"guided_choice": []},
+        {"guided_choice": [""]},
         {"guided_choice": "a"},
         {"structured_outputs": {"regex": "a+"}},
         {"structured_outputs": 3},
@@ -130,7 +144,7 @@ def test_what_changes_nothing_is_told(sent: dict[str, Any], ignored: list[str]) 
         {"web_search_options": {"a": 1}},
         {"lora": [{"id": 0, "scale": 1}]},
         {"format": "xml"},
-        {"options": []},
+        {"options": [1]},
         {"thinking": {"type": "loud"}},
         {"reasoning": True},
         {"skip_special_tokens": False},

@@ -160,6 +160,20 @@ def test_refusals(needed: Asked, change: dict[str, Any], param: str) -> None:
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
+def test_what_editors_send(needed: Asked) -> None:
+    """llama.vim and llama.vscode, for every suggestion."""
+    body = {
+        "input_prefix": "def add(a, b):\n", "input_suffix": "\n\nprint(add(1, 2))\n", "input_extra": [],
+        "prompt": "    return ", "n_predict": 16, "n_indent": 4, "top_k": 40, "top_p": 0.99,
+        "samplers": ["top_k", "top_p", "infill"], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500,
+        "t_max_predict_ms": 1000,
+        "response_fields": ["content", "timings/prompt_n", "truncated", "tokens_cached"],
+    }  # fmt: skip
+    answer = needed.http.post("/infill", json=body).raise_for_status()
+    assert answer.json()["content"] == "hello"
+    assert answer.headers["X-DFlash-Ignored"] == "n_indent, t_max_prompt_ms"
+
+
 def test_unknown_names_are_told(needed: Asked) -> None:
     body = {**GAP, "colour": 1, "input_extra": [{"text": "x", "time": 3, "colour": 2}]}
     assert needed.http.post("/infill", json=body).headers["X-DFlash-Ignored"] == "colour, input_extra[0].colour"

@@ -16,7 +16,8 @@ from dflash_local.server import service
 from dflash_local.server.service import Settings
 from dflash_local.throughput import SECONDS
 from tests.fake_native import COSTS, FakeNative
-from tests.server.live import Live, live, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, live
 from tests.server.test_router import folder, model, routing  # noqa: F401
 
 VERIFY = COSTS["cost_verify_ms"]
@@ -159,7 +160,7 @@ def test_while_it_loads() -> None:
     may_load = threading.Event()
 
     def load(_: object) -> Engine:
-        may_load.wait(10)
+        may_load.wait(PATIENCE)
         return Engine.over(FakeNative())
 
     with live(load, wait=False) as server:

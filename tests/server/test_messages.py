@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -18,8 +19,9 @@ from dflash_local.server.fields.request import Defaults
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE, wait_until
 from tests.server.conftest import TEXT, script
-from tests.server.live import Live, live, wait_until
+from tests.server.live import Live, live
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 TOOL: Any = {"name": "f", "description": "does it", "input_schema": {"type": "object"}}
@@ -27,7 +29,7 @@ TOOL: Any = {"name": "f", "description": "does it", "input_schema": {"type": "ob
 
 @pytest.fixture(scope="module")
 def client(server: Live) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=30) as made:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=PATIENCE) as made:
         yield made
 
 
@@ -187,7 +189,7 @@ def test_it_streams_to_many(client: anthropic.Anthropic) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert texts == [TEXT] * 6
 
 
@@ -384,14 +386,14 @@ def test_options() -> None:
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
-        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].image"),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "messages[0].content[0].document"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
         (
             {"messages": [{"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image"}]}]}]},
-            "messages[0].content[0].content[0].type",
+            "messages[0].content[0].tool_result.content[0].image",
         ),
         (
             {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}]},
@@ -403,7 +405,7 @@ def test_options() -> None:
             "messages[0].content[0].input",
         ),
         ({"messages": ASK, "system": 3}, "system"),
-        ({"messages": ASK, "system": [{"type": "image"}]}, "system[0].type"),
+        ({"messages": ASK, "system": [{"type": "image"}]}, "system[0].image"),
         ({"messages": ASK, "tools": {}}, "tools"),
         ({"messages": ASK, "tools": [{"input_schema": {}}]}, "tools[0].name"),
         ({"messages": ASK, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
@@ -436,7 +438,7 @@ def test_bad_requests(server: Live, native: FakeNative, body: dict[str, Any], pa
     assert set(told) == {"type", "error"}
     assert set(told["error"]) == {"type", "message"} | ({"details"} if param == "thread" else set())
     assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
-    assert told["error"]["message"].startswith(param)
+    assert told["error"]["message"].startswith(re.sub(r"\[(\d+)\]", r".\1", param))
     assert native.submitted == []
     counted = server.http.post("/v1/messages/count_tokens", json=body)
     assert counted.status_code == 400 or param in ("stop_sequences", "temperature")
@@ -471,7 +473,7 @@ def test_keys_and_loading() -> None:
     ready = threading.Event()
 
     def load(_progress: Any) -> Engine:
-        ready.wait(10)
+        ready.wait(PATIENCE)
         return Engine.over(FakeNative(script))
 
     with live(load, Settings(api_keys=("secret",)), wait=False) as running:
@@ -505,11 +507,12 @@ def test_a_full_queue_is_an_overload() -> None:
         assert int(response.headers["retry-after"]) > 0
         for _ in range(50):
             gate.release()
-        threads[0].join(30)
+        threads[0].join(PATIENCE)
 
 
 def test_a_stream_that_fails_ends_with_an_error() -> None:
-    native = FakeNative(script, step_seconds=0.005)
+    gate = threading.Semaphore(3)
+    native = FakeNative(script, gate=gate)
     body = {"messages": [{"role": "user", "content": "wait"}], "max_tokens": 150, "stream": True}
     lines: list[str] = []
     with (
@@ -520,6 +523,7 @@ def test_a_stream_that_fails_ends_with_an_error() -> None:
             lines.append(line)
             if line == "event: content_block_delta":
                 native.fail_next_pass = "the pass broke"
+                gate.release(200)
     name, data = [line for line in lines if line][-2:]
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: ")) == {

@@ -18,7 +18,8 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
-from tests.server.live import Live, live, serving, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, live, serving
 
 MESSAGES: Any = [{"role": "user", "content": "What is 48 plus 24?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -184,7 +185,7 @@ def test_serve_and_sigterm(pocket: dict[str, Path]) -> None:
             wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(url + "/slots", headers=headers).json()))
             process.send_signal(signal.SIGTERM)
             assert answer.result(60).json()["usage"]["completion_tokens"] == 700
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -193,7 +194,7 @@ def test_ctrl_c(pocket: dict[str, Path], loaded: bool) -> None:
     flags = ["-m", pocket["target"], "-md", pocket["dflash"], "-c", "1024", "-t", "1"]
     with serving(flags, wait=loaded) as (process, _):
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 TARGET = Path(__file__).parents[2] / "dflash_local" / "demo" / "pocket-target.gguf"

@@ -20,7 +20,7 @@ from dflash_local import cli
 from dflash_local.cli.replicas import app_factory
 from dflash_local.server.ray_app import NAME, ReplicaOptions, application
 from dflash_local.server.replicas.asked import REPLICA
-from tests.server.live import wait_until
+from tests.patience import wait_until
 
 pytest.importorskip("ray.serve", reason="pip install 'dflash-local[ray]'")
 pytestmark = pytest.mark.slow

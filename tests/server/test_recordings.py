@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,8 @@ from dflash_local.server.recordings import recording as recording_module
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import Recordings
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, raw_request, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, cancels, live, raw_request
 
 CHAT = "/v1/chat/completions"
 TEXT = b"a long story; " * 20
@@ -81,17 +81,21 @@ def test_it_goes_on_when_its_client_is_gone(server: Live, gate: threading.Semaph
 
 
 def test_without_a_name_it_ends_with_its_client(server: Live, gate: threading.Semaphore) -> None:
+    left = cancels(server)
     sock = raw_request(server, "POST", CHAT, BODY)
     wait_until(lambda: _busy(server) == 1)
     sock.close()
-    assert _steps_until_idle(server, gate) < len(TEXT)
+    assert left.wait(PATIENCE)
+    _ends_with_the_step(server, gate)
 
 
 def test_it_is_cancelled_by_its_name(server: Live, gate: threading.Semaphore) -> None:
+    left = cancels(server)
     sock = _ask(server, "stop")
     wait_until(lambda: bool(looked_up(server, "stop")))
     assert server.http.delete("/v1/stream", params={"conv_id": "stop"}).status_code == 204
-    assert _steps_until_idle(server, gate) < len(TEXT)
+    assert left.wait(PATIENCE)
+    _ends_with_the_step(server, gate)
     assert kept(server, "stop").status_code == 404
     sock.close()
 
@@ -148,9 +152,13 @@ def test_the_newest_bytes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_room_for_recordings() -> None:
+def test_room_for_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[tuple[float, Recording]] = []
+
     async def run() -> None:
-        recordings = Recordings(ttl=0.05, most=2)
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_later", lambda seconds, _forget, recording: later.append((seconds, recording)))
+        recordings = Recordings(ttl=3600, most=2)
         first, second = recordings.begin("a"), recordings.begin("b")
         with pytest.raises(HTTPError) as error:
             recordings.begin("c")
@@ -165,7 +173,8 @@ def test_room_for_recordings() -> None:
         third.begin()
         recordings.finish(third)
         assert recordings.find("c") is third
-        await asyncio.sleep(0.1)
+        assert later == [(3600, first), (3600, third)]
+        recordings.forget(third)
         assert recordings.find("c") is None
         with pytest.raises(RequestError):
             recordings.begin("x" * 1000)
@@ -182,11 +191,7 @@ def _busy(server: Live) -> int:
     return sum(slot["is_processing"] for slot in server.http.get("/slots").json())
 
 
-def _steps_until_idle(server: Live, gate: threading.Semaphore) -> int:
-    """Let the engine go on, step by step, until nobody is answered."""
-    steps = 0
-    while _busy(server):
-        gate.release(1)
-        steps += 1
-        time.sleep(0.02)
-    return steps
+def _ends_with_the_step(server: Live, gate: threading.Semaphore) -> None:
+    """After the one that runs nobody is answered."""
+    gate.release(1)
+    wait_until(lambda: _busy(server) == 0)

@@ -11,7 +11,8 @@ from dflash_local.errors import DFlashError, ModelError, RPCError
 from dflash_local.server import recovery
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, live
 from tests.server.test_sleep import Loads
 
 LOST = RPCError("the RPC server a:1 was lost")
@@ -35,7 +36,7 @@ def lose(server: Live, loads: Loads, failure: DFlashError = LOST) -> None:
     """The engine is lost, and loading fails."""
     loads.failure = failure
     server.engine.check_rpc()
-    server.engine.ended.result(10)
+    server.engine.ended.result(PATIENCE)
     wait_until(lambda: server.http.get("/health").status_code == 503)
 
 

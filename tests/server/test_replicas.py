@@ -21,6 +21,7 @@ from dflash_local.server.replicas.places import Places
 from dflash_local.server.replicas.replica import Replica
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE
 from tests.server.conftest import TEXT, script
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50}
@@ -113,7 +114,7 @@ class Stream:
 
 def client(answer: Callable[[Asked], Any], patience: float = 5) -> httpx.AsyncClient:
     app = Starlette(middleware=[Middleware(Gateway, answer=answer, patience=patience)])
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=20)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=PATIENCE)
 
 
 async def replica(name: str = "r1") -> Replica:

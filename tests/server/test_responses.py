@@ -19,8 +19,9 @@ from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.service import Settings
 from dflash_local.server.thoughts import seal, unseal
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE, wait_until
 from tests.server.conftest import TEXT, script
-from tests.server.live import Live, live
+from tests.server.live import Live, cancels, live
 
 FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
 OURS = ("timings", "dflash", "prompt_progress")
@@ -393,12 +394,14 @@ def test_a_prompt_that_is_too_long(server: Live) -> None:
 
 
 def test_a_stream_that_fails_ends_with_response_failed() -> None:
-    native = FakeNative(script, step_seconds=0.005)
+    gate = threading.Semaphore(3)
+    native = FakeNative(script, gate=gate)
     with live(lambda _progress: Engine.over(native)) as running:
         stream = running.openai.responses.create(model="fake", input="wait", max_output_tokens=150, stream=True)
         for event in stream:
             if event.type == "response.output_text.delta":
                 native.fail_next_pass = "the pass broke"
+                gate.release(200)
         assert event.type == "response.failed"
         assert event.response.status == "failed"
         assert event.response.error is not None
@@ -406,17 +409,15 @@ def test_a_stream_that_fails_ends_with_response_failed() -> None:
 
 
 def test_a_client_that_leaves_frees_its_slot() -> None:
-    native = FakeNative(script, step_seconds=0.005)
+    gate = threading.Semaphore(3)
+    native = FakeNative(script, gate=gate)
     with live(lambda _progress: Engine.over(native)) as running:
+        left = cancels(running)
         with running.http.stream("POST", "/v1/responses", json={"input": "wait", "stream": True}) as response:
             next(response.iter_lines())
-        done = threading.Event()
-        for _ in range(400):
-            if running.engine.n_running == 0:
-                done.set()
-                break
-            threading.Event().wait(0.01)
-        assert done.is_set()
+        assert left.wait(PATIENCE)
+        gate.release(200)
+        wait_until(lambda: running.engine.n_running == 0)
         assert native.cancelled == [0]
 
 

@@ -98,7 +98,8 @@ def test_headers(closed: Live, headers: dict[str, str], status: int) -> None:
     response = closed.http.post(CHAT, json=BODY, headers=headers)
     assert response.status_code == status
     if status == 401:
-        assert response.json()["error"]["type"] == "authentication_error"
+        error = response.json()["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_api_key")  # OpenAI's
         assert response.headers["www-authenticate"] == "Bearer"
 
 

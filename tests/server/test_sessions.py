@@ -270,11 +270,19 @@ def test_a_full_context_is_told_apart(pocket: dict[str, Path]) -> None:
 
 
 def test_errors_of_the_model_name_the_field(server: Live) -> None:
-    tools = [{"name": "f", "input_schema": {"type": "nonsense"}}]
-    functions: Any = [{"type": "function", "name": "f", "parameters": {"type": "nonsense"}}]
+    """By the name that it has in the format, and at its place among the tools that were sent."""
+    skipped = {"type": "web_search_20250305", "name": "web_search"}
+    tools = [skipped, {"name": "f", "input_schema": {"type": "nonsense"}}]
+    functions: Any = [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": {"type": "nonsense"}}]
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "max_tokens": 9}
     told = server.http.post("/v1/messages", json=body).json()["error"]
     assert told["type"] == "invalid_request_error"
-    assert "tools[0]" in told["message"]
-    with pytest.raises(openai.BadRequestError, match=r"tools\[0\]"):
+    assert "tools.1.input_schema" in told["message"]
+    with pytest.raises(openai.BadRequestError, match=r"tools\[1\]\.parameters") as refused:
         server.openai.responses.create(model="pocket", input="hi", tools=functions)
+    assert refused.value.param == "tools[1].parameters"
+    form = {"type": "json_schema", "schema": {"type": "nonsense"}}
+    answer = server.http.post("/v1/messages", json={**body, "tools": [], "output_config": {"format": form}})
+    assert "output_config.format.schema" in answer.json()["error"]["message"]
+    answer = server.http.post("/v1/responses", json={"input": "hi", "text": {"format": {**form, "name": "x"}}})
+    assert answer.json()["error"]["param"] == "text.format.schema"

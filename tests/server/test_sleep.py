@@ -19,7 +19,8 @@ from dflash_local.errors import DFlashError, ModelError
 from dflash_local.server import sleep
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
-from tests.server.live import Live, live, serving, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import Live, live, serving
 from tests.server.test_cli import parse
 
 SOON = Settings(sleep_idle_seconds=0.4)
@@ -42,7 +43,7 @@ class Loads:
         self._make = make
 
     def __call__(self, _progress: Any) -> Engine:
-        assert self.gate.wait(20)
+        assert self.gate.wait(PATIENCE)
         if self.failure is not None:
             raise self.failure
         self.natives.append(self._make())
@@ -54,7 +55,7 @@ def is_sleeping(server: Live) -> bool:
 
 
 def fall_asleep(server: Live) -> None:
-    wait_until(lambda: is_sleeping(server) and server.service.engine.ended.done(), 20)
+    wait_until(lambda: is_sleeping(server) and server.service.engine.ended.done())
 
 
 def test_facts_are_told_and_the_next_request_wakes() -> None:
@@ -88,7 +89,7 @@ def test_requests_wait_while_it_loads_and_it_loads_once() -> None:
         loads.gate.clear()
         n_loads = len(loads.natives)
         answers = [pool.submit(server.http.post, "/completion", json=PROMPT) for _ in range(8)]
-        time.sleep(0.2)
+        wait_until(lambda: server.service.sleep._users == 8)  # all are there
         assert not any(answer.done() for answer in answers)
         assert server.http.get("/health").status_code == 200
         loads.gate.set()
@@ -137,8 +138,15 @@ def test_memory_is_given_back(pocket: dict[str, Path]) -> None:
     with serving(flags) as (process, url):
         memory = psutil.Process(process.pid)
         ask: Any = {"prompt": "Hello", "n_predict": 8, "temperature": 0}
-        first = httpx.post(f"{url}/completion", json=ask, timeout=60).json()["content"]
-        awake = memory.memory_info().rss
-        wait_until(lambda: httpx.get(f"{url}/props").json()["is_sleeping"], 30)
-        wait_until(lambda: awake - memory.memory_info().rss > 50 * 2**20, 10)
+
+        def is_asleep() -> bool:
+            return bool(httpx.get(f"{url}/props").json()["is_sleeping"])
+
+        first, awake = "", 0
+        while not awake:
+            first = httpx.post(f"{url}/completion", json=ask).json()["content"]
+            size = memory.memory_info().rss
+            awake = 0 if is_asleep() else size  # a busy machine may look too late
+        wait_until(is_asleep)
+        wait_until(lambda: awake - memory.memory_info().rss > 50 * 2**20)
         assert httpx.post(f"{url}/completion", json=ask, timeout=60).json()["content"] == first

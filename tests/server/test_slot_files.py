@@ -138,11 +138,11 @@ def test_only_with_a_key(fake: Live) -> None:
 
 
 def test_an_engine_that_sleeps_is_woken(fake: Live) -> None:
-    from tests.server.live import wait_until
+    from tests.patience import wait_until
     from tests.server.test_sleep import is_sleeping
 
     fake.http.headers["Authorization"] = "Bearer key"
-    wait_until(lambda: is_sleeping(fake), 20)
+    wait_until(lambda: is_sleeping(fake))
     assert fake.http.post("/slots/0?action=erase").json() == {"id_slot": 0, "n_erased": 0}
 
 

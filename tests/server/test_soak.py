@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import random
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,11 +23,13 @@ import psutil
 import pytest
 
 from dflash_local.engine import Engine
-from tests.server.live import serving, wait_until
+from tests.patience import PATIENCE, wait_until
+from tests.server.live import serving
 
 CLIENTS, SLOTS, WIDE = 32, 8, 64
 MAX_TOKENS = 48
-# Allocator and caches settle within this many bytes; a leaked answer per request would exceed it within seconds.
+ASKED = 2  # times by each client in a round
+# Allocator and caches settle within this many bytes; a leaked answer per request would exceed it soon.
 SETTLING = 24 * 2**20
 
 
@@ -58,7 +59,7 @@ def server(pocket: dict[str, Path]) -> Iterator[tuple[psutil.Process, str]]:
     with serving(flags) as (process, url):
         yield psutil.Process(process.pid), url
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def body(prompt: str) -> dict[str, Any]:
@@ -79,12 +80,11 @@ async def whole(client: httpx.AsyncClient, prompt: str) -> tuple[int, ...]:
     return tuple([token async for tokens in tokens_of(client, prompt) for token in tokens])
 
 
-async def one_client(url: str, prompts: list[str], seed: int, end: float, tally: Tally) -> None:
-    """Ask until `end`; every third time leave after some events, every tenth before the first, by closing the
+async def one_client(url: str, prompts: list[str], rng: random.Random, tally: Tally) -> None:
+    """Ask some times; every third time leave after some events, every tenth before the first, by closing the
     connection."""
-    rng = random.Random(seed)
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        while time.monotonic() < end:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+        for _ in range(ASKED):
             index = rng.randrange(len(prompts))
             try:
                 fate = rng.random()
@@ -111,19 +111,17 @@ async def one_client(url: str, prompts: list[str], seed: int, end: float, tally:
 
 async def _endless(client: httpx.AsyncClient, chat: dict[str, Any]) -> None:
     await client.post("/v1/chat/completions", json=chat)
-    await asyncio.sleep(60)
+    await asyncio.sleep(PATIENCE)
 
 
-async def soak(url: str, prompts: list[str], seconds: float, process: psutil.Process) -> tuple[Tally, list[int]]:
-    """Run the clients; the server's memory after a quarter of the time, when every code path has run, and at the
-    end."""
+async def soak(url: str, prompts: list[str], n_rounds: int, process: psutil.Process) -> tuple[Tally, list[int]]:
+    """Run the clients: the same amount of work in each round, however long it takes; and the server's memory after
+    each."""
     tally, memory = Tally(), []
-    end = time.monotonic() + seconds
-    clients = [asyncio.create_task(one_client(url, prompts, seed, end, tally)) for seed in range(CLIENTS)]
-    await asyncio.sleep(seconds / 4)
-    memory.append(process.memory_info().rss)
-    await asyncio.gather(*clients)
-    memory.append(process.memory_info().rss)
+    clients = [random.Random(seed) for seed in range(CLIENTS)]
+    for _ in range(n_rounds):
+        await asyncio.gather(*(one_client(url, prompts, rng, tally) for rng in clients))
+        memory.append(process.memory_info().rss)
     return tally, memory
 
 
@@ -152,22 +150,22 @@ def assert_ties(pocket: dict[str, Path], prompts: list[str], alone: list[tuple[i
 
 
 async def each_alone(url: str, prompts: list[str]) -> list[tuple[int, ...]]:
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
         return [await whole(client, prompt) for prompt in prompts]
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(120, marks=pytest.mark.slow)])
-def test_soak(server: tuple[psutil.Process, str], pocket: dict[str, Path], prompts: list[str], seconds: float) -> None:
+@pytest.mark.parametrize("n_rounds", [4, pytest.param(120, marks=pytest.mark.slow)])
+def test_soak(server: tuple[psutil.Process, str], pocket: dict[str, Path], prompts: list[str], n_rounds: int) -> None:
     process, url = server
     alone = asyncio.run(each_alone(url, prompts))
     files = process.num_fds() if os.name == "posix" else 0
     threads = process.num_threads()
 
-    tally, memory = asyncio.run(soak(url, prompts, seconds, process))
+    tally, memory = asyncio.run(soak(url, prompts, n_rounds, process))
 
     assert tally.errors == []
-    assert tally.survived > seconds
-    assert min(tally.left, tally.left_early) > seconds / 10
+    assert tally.survived + tally.left + tally.left_early == n_rounds * CLIENTS * ASKED
+    assert min(tally.survived, tally.left, tally.left_early) > n_rounds
     tolerance = assert_ties(pocket, prompts, alone, tally)
     print(
         f"{tally.survived} answers, {tally.left} + {tally.left_early} left; tolerance {tolerance:.4f}; memory {memory}"
@@ -177,7 +175,7 @@ def test_soak(server: tuple[psutil.Process, str], pocket: dict[str, Path], promp
     metrics = httpx.get(url + "/metrics").text
     assert "llamacpp:requests_processing 0\n" in metrics
     assert "llamacpp:requests_deferred 0\n" in metrics
-    assert memory[1] - memory[0] < SETTLING
+    assert memory[-1] - memory[n_rounds // 2 - 1] < SETTLING
     assert process.num_threads() <= threads + 8  # asyncio.to_thread keeps a bounded pool
     if os.name == "posix":
         wait_until(lambda: process.num_fds() <= files + 2)

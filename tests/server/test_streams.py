@@ -14,6 +14,7 @@ from dflash_local.engine import Engine
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
+from tests.patience import PATIENCE
 from tests.server.live import Live, live
 
 CHAT, TEXT, NATIVE = PATHS = ("/v1/chat/completions", "/v1/completions", "/completion")
@@ -57,13 +58,13 @@ def test_a_request_chooses_its_pings() -> None:
         live(lambda _: Engine.over(FakeNative(b"hello", gate=gate, n_slots=2))) as server,
         ThreadPoolExecutor() as pool,
     ):
-        chosen = (1, -1)
-        answers = [pool.submit(server.http.post, TEXT, json=body(TEXT, sse_ping_interval=ping)) for ping in chosen]
-        threading.Event().wait(1.3)
-        gate.release(10)
-        pinged, silent = (answer.result(10).text for answer in answers)
-        assert pinged.startswith(":\n\ndata: ")
-        assert silent.startswith("data: ")
+        silent = pool.submit(server.http.post, TEXT, json=body(TEXT, sse_ping_interval=-1))
+        with server.http.stream("POST", TEXT, json=body(TEXT, sse_ping_interval=1)) as response:
+            lines = response.iter_lines()
+            assert next(lines) == ":"
+            gate.release(10)
+            assert next(line for line in lines if line not in ("", ":")).startswith("data: ")
+        assert silent.result(PATIENCE).text.startswith("data: ")
 
 
 @pytest.mark.parametrize("path", PATHS)

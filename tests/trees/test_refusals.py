@@ -115,7 +115,7 @@ def test_targets_that_refuse_trees(model: Model, name: str, kv_unified: bool) ->
         (logits,) = twin.trees.tree_pass([TreeRows(0, more, chain(more).parents, list(range(5)))], models.N_VOCAB)
         (expected,) = twin.chains.tree_pass([TreeRows(0, more, chain(more).parents, list(range(5)))], models.N_VOCAB)
         assert logits is not None and expected is not None
-        assert (logits == expected).all() or name == "minimax-m3"  # which attends densely where the cache is unified
+        assert (logits == expected).all()
 
 
 @pytest.mark.parametrize("name", ["lfm2", "qwen35"])

@@ -47,7 +47,7 @@ def missing() -> str:
 def environment() -> dict[str, str]:
     """For a program that wine runs, in a folder of wine's that holds nothing else."""
     quiet = {"WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml=;winemenubuilder.exe=d"}
-    return {**os.environ, **quiet, "WINEPREFIX": str(_home() / "wine"), "OMP_WAIT_POLICY": "passive"}
+    return {**os.environ, **quiet, "WINEPREFIX": str(_home() / "wine")}
 
 
 @cache

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from dflash_local import native
-from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local.convert.gguf_metadata import Value, read_model
 from dflash_local.errors import ModelError
 
 Array = npt.NDArray[Any]
@@ -23,14 +21,13 @@ class SmallModel:
 
     def __init__(self, path: Path, arch: str) -> None:
         self.path, self.arch = path, arch
-        self.metadata = read_metadata(path)
+        self.metadata, self._tensors = read_model(path)
         architecture = self.metadata.get("general.architecture")
         if architecture is None or architecture.data != arch.encode():
             raise ModelError(
                 f"{path.name}: only a {arch} model can be inflated to this shape", field="general.architecture"
             )
         native.check_gguf(path)  # from here on all shapes are as the keys say
-        self._tensors = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
         self._used: set[str] = set()
 
     def size(self, key: str) -> int:
@@ -56,7 +53,7 @@ class SmallModel:
             raise ModelError(f"{self.path.name} lacks the tensor {name!r}", field=name)
         self._used.add(name)
         tensor = self._tensors[name]
-        return lambda: np.asarray(dequantize(tensor.data, tensor.tensor_type))
+        return lambda: dequantize(tensor.rows(0, tensor.n_rows), tensor.type).reshape(tensor.shape)
 
     def check_all_used(self) -> None:
         """A tensor that nobody asked for would be lost without a word."""

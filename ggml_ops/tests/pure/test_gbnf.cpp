@@ -75,6 +75,7 @@ int main() {
     CHECK(refused("root ::= (\"a\"", "expected ')'"));
     CHECK(refused("root ::= \"a\" ]", "unexpected ']'"));
     CHECK(refused("root ::= <x", "expected <token>"));
+    CHECK(refused("root ::= !<" + std::string(60000, 'A') + ">", "longer than 1024 bytes"));
     CHECK(refused("root ::= *", "nothing before '*'"));
     CHECK(refused("root ::= \"\"*", "nothing before '*'"));
     CHECK(refused("root ::= \"a\"{", "expected a number"));

@@ -549,9 +549,31 @@ void test_splits(const scratch & files) {
     second.tensors[0].type = F64;
     files.write(second.encode(), "m-00002-of-00002.gguf");
     CHECK(!gguf_check(path.c_str(), error) && error.find("ffn_norm") != std::string::npos);
+    second.tensors[0] = first.tensors[0];
+    files.write(second.encode(), "m-00002-of-00002.gguf");
+    CHECK(!gguf_check(path.c_str(), error) && error.find("in an earlier part") != std::string::npos);
     second.put("split.no", 8, text("1"));
     files.write(second.encode(), "m-00002-of-00002.gguf");
     CHECK(!gguf_check(path.c_str(), error) && error.find("split.no") != std::string::npos);
+}
+
+// What is read of a tensor's data is read of its own part.
+void test_split_indices(const scratch & files) {
+    image first = drafter(false);
+    first.put("split.count", 2, raw<uint16_t>(2));
+    first.put("split.no", 2, raw<uint16_t>(0));
+    first.put("split.tensors.count", 5, raw<int32_t>(5));
+    image second;
+    second.put("split.no", 2, raw<uint16_t>(1));
+    second.tensors = { { "output.weight", { 64, 2 } }, { "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) } };
+
+    const std::string path = files.write(first.encode(), "d-00001-of-00002.gguf");
+    std::string       error;
+    files.write(second.encode(), "d-00002-of-00002.gguf");
+    CHECK(gguf_check(path.c_str(), error));
+    second.tensors[1].data = raw<int64_t>(0) + raw<int64_t>(4);
+    files.write(second.encode(), "d-00002-of-00002.gguf");
+    CHECK(!gguf_check(path.c_str(), error) && error.find("holds the index 4") != std::string::npos);
 }
 
 // For embeddings: encoders pass, and what their tokenizers and heads would assert on is refused.
@@ -638,6 +660,7 @@ int main(int argc, char ** argv) {
     test_bad(files);
     test_paths(files);
     test_splits(files);
+    test_split_indices(files);
     test_encoders(files);
     test_any_bytes(files, argc > 1 ? std::atoi(argv[1]) : 400);
     return TEST_RESULT;

@@ -54,6 +54,8 @@ static void the_best_one_is_found() {
     CHECK(cache.take(cache.find(prompt).entry).tokens[0] == 500);
     CHECK(cache.size() == 2 && cache.find(prompt).entry == nullptr);
     CHECK(cache.take(nullptr).tokens.empty() && cache.size() == 2);
+    cache.add(talk(0, 30, 10));   // a newer one that gives less
+    CHECK(cache.size() == 3 && cache.find(talk(0, 80, 0).tokens).n_kept == 79);
 }
 
 static void a_longer_one_replaces_what_it_holds() {

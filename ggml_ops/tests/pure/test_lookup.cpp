@@ -65,6 +65,8 @@ int main() {
 
     quotation_odds odds = quotation_odds::of_lookup();
     CHECK(odds.at(3) < odds.at(24) && odds.at(24) < 1);
+    odds.observe(12, 8, 0);   // the first token was wrong: nothing is known of the seven after it
+    CHECK(odds.at(12) > 0.7f && odds.at(12) < 0.8f);
     for (int i = 0; i < 100; ++i) {
         odds.observe(5, 8, 0);
         odds.observe(20, 8, 8);

@@ -54,7 +54,7 @@ static void places() {
     answer.back() = 250;   // far: one token is not enough, three are
     CHECK((next(text, answer) == tokens{ 121, 122, 123 }));
     answer.insert(answer.end(), { 251, 252 });
-    CHECK((next(text, answer) == tokens{ 253, 254, 255 }));
+    CHECK((next(text, answer) == tokens{ 253, 254, 255 }) && after(text, answer).n_met() == 23);
     answer.insert(answer.end(), { 110, 111, 112 });   // back
     CHECK((next(text, answer) == tokens{ 113, 114, 115 }));
     answer.insert(answer.end(), 20, 7);   // lost for long

@@ -34,6 +34,9 @@ static conversation talk() {
     c.ring.end   = 3;
     c.ring.data.resize(16);
     std::memset(c.ring.data.data(), 3, 16);
+    const auto segment = std::make_shared<raw_bytes>(24);
+    std::memset(segment->data(), 7, segment->size());
+    c.ring.past.append(0, segment);
     c.taps.pos  = 3;
     c.taps.rows = 2;
     c.taps.data = { 0.5f, 1, 2, 3 };
@@ -71,6 +74,8 @@ static void what_is_written_comes_back(const std::string & path) {
     CHECK(back.tokens == c.tokens && back.n_asked == c.n_asked && back.taps.data == c.taps.data);
     CHECK(back.state == c.state && back.ring.data == c.ring.data);
     CHECK(back.ring.begin == 1 && back.ring.end == 3 && back.taps.pos == 3 && back.taps.rows == 2);
+    CHECK(back.ring.past.begin() == 0 && back.ring.past.end() == 64);
+    CHECK(back.ring.past.holding(3) == c.ring.past.holding(3));
     CHECK(back.checkpoints.size() == 2 && back.checkpoints[1].at == 4);
     CHECK(*back.checkpoints[1].state == *c.checkpoints[1].state);
 }
@@ -104,10 +109,10 @@ static void damage_is_found(const std::string & path) {
 
 // A length that the file does not have costs no memory.
 static void lengths_are_compared_before_they_are_used(const std::string & path) {
-    constexpr size_t STATE_SIZE = 32, RING_SIZE = 40, N_TAPS = 48;   // in the head
+    constexpr size_t STATE_SIZE = 32, RING_SIZE = 40, N_TAPS = 48, SEGMENT_SIZE = 56;   // in the head
     write_slot_file(path, talk(), OWNER);
     const std::string whole = read_all(path);
-    for (const size_t field : { STATE_SIZE, RING_SIZE, N_TAPS }) {
+    for (const size_t field : { STATE_SIZE, RING_SIZE, N_TAPS, SEGMENT_SIZE }) {
         for (const uint64_t size : { UINT64_MAX, UINT64_MAX / 4, (uint64_t) 1 << 40 }) {
             std::string bad = whole;
             std::memcpy(&bad[field], &size, sizeof(size));
@@ -138,13 +143,21 @@ static void a_file_is_replaced_whole(const std::string & path) {
 static void fingerprints(const std::string & path) {
     std::string bytes(3 << 20, 'x');
     write_all(path, bytes);
-    const uint64_t first = file_fingerprint(path);
-    CHECK(first == file_fingerprint(path));
+    const uint64_t first = model_fingerprint(path);
+    CHECK(first == model_fingerprint(path));
     bytes[100] = 'y';
     write_all(path, bytes);
-    CHECK(first != file_fingerprint(path));
+    CHECK(first != model_fingerprint(path));
     write_all(path, "");
-    CHECK(file_fingerprint(path) != first);
+    CHECK(model_fingerprint(path) != first);
+
+    const std::string part = path + "-00001-of-00002.gguf", other = path + "-00002-of-00002.gguf";
+    write_all(part, bytes);
+    const uint64_t alone = model_fingerprint(part);   // a whole model that is called so
+    write_all(other, "x");
+    const uint64_t both = model_fingerprint(part);
+    write_all(other, "y");
+    CHECK(both != alone && model_fingerprint(part) != both);
 }
 
 int main() {

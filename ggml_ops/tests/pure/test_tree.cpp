@@ -127,6 +127,22 @@ static void chains() {
     CHECK(tree{}.is_chain());
 }
 
+// Of equal values the shallower parent's comes first, then the better rank's.
+static void ties() {
+    draft d;
+    d.length     = 3;
+    d.top_k      = 2;
+    d.ids        = { 10, 11, 20, 21 };
+    d.probs      = { 0.5f, 0.5f, 0.5f, 0.5f };
+    const tree t = grow(d, 1, width(7, 2));
+    CHECK(t.size() == 7);
+    const std::vector<std::pair<int32_t, int32_t>> order = { { 0, 10 }, { 0, 11 }, { 1, 20 }, { 1, 21 }, { 2, 20 },
+        { 2, 21 } };
+    for (int32_t i = 1; i < t.size(); ++i) {
+        CHECK(t.nodes[i].parent == order[i - 1].first && t.nodes[i].token == order[i - 1].second);
+    }
+}
+
 // A quotation joins the tree: its tokens follow each other, twice proposed ones are one node, and it can outgrow the
 // block.
 static void quotations() {
@@ -195,6 +211,7 @@ static void calibrated() {
 int main() {
     against_brute_force();
     chains();
+    ties();
     quotations();
     calibrated();
     return TEST_RESULT;

@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 using json = nlohmann::json;
 
@@ -131,21 +133,48 @@ void test_rows_belong_to_a_device() {
     CHECK(dflash_matrix_rows(nullptr, nullptr, 5) == DFLASH_ERROR_ARG);
 }
 
+// Microseconds of a graph by rows, -1 where there is no time.
+std::vector<double> times_of(const json & j, const char * kernel) {
+    std::vector<double> times;
+    for (const json & ms : j[kernel]) {
+        times.push_back(ms.is_number() ? ms.get<double>() * 1000 * 64 : -1);
+    }
+    return times;
+}
+
 void test_times() {
     dflash_matrix_rows("FAKE1", "q4_k", 5);
-    const dflash_tune_params p    = small();
-    char *                   text = dflash_tune(&p, nullptr, nullptr, nullptr);
-    CHECK(text);
-    const json j = json::parse(text ? text : "{}");
-    dflash_free(text);
-    CHECK(j["rows"] == 5 && j["rows_max"] == MOST && j["weights"] == 64 && n_products == 64);
-    for (int n = 1; n <= p.n_max; ++n) {   // a busy machine makes times longer, never shorter
-        const json &vector = j["vector_ms"][n - 1], &matrix = j["matrix_ms"][n - 1];
-        const auto  about = [](const json & ms, double us) {
-            return ms.is_number() && ms.get<double>() * 1000 * 64 >= us && ms.get<double>() * 1000 * 64 < us + 150;
-        };
-        CHECK(n < MOST ? about(vector, VECTOR_US * n) : vector.is_null());
-        CHECK(about(matrix, MATRIX_US));
+    const dflash_tune_params p = small();
+    std::vector<double>      vector, matrix;
+    const auto               is_close = [&](int n) {
+        const bool has_vector = n < MOST;
+        return vector[n - 1] < (has_vector ? VECTOR_US * n + 150 : 0) && matrix[n - 1] < MATRIX_US + 150;
+    };
+    // A busy machine makes times longer, never shorter: the least of several counts.
+    for (int turn = 0; turn < 50; ++turn) {
+        char * text = dflash_tune(&p, nullptr, nullptr, nullptr);
+        CHECK(text);
+        const json j = json::parse(text ? text : "{}");
+        dflash_free(text);
+        CHECK(j["rows"] == 5 && j["rows_max"] == MOST && j["weights"] == 64 && n_products == 64);
+        const std::vector<double> vector_now = times_of(j, "vector_ms"), matrix_now = times_of(j, "matrix_ms");
+        CHECK((int) vector_now.size() == p.n_max && (int) matrix_now.size() == p.n_max);
+        vector.resize(p.n_max, INFINITY);
+        matrix.resize(p.n_max, INFINITY);
+        int n_close = 0;
+        for (int n = 1; n <= p.n_max; ++n) {
+            CHECK(n < MOST ? vector_now[n - 1] >= VECTOR_US * n : vector_now[n - 1] == -1);
+            CHECK(matrix_now[n - 1] >= MATRIX_US);
+            vector[n - 1] = std::min(vector[n - 1], vector_now[n - 1]);
+            matrix[n - 1] = std::min(matrix[n - 1], matrix_now[n - 1]);
+            n_close += is_close(n);
+        }
+        if (n_close == p.n_max) {
+            break;
+        }
+    }
+    for (int n = 1; n <= p.n_max; ++n) {
+        CHECK(is_close(n));
     }
     CHECK(dflash_matrix_rows("FAKE1", "q4_k", -1) == 5);   // as it was
     CHECK(rows_set[0][GGML_TYPE_Q4_K] == 0);

@@ -1,0 +1,83 @@
+#include "cpu/threads/team_size.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dflash {
+
+int team_size::choose(uint64_t kind, int64_t now) {
+    if (tried_.empty() && size_ < most_ && now >= next_trial_) {
+        begin_trial({ size_, size_ + 1, most_ });
+    }
+    if (tried_.empty()) {
+        return size_;
+    }
+    auto & found = kinds_[kind];   // all sizes in turns
+    found.resize(tried_.size());
+    const auto next =
+        std::min_element(found.begin(), found.end(), [](const times & a, const times & b) { return a.n < b.n; });
+    return tried_[next - found.begin()];
+}
+
+void team_size::observe(uint64_t kind, int size, int64_t duration, int64_t late, int64_t now) {
+    if (!tried_.empty()) {
+        auto & found = kinds_[kind];
+        found.resize(tried_.size());
+        const size_t at = std::find(tried_.begin(), tried_.end(), size) - tried_.begin();
+        if (at < tried_.size()) {
+            found[at].sum += duration;
+            ++found[at].n;
+        }
+        work_ += duration;
+        ++n_graphs_;
+        end_trial(now);
+        return;
+    }
+    window_ += duration;
+    late_ += late;
+    if (window_ < WINDOW) {
+        return;
+    }
+    if (size_ > 1 && (double) late_ > LATE * (double) window_ && now >= next_trial_) {
+        std::vector<int> sizes;
+        for (int smaller = size_; smaller >= (size_ + 1) / 2; --smaller) {
+            sizes.push_back(smaller);
+        }
+        begin_trial(std::move(sizes));
+    }
+    window_ = late_ = 0;
+}
+
+void team_size::begin_trial(std::vector<int> sizes) {
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    tried_    = std::move(sizes);
+    n_graphs_ = 0;
+    work_     = 0;
+    kinds_.clear();
+}
+
+void team_size::end_trial(int64_t now) {
+    const int           n_sizes = (int) tried_.size();
+    std::vector<double> total(n_sizes, 0);   // for graphs that all sizes have computed
+    int                 n_rounds = 0;
+    for (const auto & [kind, found] : kinds_) {
+        const auto few =
+            std::min_element(found.begin(), found.end(), [](const times & a, const times & b) { return a.n < b.n; });
+        n_rounds += few->n;
+        for (int i = 0; few->n > 0 && i < n_sizes; ++i) {
+            total[i] += (double) few->n * (double) found[i].sum / found[i].n;
+        }
+    }
+    if ((work_ < TRIAL * n_sizes || n_rounds == 0) && n_graphs_ < MOST * n_sizes) {
+        return;
+    }
+    const int  best   = (int) (std::min_element(total.begin(), total.end()) - total.begin());
+    const bool better = n_rounds > 0 && total[best] < (tried_[best] < size_ ? GAIN : 1.0) * total[0];
+    rest_             = better ? MIN_REST : std::min(MAX_REST, 2 * rest_);
+    size_             = better ? tried_[best] : size_;
+    next_trial_       = now + rest_;
+    tried_.clear();
+    window_ = late_ = 0;
+}
+
+}   // namespace dflash

@@ -1,0 +1,138 @@
+#include "cpu/threads/waiting.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#else
+#include <condition_variable>
+#include <mutex>
+#endif
+
+#if defined(__x86_64__) || defined(_M_X64) || defined(__i386__) || defined(_M_IX86)
+#include <immintrin.h>
+#endif
+
+namespace dflash {
+
+namespace {
+
+// A wait spins for twice as long as the last one if that was over in time, and for half as long if it was not: long on
+// a machine that does nothing else, hardly where threads wait for cores.
+constexpr int     MIN_SPIN_US = 2, MAX_SPIN_US = 100;
+constexpr int64_t IDLE_SPIN_US = 1000;   // until the next graph, where waits are short: a host samples in between
+constexpr int     LOOKS        = 16;     // between two looks at the clock
+
+thread_local int64_t slept_ns = 0;
+
+static_assert(sizeof(std::atomic<int>) == sizeof(int) && std::atomic<int>::is_always_lock_free);
+
+std::atomic<int> & atomic_of(int * value) { return *reinterpret_cast<std::atomic<int> *>(value); }
+
+void relax() {
+#if defined(__x86_64__) || defined(_M_X64) || defined(__i386__) || defined(_M_IX86)
+    _mm_pause();
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+// Looks until it is done, `spin_us` long at least.
+template <class F> bool spin_until(const F & done, int64_t spin_us) {
+    for (int64_t end = 0;;) {
+        for (int i = 0; i < LOOKS; ++i) {
+            if (done()) {
+                return true;
+            }
+            relax();
+        }
+        const int64_t now = dflash_now();
+        end               = end ? end : now + 1000 * spin_us;
+        if (now >= end) {
+            return false;
+        }
+    }
+}
+
+// A thread counts itself as asleep before it looks at the value again, and who changes the value does that before it
+// looks at the count: one of them sees the other.
+#if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
+void sleep_while(int * value, int old) {
+    syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);   // returns at once if it has changed
+}
+
+void wake_all(int * value) { syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+#else
+// One for all pools: few sleep, and they look again.
+struct bed {
+    std::mutex              mutex;
+    std::condition_variable change;
+};
+
+bed & the_bed() {
+    static bed * const one = new bed;   // threads may sleep until the process ends
+    return *one;
+}
+
+void sleep_while(int * value, int old) {
+    std::unique_lock<std::mutex> lock(the_bed().mutex);
+    the_bed().change.wait(lock, [&] { return atomic_of(value).load() != old; });
+}
+
+void wake_all(int *) {
+    { std::lock_guard<std::mutex> lock(the_bed().mutex); }   // who has looked is asleep by now
+    the_bed().change.notify_all();
+}
+#endif
+
+}   // namespace
+
+}   // namespace dflash
+
+void dflash_wait(dflash_waiting * waiting, int * value, int old) {
+    using namespace dflash;
+    std::atomic<int> &at = atomic_of(value), &spin_us = atomic_of(&waiting->spin_us);
+    const auto        changed = [&] { return at.load(std::memory_order_acquire) != old; };
+    const int         spin = spin_us.load(std::memory_order_relaxed), spin_now = spin ? spin : MAX_SPIN_US;
+    if (spin_until(changed, spin_now)) {
+        if (spin_now < MAX_SPIN_US) {
+            spin_us.store(std::min(MAX_SPIN_US, 2 * spin_now), std::memory_order_relaxed);
+        }
+        return;
+    }
+    spin_us.store(std::max(MIN_SPIN_US, spin_now / 2), std::memory_order_relaxed);
+    std::atomic<int> & n_asleep = atomic_of(&waiting->n_asleep);
+    const int64_t      begin    = dflash_now();
+    n_asleep.fetch_add(1);
+    while (at.load() == old) {
+        sleep_while(value, old);
+    }
+    n_asleep.fetch_sub(1);
+    slept_ns += dflash_now() - begin;
+}
+
+void dflash_wake(dflash_waiting * waiting, int * value) {
+    if (dflash::atomic_of(&waiting->n_asleep).load() > 0) {
+        dflash::wake_all(value);
+    }
+}
+
+bool dflash_spin(dflash_waiting * waiting, bool (*done)(void * what), void * what) {
+    using namespace dflash;
+    const int  spin   = atomic_of(&waiting->spin_us).load(std::memory_order_relaxed);
+    const bool shared = spin && spin < MAX_SPIN_US;   // the cores, with other programs
+    return spin_until([&] { return done(what); }, shared ? spin : IDLE_SPIN_US);
+}
+
+int64_t dflash_slept(void) { return dflash::slept_ns; }
+
+int64_t dflash_now(void) {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}

@@ -1,0 +1,143 @@
+// Threads of the CPU backend: pools are kept from graph to graph, a result does not depend on how many threads there
+// are, several callers compute at once, and a forked process computes on.
+
+#include "check.h"
+#include "graphs.h"
+
+#include "ggml-alloc.h"
+#include "ggml-cpu.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+static constexpr int     N_LAYERS = 12;
+static constexpr int64_t WIDTH = 256, ROWS = 3;
+
+using floats = std::vector<float>;
+
+// Layers of a product and a norm, computed over and over.
+class layers {
+    context                         ctx_ = metadata(4 * N_LAYERS);
+    buffer                          buffer_{ nullptr, ggml_backend_buffer_free };
+    ggml_backend_t                  cpu_ = ggml_backend_cpu_init();
+    ggml_cgraph *                   graph_;
+    std::vector<ggml_tensor *>      weights_;
+    ggml_tensor *                   in_, *out_;
+    std::normal_distribution<float> normal_;
+    std::mt19937                    rng_{ 7 };
+
+    void fill(ggml_tensor * t) {
+        floats x(ggml_nelements(t));
+        std::generate(x.begin(), x.end(), [&] { return normal_(rng_); });
+        ggml_backend_tensor_set(t, x.data(), 0, ggml_nbytes(t));
+    }
+
+  public:
+    layers() {
+        in_ = out_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_F32, WIDTH, ROWS);
+        for (int i = 0; i < N_LAYERS; ++i) {
+            weights_.push_back(ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_F32, WIDTH, WIDTH));
+            out_ = ggml_rms_norm(ctx_.get(), ggml_mul_mat(ctx_.get(), weights_.back(), out_), 1e-6f);
+        }
+        graph_ = ggml_new_graph_custom(ctx_.get(), 4 * N_LAYERS, false);
+        ggml_build_forward_expand(graph_, out_);
+        buffer_.reset(ggml_backend_alloc_ctx_tensors(ctx_.get(), cpu_));
+        fill(in_);
+        for (ggml_tensor * w : weights_) {
+            fill(w);
+        }
+    }
+    ~layers() { ggml_backend_free(cpu_); }
+
+    floats compute(int n_threads) {
+        ggml_backend_cpu_set_n_threads(cpu_, n_threads);
+        CHECK(ggml_backend_graph_compute(cpu_, graph_) == GGML_STATUS_SUCCESS);
+        floats x(ggml_nelements(out_));
+        ggml_backend_tensor_get(out_, x.data(), 0, ggml_nbytes(out_));
+        return x;
+    }
+};
+
+static void same_bits() {
+    layers       model;
+    const floats one = model.compute(1);
+    for (int round = 0; round < 20; ++round) {
+        for (int n = 1; n <= 9; ++n) {
+            CHECK(model.compute(n) == one);
+        }
+    }
+}
+
+static void several_callers() {
+    const floats             expected = layers().compute(1);
+    std::vector<std::thread> callers;
+    std::atomic<int>         n_wrong{ 0 };
+    for (int i = 0; i < 3; ++i) {
+        callers.emplace_back([&] {
+            layers model;
+            for (int round = 0; round < 100; ++round) {
+                n_wrong += model.compute(3) != expected;
+            }
+        });
+    }
+    for (std::thread & caller : callers) {
+        caller.join();
+    }
+    CHECK(n_wrong == 0);
+}
+
+#if defined(__linux__)
+static int count_threads() {
+    int   n      = 0;
+    DIR * folder = opendir("/proc/self/task");
+    while (const dirent * entry = readdir(folder)) {
+        n += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return n;
+}
+
+static void kept() {
+    layers model;
+    model.compute(4);
+    CHECK(count_threads() >= 4);
+    for (int size = 2; size < 30; ++size) {
+        model.compute(size);
+    }
+    CHECK(count_threads() < 4 * 30);   // those of the last pools, not of all sizes
+}
+
+static void forked() {
+    layers       model;
+    const floats expected = model.compute(4);
+    const pid_t  child    = fork();
+    if (child == 0) {
+        alarm(60);   // ends a child that waits for threads which it does not have
+        _exit(model.compute(4) == expected ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(model.compute(4) == expected);
+}
+#else
+static void kept() {}
+static void forked() {}
+#endif
+
+int main() {
+    same_bits();
+    several_callers();
+    kept();
+    forked();
+    return TEST_RESULT;
+}

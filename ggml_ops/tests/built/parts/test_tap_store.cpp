@@ -1,0 +1,69 @@
+// Cells of a device's memory for taps: each row of a pass has its own, and what nobody wants goes to waste.
+
+#include "llama/tap_store.h"
+
+#include "check.h"
+
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+using namespace dflash;
+
+static constexpr int32_t N_LAYERS = 2, N_EMBD = 4, N_ROWS = 5;
+
+static std::vector<tap_cell> take_all(tap_store & store) {
+    std::vector<tap_cell> cells;
+    while (store.n_free() > 0) {
+        cells.push_back(store.take());
+    }
+    return cells;
+}
+
+int main() {
+    ggml_backend_dev_t host = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    tap_store          store(host, { 3, 5 }, N_EMBD, N_ROWS);
+    CHECK(store.n_free() == N_ROWS);
+
+    std::vector<tap_cell> cells = take_all(store);
+    std::set<int32_t>     numbers;
+    for (const tap_cell & cell : cells) {
+        numbers.insert(*cell);
+    }
+    CHECK(numbers.size() == N_ROWS);
+    CHECK(numbers.count(tap_store::ZEROS) == 0 && numbers.count(tap_store::WASTE) == 0);
+    CHECK(*numbers.rbegin() < store.rows()->ne[1]);
+    bool thrown = false;
+    try {
+        store.take();
+    } catch (const std::runtime_error &) {
+        thrown = true;
+    }
+    CHECK(thrown);
+
+    // what is written is read, cell by cell
+    std::vector<float> rows;
+    for (int32_t i = 0; i < N_ROWS * N_LAYERS * N_EMBD; ++i) {
+        rows.push_back((float) i);
+    }
+    store.write(cells, rows.data());
+    CHECK(store.read(cells) == rows);
+    CHECK(store.read({ cells[3] }) == std::vector<float>(rows.begin() + 3 * 8, rows.begin() + 4 * 8));
+
+    // every row of a pass has its cell, the last one too; others have none
+    store.set_pass(cells);
+    for (int32_t row = 0; row < N_ROWS; ++row) {
+        CHECK(store.pass_cell(row) == *cells[row]);
+    }
+    CHECK(store.pass_cell(-1) == tap_store::WASTE && store.pass_cell(N_ROWS) == tap_store::WASTE);
+
+    // a cell is free once neither the pass nor a slot holds it
+    cells.clear();
+    CHECK(store.n_free() == 0);
+    std::vector<tap_cell> kept = { store.pass()[1] };
+    store.set_pass({});
+    CHECK(store.n_free() == N_ROWS - 1);
+    kept.clear();
+    CHECK(store.n_free() == N_ROWS);
+    return TEST_RESULT;
+}

@@ -1,0 +1,68 @@
+// What a slot learns of a verified tree, and what its next tree begins with.
+
+#include "engine/slot.h"
+
+#include "check.h"
+
+using namespace dflash;
+
+// The anchor, a child of it, and a child of that.
+static tree chain_of_three() {
+    tree t{ { node::root(1) } };
+    t.nodes.push_back({ 2, 0, 1, 0, 0.9f, 0.9f, true, 0 });
+    t.nodes.push_back({ 3, 1, 2, 0, 0.9f, 0.8f, true, 0 });
+    return t;
+}
+
+// Below a node that the walk did not reach nothing was rejected.
+static void only_nodes_below_reached_ones_are_tested() {
+    tree first = chain_of_three();
+    first.nodes.pop_back();
+    experience of_chain, of_first_node, accepted;
+    for (int32_t i = 0; i < 50; ++i) {
+        of_chain.observe(chain_of_three(), { 0 }, {});
+        of_first_node.observe(first, { 0 }, {});
+        accepted.observe(chain_of_three(), { 0, 1 }, {});
+    }
+    for (const int32_t depth : { 1, 2, 3 }) {
+        CHECK(of_chain.odds.apply(0.9f, true, depth) == of_first_node.odds.apply(0.9f, true, depth));
+    }
+    CHECK(accepted.odds.apply(0.9f, true, 1) > accepted.odds.apply(0.9f, true, 2));
+}
+
+// A step without a drafter pass must not grow the last pass's drafts again.
+static void a_new_tree_has_no_drafts() {
+    slot s;
+    s.draft.length  = 3;
+    s.draft.top_k   = 1;
+    s.draft.ids     = { 5, 6 };
+    s.draft.probs   = { 0.5f, 0.5f };
+    s.quoted.tokens = { 5 };
+    s.next          = chain_of_three();
+    s.drawn         = drawn_chain();
+    s.n_denoised    = 3;
+    s.draft_ms      = 2;
+    s.begin_tree(9);
+    CHECK(s.next.size() == 1 && s.next.nodes[0].token == 9 && s.anchor == 9);
+    CHECK(s.draft.length == 0 && s.draft.ids.empty() && s.quoted.tokens.empty());
+    CHECK(s.n_denoised == 0 && s.draft_ms == 0);
+    growth rules;
+    rules.budget = 8;
+    rules.depth  = 8;
+    CHECK(grow(s.draft, s.anchor, rules).size() == 1);
+}
+
+static void what_of_a_prompt_is_kept() {
+    const auto                    state = std::make_shared<const raw_bytes>();
+    const std::vector<checkpoint> all   = { { 10, state }, { 40, state } };
+    CHECK(kept_tokens(0, {}, 7) == 7 && kept_tokens(7, {}, 7) == 7 && kept_tokens(8, {}, 7) == 0);
+    CHECK(kept_tokens(50, all, 9) == 0 && kept_tokens(50, all, 10) == 10 && kept_tokens(50, all, 39) == 10);
+    CHECK(kept_tokens(50, all, 49) == 40 && kept_tokens(50, all, 50) == 50);
+}
+
+int main() {
+    only_nodes_below_reached_ones_are_tested();
+    a_new_tree_has_no_drafts();
+    what_of_a_prompt_is_kept();
+    return TEST_RESULT;
+}

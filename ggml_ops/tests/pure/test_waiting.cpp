@@ -1,0 +1,99 @@
+// Threads meet at barriers as ggml's do, more of them than there are cores: nobody is left behind, and who waits long
+// gives its core away.
+
+#include "cpu/threads/waiting.h"
+
+#include "check.h"
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <vector>
+
+static constexpr int N_THREADS = 6, N_ROUNDS = 3000;
+
+static dflash_waiting   waiting  = {};
+static int              n_passed = 0;   // looked at as an atomic, as in ggml
+static std::atomic<int> n_here{ 0 };
+
+static std::atomic<int> & passed() { return *reinterpret_cast<std::atomic<int> *>(&n_passed); }
+
+static void barrier() {
+    const int old = passed().load();
+    if (n_here.fetch_add(1) == N_THREADS - 1) {
+        n_here.store(0);
+        passed().fetch_add(1);
+        dflash_wake(&waiting, &n_passed);
+    } else {
+        dflash_wait(&waiting, &n_passed, old);
+    }
+}
+
+template <class F> static void in_threads(const F & f) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < N_THREADS; ++i) {
+        threads.emplace_back(f, i);
+    }
+    for (std::thread & thread : threads) {
+        thread.join();
+    }
+}
+
+static void rounds() {
+    std::vector<int> at(N_THREADS, 0);
+    std::atomic<int> n_wrong{ 0 };
+    in_threads([&](int me) {
+        for (int round = 1; round <= N_ROUNDS; ++round) {
+            at[me] = round;
+            barrier();
+            for (int other : at) {
+                n_wrong += other != round;
+            }
+            barrier();
+        }
+    });
+    CHECK(n_wrong == 0);
+    CHECK(waiting.n_asleep == 0);
+}
+
+#if defined(__linux__)
+static double cpu_ms() {
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e3 * (double) t.tv_sec + 1e-6 * (double) t.tv_nsec;
+}
+
+static void long_wait() {
+    std::atomic<int> n_spun{ 0 }, n_slept{ 0 };
+    in_threads([&](int me) {
+        if (me == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        }
+        const double  before = cpu_ms();
+        const int64_t slept  = dflash_slept();
+        barrier();
+        n_spun += cpu_ms() - before > 30;
+        n_slept += dflash_slept() - slept > 100'000'000;
+    });
+    CHECK(n_spun == 0);
+    CHECK(n_slept == N_THREADS - 1);
+}
+#else
+static void long_wait() {}
+#endif
+
+// A pool without work: until there is some, or for a while.
+static void spin() {
+    int        n_looks = 0;
+    const auto third   = [](void * n) { return ++*(int *) n == 3; };
+    CHECK(dflash_spin(&waiting, third, &n_looks) && n_looks == 3);
+    CHECK(!dflash_spin(&waiting, [](void *) { return false; }, nullptr));
+}
+
+int main() {
+    rounds();
+    long_wait();
+    spin();
+    return TEST_RESULT;
+}

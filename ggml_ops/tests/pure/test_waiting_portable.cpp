@@ -1,0 +1,5 @@
+// The same where there is no futex.
+
+#define DFLASH_NO_FUTEX
+#include "../../cpu/threads/waiting.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "test_waiting.cpp"                // NOLINT(bugprone-suspicious-include)

@@ -1,0 +1,315 @@
+"""The mutants. Each is a fault that somebody might make in the core; those of one part stand together."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+CACHE = ("tests/engine/test_shared_cache.py", "tests/engine/test_slot_files.py")
+TREES = ("tests/trees/test_cells.py", "tests/trees/test_target_rows.py")
+SAMPLING = ("tests/engine/test_sampling.py", "tests/lossless/test_tokens.py")
+DRAFTS = ("tests/lossless/test_drafts.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
+BLOCKS = ("tests/parity/test_drafter.py", "tests/parity/test_dspark.py", "tests/parity/test_trained.py")
+SCHEDULER = ("tests/engine/test_scheduler.py",)
+
+
+def mutants_of(file: str, *changes: tuple[str, str], tests: tuple[str, ...]) -> list[Mutant]:
+    """Of one file, with the same tests."""
+    return [Mutant(file, before, after, tests) for before, after in changes]
+
+
+ENGINE = [
+    *mutants_of(
+        "ggml_ops/engine/prefix_cache.cpp",
+        ("while (!s.checkpoints.empty() && s.checkpoints.back().at > n) {", "while (false) {"),
+        ("first + llama_model_n_swa(model_.get()) - 1)", "first + llama_model_n_swa(model_.get()) - 2)"),
+        ("? s.n_past() - 1 : reach(s);", "? s.n_past() - 2 : reach(s);"),
+        ("drafter_->put_context(to.id, drafter_->take_context(from.id, n));", ";"),
+        (
+            "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);",
+            "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 2);",
+        ),
+        ("reads  = leader.reading() && leader.t_submit_us == s.leader.t_submit_us;", "reads  = false;"),
+        ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
+        ("if (loses_much(entry, source.n_tokens)) {", "if (false) {"),
+        ("if (!all.empty() && s.n_past() - all.back().at < params_.checkpoint_step) {", "if (!all.empty()) {"),
+        tests=CACHE,
+    ),
+    *mutants_of(
+        "ggml_ops/engine/engine.cpp",
+        (
+            "const int32_t n_left = s->block ? 1 : std::max(1, room - n_nodes);",
+            "const int32_t n_left = std::max(1, room - n_nodes);",
+        ),
+        ("s.taps.clear(s.n_past());", ";"),
+        ("{ return a->t_submit_us < b->t_submit_us; });", "{ return a->t_submit_us > b->t_submit_us; });"),
+        ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
+        (
+            "} else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts",
+            "} else if (s.n_past() >= limits_.n_ctx_slot) {",
+        ),
+        (
+            "wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);",
+            "wanted == best_logits::none ? best_logits::none : needs;",
+        ),
+        ("return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);", "return true;"),
+        tests=("tests/lossless/test_tokens.py", "tests/engine/test_pocket.py", *CACHE),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/slot.cpp",
+        ("    draft  = {};", "    ;"),
+        ("if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test", "if (n.prob > 0) {"),
+        ("kept = c.at <= n_common ? std::max(kept, c.at) : kept;", "kept = c.at <= n_common ? c.at : kept + 1;"),
+        ("stats.depth_accepted[d] += d <= n_accepted;", "stats.depth_accepted[d] += d < n_accepted;"),
+        ("if (t.nodes[i].candidate < 0) {", "if (t.nodes[i].candidate <= 0) {"),
+        tests=("native controller", "tests/lossless/test_drafts.py", "tests/engine/test_pocket.py", *CACHE),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/costs.cpp",
+        ("verify.set(rows, best);", "verify.set(rows, first);"),
+        ("verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.points().count(15) && false"),
+        tests=("tests/engine/test_pocket.py",),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/host_cache.cpp",
+        ("while (!entries_.empty() && bytes_ > limit_ - bytes) {", "while (!entries_.empty() && bytes_ > limit_) {"),
+        ("it = gives(c, it->tokens) ? erase(it) : std::next(it);", "it = std::next(it);"),
+        (
+            "const int32_t n_common = std::min(common_prefix(c.tokens, prompt), (int32_t) prompt.size() - 1);",
+            "const int32_t n_common = common_prefix(c.tokens, prompt);",
+        ),
+        ("if (n_kept > 0 && n_kept >= best.n_kept) {", "if (n_kept > 0) {"),
+        tests=("native host_cache",),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/controller.cpp",
+        ("s.learned = last_learned_[s.greedy];", "s.learned = last_learned_[!s.greedy];"),
+        (
+            "return s.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
+            "return std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
+        ),
+        ("const int32_t n_cells = limits_.n_ctx_slot - s.n_past();", "const int32_t n_cells = limits_.n_ctx_slot;"),
+        (
+            "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);",
+            "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size());",
+        ),
+        tests=("native controller",),
+    ),
+]
+
+DRAFT = [
+    *mutants_of(
+        "ggml_ops/draft/tree.cpp",
+        ("if (nodes[i].parent == parent && nodes[i].token == token) {", "if (nodes[i].token == token) {"),
+        ("if (nodes[i].parent != i - 1) {", "if (nodes[i].parent > i - 1) {"),
+        ("return n.parent > o.n.parent;", "return n.parent < o.n.parent;"),
+        ("next.n.value = std::min(next.n.value * n.value, max_value);", "next.n.value = next.n.value * n.value;"),
+        ("if (n.depth >= rules_.depth || c.children >= rules_.width) {", "if (n.depth >= rules_.depth) {"),
+        ("return !c.quoted && n.quoted == n.depth && n.depth < n_quoted_;", "return !c.quoted && n.depth < n_quoted_;"),
+        tests=("native tree",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/budget.cpp",
+        ("ms = std::min(ms, 2.0 * (point + per_cell_ * cells));", ";"),
+        (
+            "const double f  = double(rows - lo->first) / (hi->first - lo->first);",
+            "const double f  = double(hi->first - rows) / (hi->first - lo->first);",
+        ),
+        (
+            "double     ms   = fixed_ms + verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
+            "double     ms   = verify.at(rows, rows * context) + (same ? 0.0 : previous.rebuild_ms);",
+        ),
+        ("m.values[n] += NEWEST * (values[i] - m.values[n]);", "m.values[n] = values[i];"),
+        ("if (c->rate == 0 || c->rate >= 0.99 * top) {", "if (c->rate >= 0.99 * top) {"),
+        ("std::clamp(2 * backoff_, MIN_REST, MAX_REST);", "std::clamp(backoff_, MIN_REST, MAX_REST);"),
+        tests=("native budget", "native controller"),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/calibration.cpp",
+        ("d.accepted = 0.98 * d.accepted + accepted;", "d.accepted = d.accepted + accepted;"),
+        (
+            "return std::min((float) (of_bin(prob, first) * f), std::max(prob, MOST));",
+            "return (float) (of_bin(prob, first) * f);",
+        ),
+        ("c.trials   = 0.99 * c.trials + 1;", "c.trials   = 0.99 * c.trials + accepted;"),
+        tests=("native calibration",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/lookup.cpp",
+        ("matched >= MIN_MATCH && matched > found.matched", "matched >= MIN_MATCH && matched >= found.matched"),
+        ("const int32_t at = best + 1 + i % period;", "const int32_t at = best + i % period;"),
+        ("const int32_t tested = std::min(offered, accepted + 1);", "const int32_t tested = offered;"),
+        tests=("native lookup",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/prediction.cpp",
+        ("if (run_ >= CERTAIN) {", "if (run_ > CERTAIN) {"),
+        ("if (length > longest && (near || length >= CERTAIN)) {", "if (length > longest) {"),
+        ("n_met_ += !met_[i];", "n_met_ += 1;"),
+        tests=("native prediction",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/kv_ring.cpp",
+        (
+            "ggml_backend_tensor_get(tensor, to + offset * size, cell * size, n * size);",
+            "ggml_backend_tensor_get(tensor, to, cell * size, n * size);",
+        ),
+        (
+            "ggml_backend_tensor_set(tensor, from + (begin - copy.begin + offset) * size, cell * size, n * size);",
+            "ggml_backend_tensor_set(tensor, from + (begin - copy.begin) * size, cell * size, n * size);",
+        ),
+        ("if ((!causal || i <= row) && std::abs(row - i) < window) {", "if (!causal || i <= row) {"),
+        tests=("tests/engine/test_draft_context.py", *CACHE, "tests/parity/test_drafter.py"),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/selector.cpp",
+        ("ids->nb[1], ids->nb[1] * n_pos, 0);", "ids->nb[1], ids->nb[1], 0);"),
+        tests=BLOCKS,
+    ),
+    *mutants_of(
+        "ggml_ops/draft/markov.cpp",
+        ("ids->nb[1], ids->nb[1] * n_pos, 0);", "ids->nb[1], ids->nb[1], 0);"),
+        tests=BLOCKS,
+    ),
+    *mutants_of(
+        "ggml_ops/draft/drafter.cpp",
+        ("cells.push_back(kv_->block_cell(job.slot, i));", "cells.push_back(kv_->block_cell(jobs[0].slot, i));"),
+        ("        next_ids += n_ids;", "        ;"),
+        ("masked.push_back(tokens.back() == mask_token_ ? 1.0f : 0.0f);", "masked.push_back(1.0f);"),
+        tests=DRAFTS,
+    ),
+    *mutants_of(
+        "ggml_ops/draft/layers.cpp",
+        ("(size_t) i * shape_.length * q->nb[2]);", "(size_t) 0 * shape_.length * q->nb[2]);"),
+        tests=DRAFTS,
+    ),
+]
+
+ACCEPT = [
+    *mutants_of(
+        "ggml_ops/accept/walk.h",
+        ("            r.stopped = true;", "            ;"),
+        ("at = t.child(at, token);", "at = t.child(0, token);"),
+        tests=("native walk",),
+    ),
+    *mutants_of(
+        "ggml_ops/accept/block_accept.cpp",
+        ("reach = std::min(1.0, reach * drawn / chain.q(i));", "reach = std::min(1.0, drawn / chain.q(i));"),
+        (
+            "weights.push_back(std::max(reach * t.prob - q.at(t.token), 0.0));",
+            "weights.push_back(std::max(t.prob - q.at(t.token), 0.0));",
+        ),
+        ("if (i == 0 || random.happens(reach)) {", "if (true) {"),
+        ("w = in ? std::pow(w / best, 1 / shape.temperature) : 0;", "w = in ? w / best : 0;"),
+        tests=("native block_accept",),
+    ),
+    *mutants_of(
+        "ggml_ops/accept/verified_tree.cpp",
+        ("probs_.push_back(n.prob);", "probs_.push_back(n.value);"),
+        (": n.candidate >= 0 ? DFLASH_BY_DRAFTER", ": n.candidate > 0 ? DFLASH_BY_DRAFTER"),
+        tests=("native verified_tree",),
+    ),
+    *mutants_of(
+        "ggml_ops/accept/token_probs.cpp",
+        ("n_top_.push_back((int32_t) kept);", "n_top_.push_back(n_top);"),
+        ("values_.push_back((float) (logits[token] - log_sum));", "values_.push_back((float) logits[token]);"),
+        tests=("native token_probs",),
+    ),
+    *mutants_of(
+        "ggml_ops/accept/sampling.cpp",
+        ("{ return a.logit == b.logit; };", "{ return a.logit == b.logit && a.id == b.id; };"),
+        ("return constraints_.allows(token) ? token : sample_all(logits, true);", "return token;"),
+        (
+            "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 1;",
+            "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 0.9;",
+        ),
+        ('return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"', "return seed;"),
+        tests=SAMPLING,
+    ),
+]
+
+LLAMA = [
+    *mutants_of(
+        "ggml_ops/llama/kv_trees.cpp",
+        (
+            "tree.seen.push_back((parent < 0 ? 0 : tree.seen[parent]) | (uint64_t(1) << row));",
+            "tree.seen.push_back((parent < 0 ? 0 : ~uint64_t(0)) | (uint64_t(1) << row));",
+        ),
+        ("} else if (!cells.is_empty(rows[i]) && cells.seq_has(rows[i], seq_id)) {", "} else if (false) {"),
+        ("const bool can_move = on_host();", "const bool can_move = false;"),
+        (
+            "if (path[k] < 0 || path[k] >= (int32_t) parent.size() || parent[path[k]] != before) {",
+            "if (path[k] < 0 || path[k] >= (int32_t) parent.size()) {",
+        ),
+        ("cells.ext_set(dst + i, cells.ext_get(src + i));", ";"),
+        tests=TREES,
+    ),
+    *mutants_of(
+        "ggml_ops/llama/batch_trees.cpp",
+        ("const bool adjacent = prev[i] == i - 1;", "const bool adjacent = true;"),
+        ("rows[i]         = p < 0 ? p : row_of[p];", "rows[i]         = p;"),
+        tests=("tests/trees/test_batch.py", "tests/trees/test_refusals.py", *TREES),
+    ),
+    *mutants_of(
+        "ggml_ops/llama/tap_store.cpp",
+        (
+            "row < (int32_t) pass_.size() && pass_[row] ? *pass_[row] : WASTE;",
+            "row < (int32_t) pass_.size() - 1 && pass_[row] ? *pass_[row] : WASTE;",
+        ),
+        tests=("tests/placement/test_bus.py",),
+    ),
+]
+
+PYTHON = [
+    *mutants_of(
+        "dflash_local/scheduler.py",
+        ("if self._n_pending >= self.n_most:", "if self._n_pending > self.n_most:"),
+        ("return max(self._n_pending - len(self._running), 0)", "return max(self._n_pending, 0)"),
+        ("if id_slot is not None and id_slot not in self._idle:", "if False:"),
+        ("tokens = tokens[:count]", "tokens = tokens[: count - 1]"),
+        (
+            "by_word = running.stopped_by is not None if running.is_cut else update.state == SlotState.STOP",
+            "by_word = update.state == SlotState.STOP",
+        ),
+        ("truncated = update.state == SlotState.CONTEXT and not running.is_cut", "truncated = False"),
+        ("            self._waiting.remove(generation)", "            pass"),
+        tests=SCHEDULER,
+    ),
+    *mutants_of(
+        "dflash_local/text.py",
+        ("at, _, self.stopped_by = min(found)", "at, _, self.stopped_by = max(found)"),
+        (
+            "keep = max(stop.begun_by(text) for stop in self._stops)",
+            "keep = min(stop.begun_by(text) for stop in self._stops)",
+        ),
+        ("n = self._borders[n - 1]", "n = 0"),
+        tests=("tests/engine/test_text.py",),
+    ),
+    *mutants_of(
+        "dflash_local/sampling.py",
+        ('chosen["seed"] = self.seed & 0xFFFFFFFF', 'chosen["seed"] = self.seed & 0x7FFFFFFF'),
+        ("elif low <= value <= high and not 0 < value < least_positive:", "elif low <= value <= high:"),
+        ("if isinstance(value, bool) or not isinstance(value, kinds):", "if not isinstance(value, kinds):"),
+        tests=("tests/engine/test_sampling_fields.py", "tests/server/test_fields.py"),
+    ),
+    *mutants_of(
+        "convert/rope.py",
+        (
+            "low = max(dimension(self.yarn.beta_fast or 32.0), 0.0)",
+            "low = max(dimension(self.yarn.beta_fast or 16.0), 0.0)",
+        ),
+        ("return min(max((turns - low) / (high - low), 0.0), 1.0)", "return max((turns - low) / (high - low), 0.0)"),
+        (
+            "return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0",
+            "return 0.1 * mscale * math.log(factor) + 1",
+        ),
+        tests=("tests/convert/test_config.py", "tests/convert/test_conversion.py"),
+    ),
+    *mutants_of(
+        "convert/requantize.py",
+        ("return cls(tuple(sorted(set(tokens))), target)", "return cls(tuple(set(tokens)), target)"),
+        ('_DRAFT_TABLES = {OUTPUT, "markov_w2.weight"}', "_DRAFT_TABLES = {OUTPUT}"),
+        tests=("tests/convert/test_requantize.py", "tests/cli/test_quantize.py"),
+    ),
+]
+
+MUTANTS = (*ENGINE, *DRAFT, *ACCEPT, *LLAMA, *PYTHON)
