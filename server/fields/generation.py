@@ -42,7 +42,7 @@ _TEXTLESS = (
     "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json", "logit_bias",
     "dry_sequence_breakers",
 )  # fmt: skip
-_EMPTY = ("stop", "stream_options", "prediction", "guided_choice", "structured_outputs", "options")
+_EMPTY = ("stop", "stream_options", "guided_choice", "structured_outputs", "options")
 
 
 class GenerationFields(SamplingFields):
@@ -91,7 +91,7 @@ class GenerationFields(SamplingFields):
             "reasoning_budget_tokens": ("reasoning_budget_tokens", "thinking_budget_tokens"),
         },
         must={"stop": "a string or a list of strings"},
-        nothing=dict.fromkeys(_TEXTLESS, ("",)) | dict.fromkeys(_EMPTY, ("", [], {})),
+        nothing=dict.fromkeys(_TEXTLESS, ("",)) | dict.fromkeys(_EMPTY, ("", [], {})) | {"prediction": ("", [])},
         mapped={
             "guided_json": Mapped("vLLM's: json_schema", lambda value: {"json_schema": _schema("guided_json", value)}),
             "guided_choice": Mapped("vLLM's: a grammar of these texts", lambda value: _choice("guided_choice", value)),

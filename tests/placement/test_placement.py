@@ -95,7 +95,7 @@ def test_a_tensor_split(worker: Worker, pairs: Callable[[str], Pair]) -> None:
         ({"device": "none,none"}, "device names 'none', which is not here"),
         ({"device_draft": ""}, None),
         ({"device_draft": "GPU"}, "device_draft names 'GPU', which is not here"),
-        ({"split_mode": "column"}, "split_mode is 'column', must be none, layer, row or tensor"),
+        ({"split_mode": "column"}, "split_mode must be one of 'none', 'layer', 'row', 'tensor', got 'column'"),
         ({"split_mode": "tensor"}, "split_mode tensor needs a device, and there is none: use layer"),
         ({"tensor_split": "1,x"}, "tensor_split is '1,x', must be at most 16 numbers such as 3,1"),
         ({"override_tensor": "ffn"}, "override_tensor has 'ffn', must be PATTERN=BUFFER with one of the buffers CPU"),

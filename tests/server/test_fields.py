@@ -84,7 +84,7 @@ def test_every_sampling_field_is_read_under_its_name() -> None:
             "stop", "stream_options", "prediction", "guided_choice", "structured_outputs", "options", "tools",
             "response_format", "chat_template_kwargs", "thinking", "reasoning", "lora", "functions", "modalities")),
         *(({name: {}}, {}) for name in (
-            "stream_options", "prediction", "structured_outputs", "options", "response_format",
+            "stream_options", "structured_outputs", "options", "response_format",
             "chat_template_kwargs", "thinking", "reasoning", "audio", "web_search_options")),
         ({"structured_outputs": {"json": "", "choice": [], "grammar": None}}, {}),
         ({"options": {"stop": [], "grammar": ""}}, {}),
