@@ -54,7 +54,14 @@ OTHER_HISTORY = {
     "unsloth-Apriel-1.5",
 }
 # What stands before an answer's text, besides thoughts, and around JSON.
-BEGINS = ("", "<|channel|>final<|message|>", "<|message|>", "all\n", "<|open|>response<|sep|>", "<|START_RESPONSE|>")
+BEGINS: tuple[str, ...] = (
+    "",
+    "<|channel|>final<|message|>",
+    "<|message|>",
+    "all\n",
+    "<|open|>response<|sep|>",
+    "<|START_RESPONSE|>",
+)
 BEGINS += ("<|START_TEXT|>",)
 AROUND = (("", ""), ("```json\n", "\n```"))
 
