@@ -165,8 +165,8 @@ common_chat_msg chat_parser::parse_whole() const {
 // Where the answer is a call or JSON, it is read as a call until that fails; text before a call is read as the JSON, if
 // it can be.
 common_chat_msg chat_parser::parse_open(const std::string & text) const {
-    bool                  fits = false;
-    const common_chat_msg msg  = parse_alone(text, fits);
+    bool            fits = false;
+    common_chat_msg msg  = parse_alone(text, fits);
     if (!answer_ || !msg.tool_calls.empty() || (fits && msg.content.empty())) {
         return msg;
     }

@@ -252,8 +252,8 @@ automaton other_than(const automaton & a) {
 
 // Moore's algorithm: states are one as long as nothing tells them apart.
 automaton minimal(const automaton & from) {
-    const automaton a = trimmed(from);
-    const size_t    n = a.states.size();
+    automaton    a = trimmed(from);
+    const size_t n = a.states.size();
     if (n == 0) {
         return a;
     }

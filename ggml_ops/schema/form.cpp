@@ -166,10 +166,11 @@ class form_builder {
     }
 
     static bool number_fits(const number_limits & limits, const decimal & number) {
-        const int32_t low  = limits.low ? compare(number, limits.low->value) : 1;
-        const int32_t high = limits.high ? compare(number, limits.high->value) : -1;
-        return (low > 0 || (low == 0 && !limits.low->exclusive)) &&
-               (high < 0 || (high == 0 && !limits.high->exclusive)) &&
+        const auto inside = [&](const auto & limit, int32_t side) {
+            const int32_t order = limit ? side * compare(number, limit->value) : 1;
+            return order > 0 || (order == 0 && limit && !limit->exclusive);
+        };
+        return inside(limits.low, 1) && inside(limits.high, -1) &&
                std::all_of(limits.divisors.begin(), limits.divisors.end(),
                    [&](const decimal & divisor) { return divides(divisor, number); });
     }
@@ -315,17 +316,17 @@ class form_builder {
         if (lists == one.nodes.end()) {
             return std::nullopt;
         }
-        std::vector<json> all;
-        for (const json & value : *(*lists)->values) {
+        const schema_node &     n      = **lists;
+        const std::vector<json> listed = n.values.value_or(std::vector<json>());
+        std::vector<json>       all;
+        for (const json & value : listed) {
             if (fits_all(one, value)) {
                 all.push_back(value);
             }
         }
-        if (all.empty()) {
-            const schema_node & n = **lists;
-            if (std::none_of(n.values->begin(), n.values->end(), [&](const json & v) { return fits_alone(n, v); })) {
-                throw field_error(member(n.path, n.values_key), "has no value that the keywords beside it allow");
-            }
+        if (all.empty() &&
+            std::none_of(listed.begin(), listed.end(), [&](const json & v) { return fits_alone(n, v); })) {
+            throw field_error(member(n.path, n.values_key), "has no value that the keywords beside it allow");
         }
         return all;
     }

@@ -126,7 +126,7 @@ std::string canonical(const json & value) {
             members.emplace(json(entry.key()).dump(), canonical(entry.value()));
         }
         for (const auto & [key, one] : members) {
-            text += key + ":" + one + ",";
+            text.append(key).append(":").append(one).append(",");
         }
         return "{" + text + "}";
     }

@@ -1,6 +1,7 @@
 #include "schema/writer.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -161,12 +162,12 @@ std::string grammar_rules::repeated(const std::string & rule, uint64_t min, uint
     if (max == NO_LIMIT) {
         return text + rule + "*";
     }
-    const uint64_t rest = (max - min) % MAX_REPEAT;
-    std::string    tail = rest > 0 ? rule + "{0," + std::to_string(rest) + "}" : "";
+    const uint64_t    rest  = (max - min) % MAX_REPEAT;
+    const std::string full  = rule + "{" + std::to_string(MAX_REPEAT) + "}",
+                      fewer = " | " + rule + "{0," + std::to_string(MAX_REPEAT - 1) + "}";
+    std::string tail        = rest > 0 ? rule + "{0," + std::to_string(rest) + "}" : "";
     for (uint64_t left = (max - min) / MAX_REPEAT; left > 0; --left) {
-        const std::string full = rule + "{" + std::to_string(MAX_REPEAT) + "}";
-        tail =
-            add(full + (tail.empty() ? "" : " " + tail) + " | " + rule + "{0," + std::to_string(MAX_REPEAT - 1) + "}");
+        tail = add(std::string(full).append(tail.empty() ? "" : " ").append(tail).append(fewer));
     }
     return text + tail;
 }
@@ -174,7 +175,7 @@ std::string grammar_rules::repeated(const std::string & rule, uint64_t min, uint
 std::string grammar_rules::text() const {
     std::string out;
     for (const auto & [name, body] : rules_) {
-        out += name + " ::= " + body + "\n";
+        out.append(name).append(" ::= ").append(body).append("\n");
     }
     return out;
 }
@@ -286,7 +287,11 @@ std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
         }
         std::string body = joined(all);
         if (texts.states[i].accepts) {
-            body = quoted ? body + (body.empty() ? "" : " | ") + "\"\\\"\"" : body.empty() ? "\"\"" : "(" + body + ")?";
+            if (quoted) {
+                body.append(body.empty() ? "" : " | ").append("\"\\\"\"");
+            } else {
+                body = body.empty() ? "\"\"" : std::string("(").append(body).append(")?");
+            }
         }
         rules_.set(names[i], body);
     }
@@ -328,7 +333,10 @@ std::string schema_writer::array_of(const form_array & array) {
     for (size_t i = std::min<uint64_t>(n, array.max); i > 0; --i) {
         const std::string item = (i > 1 ? "\",\" space " : "") + name_of(array.prefix[i - 1]);
         const std::string rest = rules_.add(tail);
-        tail                   = item + " " + rest + (i > array.min ? " | " + (i > 1 ? end : "\"]\"") : "");
+        tail                   = std::string(item).append(" ").append(rest);
+        if (i > array.min) {
+            tail.append(" | ").append(i > 1 ? end : "\"]\"");
+        }
     }
     return "\"[\" space " + rules_.add(tail);
 }
@@ -355,7 +363,7 @@ struct object_step {
 // All places that steps reach, without those from which no end is.
 class object_places {
   public:
-    template <class F> explicit object_places(F && steps_from) {
+    explicit object_places(const std::function<std::vector<object_step>(const object_place &)> & steps_from) {
         std::vector<object_place> open = { {} };
         steps_[{}];
         while (!open.empty()) {
