@@ -145,7 +145,7 @@ void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths
         for (; n < m.values.size(); ++n) {
             m.values[n] *= 1 - NEWEST;
         }
-        // Averages of falling lists of different lengths need not fall.
+        // Averages of falling lists fall, but for rounding.
         for (size_t k = 1; k < m.values.size(); ++k) {
             m.values[k] = std::min(m.values[k], m.values[k - 1]);
         }

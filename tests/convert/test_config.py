@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dflash_local.convert.config import DrafterConfig
-from dflash_local.convert.rope import Rope
+from dflash_local.convert.rope import Rope, yarn_scale
 from dflash_local.convert.target import Target
 from dflash_local.errors import ConvertError
 
@@ -243,6 +243,10 @@ def llama3(**changes: Any) -> dict[str, Any]:
             **changes,
         }
     }
+
+
+def test_yarn_scale_of_what_is_not_stretched() -> None:
+    assert (yarn_scale(1.0), yarn_scale(0.5), yarn_scale(math.e)) == (1.0, 1.0, 1.1)
 
 
 @pytest.mark.parametrize(

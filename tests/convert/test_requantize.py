@@ -127,6 +127,10 @@ def dflare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 REDUCED = {"dflash": 20, "dspark": 20, "dspark-first": 20, "dflare": 0}
 
 
+def test_tokens_of_a_reduced_head_rise() -> None:
+    assert ReducedHead.of([9, 1, 300, 64, 1, 8], TARGET).tokens == (1, 8, 9, 64, 300)
+
+
 @pytest.mark.parametrize("kind", REDUCED)
 def test_a_reduced_head_proposes_its_tokens_and_changes_no_answer(
     tmp_path: Path, repo: Path, plain: list[str], dflare: Path, kind: str

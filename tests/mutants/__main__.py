@@ -76,7 +76,7 @@ class Results:
 def file_of(test: str) -> str:
     """The file of a test."""
     if not test.startswith(NATIVE):
-        return test.partition("::")[0]
+        return test.split()[0].partition("::")[0]
     name = test.removeprefix(NATIVE)
     return next(file.relative_to(REPO).as_posix() for file in (REPO / "ggml_ops" / "tests").rglob(f"test_{name}.cpp"))
 

@@ -70,6 +70,9 @@ class Laboratory:
         """Build the native library, each file by itself: a mutant compiles one. Raises MutantError."""
         words = ["-m", "dflash_local.cli", "build", "--backend", "cpu", "--no-install", "--", "-DDFLASH_UNITY=OFF"]
         self._must([sys.executable, *words], BUILD_SECONDS)
+        # pip's own cmake and ninja are gone with the folder that they ran in.
+        again = ["-S", str(self._work / "tree"), "-B", str(self._work / "build")]
+        self._must(["cmake", *again, f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}"], BUILD_SECONDS)
         # What a run that was killed left of a mutant goes.
         for copy in (self._work / "ggml_ops").rglob("*"):
             source = self.checkout / "ggml_ops" / copy.relative_to(self._work / "ggml_ops")

@@ -9,7 +9,7 @@ TREES = ("tests/trees/test_cells.py", "tests/trees/test_target_rows.py")
 SAMPLING = ("tests/engine/test_sampling.py", "tests/lossless/test_tokens.py")
 DRAFTS = ("tests/lossless/test_drafts.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
 BLOCKS = ("tests/parity/test_drafter.py", "tests/parity/test_dspark.py", "tests/parity/test_trained.py")
-SCHEDULER = ("tests/engine/test_scheduler.py",)
+SCHEDULER = ("tests/engine/test_scheduler.py", "tests/engine/test_pocket.py -k test_context")
 
 
 def mutants_of(file: str, *changes: tuple[str, str], tests: tuple[str, ...]) -> list[Mutant]:
@@ -289,7 +289,7 @@ PYTHON = [
         ('chosen["seed"] = self.seed & 0xFFFFFFFF', 'chosen["seed"] = self.seed & 0x7FFFFFFF'),
         ("elif low <= value <= high and not 0 < value < least_positive:", "elif low <= value <= high:"),
         ("if isinstance(value, bool) or not isinstance(value, kinds):", "if not isinstance(value, kinds):"),
-        tests=("tests/engine/test_sampling_fields.py", "tests/server/test_fields.py"),
+        tests=("tests/engine/test_sampling.py", "tests/engine/test_sampling_fields.py", "tests/server/test_fields.py"),
     ),
     *mutants_of(
         "convert/rope.py",

@@ -200,6 +200,10 @@ static void lengths() {
         gain += value *= 0.97;
     }
     CHECK(std::fabs(gain - c.gain) < 1e-3);
+    value_profile mixed;   // a new tree counts as much as all before it
+    mixed.observe(4, { 4 }, { 1, 2, 3 }, { 0.8f, 0.8f, 0.8f });
+    mixed.observe(4, { 4 }, { 1, 2, 3 }, { 0.4f, 0.4f, 0.2f });
+    CHECK(std::fabs((*mixed.at(4))[0] - 0.6f) < 1e-6f && std::fabs((*mixed.at(4))[2] - 0.5f) < 1e-6f);
     value_profile p          = bad;   // after many short blocks the long one is tried again
     int           until_long = 0;
     for (; until_long < 100 && choose_length({ &p }, all, verify, 0, draft, 0, 64).length == 4; ++until_long) {

@@ -37,5 +37,5 @@ int main() {
     CHECK(told.view().origins[2] == DFLASH_BY_PREDICTION && told.view().n_nodes == 4 && told.view().n_path == 1);
     told.clear();
     CHECK(told.view().n_nodes == 0);
-    return 0;
+    return TEST_RESULT;
 }
