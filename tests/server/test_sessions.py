@@ -280,9 +280,9 @@ def test_errors_of_the_model_name_the_field(server: Live) -> None:
     assert "tools.1.input_schema" in told["message"]
     with pytest.raises(openai.BadRequestError, match=r"tools\[1\]\.parameters") as refused:
         server.openai.responses.create(model="pocket", input="hi", tools=functions)
-    assert refused.value.param == "tools[1].parameters"
+    assert refused.value.param == "tools[1].parameters.type"
     form = {"type": "json_schema", "schema": {"type": "nonsense"}}
     answer = server.http.post("/v1/messages", json={**body, "tools": [], "output_config": {"format": form}})
     assert "output_config.format.schema" in answer.json()["error"]["message"]
     answer = server.http.post("/v1/responses", json={"input": "hi", "text": {"format": {**form, "name": "x"}}})
-    assert answer.json()["error"]["param"] == "text.format.schema"
+    assert answer.json()["error"]["param"] == "text.format.schema.type"
