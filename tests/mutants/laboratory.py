@@ -43,6 +43,7 @@ class Laboratory:
     def __init__(self, folder: Path) -> None:
         self.checkout = folder / "checkout"
         self._site, self._cache, self._native = folder / "site", folder / "cache", folder / "native"
+        self._compiled = False  # the library, by this run
 
     def copy(self) -> str:
         """Make the checkout what this one is, touching only what differs. Returns a hash of all of it."""
@@ -73,6 +74,7 @@ class Laboratory:
         # pip's own cmake and ninja are gone with the folder that they ran in.
         again = ["-S", str(self._work / "tree"), "-B", str(self._work / "build")]
         self._must(["cmake", *again, f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}"], BUILD_SECONDS)
+        self._compiled = True
         # What a run that was killed left of a mutant goes.
         for copy in (self._work / "ggml_ops").rglob("*"):
             source = self.checkout / "ggml_ops" / copy.relative_to(self._work / "ggml_ops")
@@ -99,7 +101,7 @@ class Laboratory:
             self._must(["cmake", "--build", str(self._native), "--target", f"test_{name}"], BUILD_SECONDS)
             command = ["ctest", "--test-dir", str(self._native), "--no-tests=error", "--output-on-failure"]
             return self._run([*command, "--tests-regex", f"^{name}$"], TEST_SECONDS).status != PASSED
-        if self._library.is_file():  # after a mutant of the library, or with one
+        if self._compiled:  # after a mutant of the library, or with one
             self._must(["cmake", "--build", str(self._work / "build"), "--target", "dflash"], BUILD_SECONDS)
         options = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
         outcome = self._run([sys.executable, "-m", "pytest", *options, *test.split()], TEST_SECONDS)
@@ -132,7 +134,7 @@ class Laboratory:
             "DFLASH_CACHE": str(self._cache),
             "CCACHE_BASEDIR": str(self.checkout.parent),
             "CCACHE_NOHASHDIR": "1",
-            **({"DFLASH_LIBRARY": str(self._library)} if self._library.is_file() else {}),
+            **({"DFLASH_LIBRARY": str(self._library)} if self._compiled else {}),
         }
 
     def _must(self, command: Sequence[str], seconds: float) -> None:
