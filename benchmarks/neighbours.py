@@ -118,8 +118,8 @@ def row_of(case: str, speeds: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
-    head = ["tok/s", *STATES, "beside busy over alone", "of two, over alone", ""]
+def markdown(target: str, rows: Sequence[dict[str, Any]], footer: str) -> str:
+    head = [f"{target}, tok/s", *STATES, "beside busy over alone", "of two, over alone", ""]
     lines = [
         [
             row["case"],
@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.target, args.drafter = small.target, small.drafter
     if "drafted" in args.cases and args.drafter is None:
         ap.error("drafted needs --drafter")
-    env = record.environment(ap, args)
+    env = {**record.environment(ap, args), "target": args.target.name}
     say(record.footer(env))
     rows = []
     for case in args.cases:
@@ -154,8 +154,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         drafter = args.drafter if case == "drafted" else None
         with engines(2, args.target, drafter, args.threads, n_ctx, work) as pipes:
             rows.append(row_of(case, measure(pipes, args.repeats, args.seconds)))
-        record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
-    print(markdown(rows, record.footer(env)))
+        record.save(args.out, {**env, "rows": rows}, markdown(args.target.stem, rows, record.footer(env)))
+    print(markdown(args.target.stem, rows, record.footer(env)))
     return 0 if all(row["held"] for row in rows) else 1
 
 
