@@ -1,13 +1,12 @@
 #include "cpu/threads/team_size.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace dflash {
 
 int team_size::choose(uint64_t kind, int64_t now) {
-    if (tried_.empty() && size_ < most_ && now >= next_trial_) {
-        begin_trial({ size_, size_ + 1, most_ });
+    if (tried_.empty() && now >= next_trial_ && (size_ < most_ || (is_late_ && size_ > 1))) {
+        begin_trial();
     }
     if (tried_.empty()) {
         return size_;
@@ -38,19 +37,19 @@ void team_size::observe(uint64_t kind, int size, int64_t duration, int64_t late,
     if (window_ < WINDOW) {
         return;
     }
-    if (size_ > 1 && (double) late_ > LATE * (double) window_ && now >= next_trial_) {
-        std::vector<int> sizes;
-        for (int smaller = size_; smaller >= (size_ + 1) / 2; --smaller) {
-            sizes.push_back(smaller);
-        }
-        begin_trial(std::move(sizes));
-    }
+    is_late_ = (double) late_ > LATE * (double) window_;
     window_ = late_ = 0;
 }
 
-void team_size::begin_trial(std::vector<int> sizes) {
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    tried_    = std::move(sizes);
+void team_size::begin_trial() {
+    tried_ = { size_ };
+    for (int smaller = size_ - 1; is_late_ && smaller >= std::max(1, size_ / 2); --smaller) {
+        tried_.push_back(smaller);
+    }
+    if (size_ < most_) {
+        tried_.push_back(all_next_ ? most_ : size_ + 1);
+        all_next_ = !all_next_;
+    }
     n_graphs_ = 0;
     work_     = 0;
     kinds_.clear();
@@ -77,6 +76,7 @@ void team_size::end_trial(int64_t now) {
     size_             = better ? tried_[best] : size_;
     next_trial_       = now + rest_;
     tried_.clear();
+    is_late_ = false;
     window_ = late_ = 0;
 }
 

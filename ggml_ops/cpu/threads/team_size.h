@@ -30,14 +30,14 @@ class team_size {
     static constexpr int64_t TRIAL    = 30 * MS;                          // of work for each size, at least
     static constexpr int     MOST     = 100;                              // graphs for each size
     static constexpr double  GAIN     = 0.95;                             // of the time: then a smaller team is better
-    static constexpr int64_t MIN_REST = 100 * MS, MAX_REST = 2000 * MS;   // between trials
+    static constexpr int64_t MIN_REST = 100 * MS, MAX_REST = 4000 * MS;   // between trials
 
     struct times {
         int64_t sum = 0;
         int     n   = 0;
     };
 
-    void begin_trial(std::vector<int> sizes);
+    void begin_trial();
     void end_trial(int64_t now);
 
     int              size_, most_;
@@ -45,6 +45,8 @@ class team_size {
     int              n_graphs_ = 0;
     int64_t          work_     = 0;
     int64_t          window_ = 0, late_ = 0;
+    bool             is_late_  = false;   // the last window
+    bool             all_next_ = false;   // the next trial of a larger team is one of all threads
     int64_t          rest_ = MIN_REST, next_trial_ = 0;
 
     std::map<uint64_t, std::vector<times>> kinds_;   // for each kind of graph, times of the sizes

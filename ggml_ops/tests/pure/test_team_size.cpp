@@ -60,6 +60,18 @@ static void no_gain() {
     CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 20);
 }
 
+// More threads than cores, and one of two cores is another program's: down by halves.
+static void too_many() {
+    const int64_t ms[] = { 0, 10, 16, 36, 28 };
+    team_size     team(4);
+    for (int64_t now = 0; now < 3000 * MS;) {
+        const int size = team.choose(0, now);
+        now += ms[size] * MS;
+        team.observe(0, size, ms[size] * MS, size > 1 ? ms[size] * MS / 3 : 0, now);
+    }
+    CHECK(team.size() == 1);
+}
+
 // Kinds that only one of both sizes has computed say nothing.
 static void unlike_graphs() {
     team_size team(2);
@@ -85,6 +97,7 @@ int main() {
     alone();
     beside_others();
     no_gain();
+    too_many();
     unlike_graphs();
     one_thread();
     return TEST_RESULT;
