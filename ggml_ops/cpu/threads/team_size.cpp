@@ -1,6 +1,7 @@
 #include "cpu/threads/team_size.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace dflash {
 
@@ -72,9 +73,10 @@ void team_size::end_trial(int64_t now) {
     }
     const int  best   = (int) (std::min_element(total.begin(), total.end()) - total.begin());
     const bool better = n_rounds > 0 && total[best] < (tried_[best] < size_ ? GAIN : 1.0) * total[0];
-    rest_             = better ? MIN_REST : std::min(MAX_REST, 2 * rest_);
+    const auto lost   = (int64_t) (std::accumulate(total.begin(), total.end(), 0.0) - n_sizes * total[best]);
+    const auto rest   = std::clamp((int64_t) ((double) lost / COST), MIN_REST, MAX_REST);
     size_             = better ? tried_[best] : size_;
-    next_trial_       = now + rest_;
+    next_trial_       = now + (better ? SHORT_REST : rest);
     tried_.clear();
     is_late_ = false;
     window_ = late_ = 0;

@@ -24,13 +24,16 @@ class team_size {
     int size() const { return size_; }
 
   private:
-    static constexpr int64_t MS       = 1'000'000;
-    static constexpr int64_t WINDOW   = 20 * MS;                          // of work, in which waits are added up
-    static constexpr double  LATE     = 0.1;                              // of a window: then smaller teams are tried
-    static constexpr int64_t TRIAL    = 30 * MS;                          // of work for each size, at least
-    static constexpr int     MOST     = 100;                              // graphs for each size
-    static constexpr double  GAIN     = 0.95;                             // of the time: then a smaller team is better
-    static constexpr int64_t MIN_REST = 100 * MS, MAX_REST = 4000 * MS;   // between trials
+    static constexpr int64_t MS     = 1'000'000;
+    static constexpr int64_t WINDOW = 20 * MS;   // of work, in which waits are added up
+    static constexpr double  LATE   = 0.1;       // of a window: then smaller teams are tried
+    static constexpr int64_t TRIAL  = 30 * MS;   // of work for each size, at least
+    static constexpr int     MOST   = 100;       // graphs for each size
+    static constexpr double  GAIN   = 0.95;      // of the time: then a smaller team is better
+    // Behind a trial that changed something; behind another one, in which time was lost, COST is the part of all time
+    // that trials may lose.
+    static constexpr int64_t SHORT_REST = 100 * MS, MIN_REST = 500 * MS, MAX_REST = 10000 * MS;
+    static constexpr double  COST = 0.015;
 
     struct times {
         int64_t sum = 0;
@@ -45,9 +48,9 @@ class team_size {
     int              n_graphs_ = 0;
     int64_t          work_     = 0;
     int64_t          window_ = 0, late_ = 0;
-    bool             is_late_  = false;   // the last window
-    bool             all_next_ = false;   // the next trial of a larger team is one of all threads
-    int64_t          rest_ = MIN_REST, next_trial_ = 0;
+    bool             is_late_    = false;   // the last window
+    bool             all_next_   = false;   // the next trial of a larger team is one of all threads
+    int64_t          next_trial_ = 0;
 
     std::map<uint64_t, std::vector<times>> kinds_;   // for each kind of graph, times of the sizes
 };

@@ -57,7 +57,7 @@ static void no_gain() {
         team.observe(0, size, 5 * MS, size == 2 ? 2 * MS : 0, now);
         n_small += size == 1;
     }
-    CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 20);
+    CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 15);
 }
 
 // More threads than cores, and one of two cores is another program's: down by halves.
