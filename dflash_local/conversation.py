@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from dflash_local.arguments import check_json
 from dflash_local.call_arguments import with_usable_arguments
-from dflash_local.generation import Chunk, Completion, Generation, Stream, Timings
+from dflash_local.generation import Chunk, Completion, FinishReason, Generation, Stream, Timings
 from dflash_local.native import NativeEngine
 
 # What `Engine.apply_chat` reads of a request body; everything else there is sampling or transport.
@@ -52,7 +52,7 @@ class ChatCompletion:
     "tool_calls"?)."""
 
     message: dict[str, Any]
-    finish_reason: str
+    finish_reason: FinishReason | Literal["tool_calls"]
     completion: Completion
 
     @property

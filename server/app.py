@@ -30,7 +30,7 @@ from dflash_local.server.routes import (
     embeddings,
     facts,
     infill,
-    machine,
+    machine_report,
     messages,
     page,
     responses,
@@ -65,7 +65,9 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     recordings = Recordings()
     add_middleware(app, settings, recordings)
     add_error_handlers(app)
-    groups = (absent, chat, completions, control, embeddings, facts, infill, machine, messages, responses, slots, text)
+    groups = (
+        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, responses, slots, text,
+    )  # fmt: skip
     for group in groups:
         group.add_routes(app, service)
     streams.add_routes(app, recordings)

@@ -11,11 +11,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dflash_local.errors import ContextLengthError, DFlashError, EngineLostError, QueueFullError, RequestError, RPCError
+from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
+from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
 from dflash_local.server.encoding import encode
 
 MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
 RESPONSES = "/responses"
-_MESSAGE_ERRORS = {
+_MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -65,7 +67,7 @@ class JSON(Response):
         return encode(content)
 
 
-def describe(error: Exception) -> tuple[int, dict[str, Any]]:
+def describe(error: Exception) -> tuple[int, ErrorAnswer]:
     """HTTP status and body of an error."""
     status, kind, code = 500, "server_error", None
     if isinstance(error, HTTPError):
@@ -79,13 +81,13 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     elif isinstance(error, EngineLostError | RPCError):
         status, kind, code = 503, "unavailable_error", "rpc_server_lost"
     message = str(error) if isinstance(error, DFlashError) else "internal error, see the server's log"
-    told = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
-    if isinstance(error, ContextLengthError) and error.n_prompt is not None:
+    told: ErrorDetail = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
+    if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
         told |= {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
     return status, {"error": told}
 
 
-def describe_openai_error(error: Exception, path: str = "") -> tuple[int, dict[str, Any]]:
+def describe_openai_error(error: Exception, path: str = "") -> tuple[int, ErrorAnswer]:
     """HTTP status and body of an error below OpenAI's `path`: as `describe`, with OpenAI's types, and its names and
     words for a prompt that is too long."""
     status, body = describe(error)
@@ -99,17 +101,17 @@ def describe_openai_error(error: Exception, path: str = "") -> tuple[int, dict[s
     return status, body
 
 
-def describe_message_error(error: Exception) -> tuple[int, dict[str, Any]]:
+def describe_message_error(error: Exception) -> tuple[int, MessageError]:
     """HTTP status and body of an error in Anthropic's shape and words."""
     status, body = describe(error)
     kind = _MESSAGE_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    told: dict[str, Any] = {"type": kind, "message": _message_words(error, status, body["error"])}
+    told: MessageErrorDetail = {"type": kind, "message": _message_words(error, status, body["error"])}
     if body["error"]["param"] == "thread":
         told["details"] = _NO_THREADS
     return status, {"type": "error", "error": told}
 
 
-def _message_words(error: Exception, status: int, told: Mapping[str, Any]) -> str:
+def _message_words(error: Exception, status: int, told: ErrorDetail) -> str:
     """What clients of Anthropic's look for in an error, and `messages.0.content.1` for a place."""
     message, param = str(told["message"]), told["param"] or ""
     if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
@@ -127,7 +129,7 @@ def is_foreign(path: str) -> bool:
     return any(root in path for root in _OPENAI)
 
 
-def describe_at(path: str, error: Exception) -> tuple[int, dict[str, Any]]:
+def describe_at(path: str, error: Exception) -> tuple[int, Any]:
     """HTTP status and body of an error, in the shape of whose API a path is."""
     if MESSAGES in path:
         return describe_message_error(error)
@@ -160,4 +162,5 @@ def error_response(error: Exception) -> ErrorResponse:
 
 
 LOADING = HTTPError(503, "Loading model", type="unavailable_error", code="loading", retry_after=2)
+DEAD = HTTPError(503, "the engine is dead: the server's log says why", type="unavailable_error", code="engine_dead")
 UNAUTHORIZED = HTTPError(401, "Invalid API key", type="authentication_error", code="invalid_api_key")

@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 from starlette.responses import Response
 
 from dflash_local.server.errors import JSON
@@ -46,17 +47,17 @@ def describe(app: FastAPI) -> dict[str, Any]:
         separate_input_output_schemas=False,
     )
     endpoints = [route for route in app.routes if isinstance(route, Endpoint)]
-    events = {route.event for route in endpoints if route.event is not None}
-    references, definitions = models_json_schema(
-        [(event, "validation") for event in sorted(events, key=lambda event: event.__name__)], ref_template=REF
-    )
+    events: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        (route.path, "validation", TypeAdapter(route.event)) for route in endpoints if route.event is not None
+    ]
+    references, definitions = TypeAdapter.json_schemas(events, ref_template=REF)
     document["components"]["schemas"] |= definitions.get("$defs", {})
     for route in (route for route in endpoints if route.include_in_schema):
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
             answer = operation["responses"].setdefault("200", {"description": "Successful Response"})
             if route.event is not None:
-                answer["content"]["text/event-stream"] = _stream(references[(route.event, "validation")])
+                answer["content"]["text/event-stream"] = _stream(references[(route.path, "validation")])
             if route.reads is not None:
                 text = "Fields of the body that are unknown and changed nothing."
                 answer["headers"] = {IGNORED: {"description": text, "schema": {"type": "string"}}}

@@ -14,9 +14,11 @@ from typing import Any, Literal
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError, EngineLostError
 from dflash_local.options import DEFAULTS
+from dflash_local.server.answers.error import ErrorAnswer
+from dflash_local.server.answers.facts import Health
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.process import EmbeddingProcess
-from dflash_local.server.errors import LOADING, HTTPError, describe, not_supported
+from dflash_local.server.errors import DEAD, LOADING, HTTPError, describe, not_supported
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
@@ -199,21 +201,13 @@ class Service:
             return "lost"
         return "sleeping" if self.sleep.is_sleeping else "ready"
 
-    def health(self) -> tuple[int, dict[str, Any]]:
+    def health(self) -> tuple[int, Health | ErrorAnswer]:
         """Status and body of /health."""
         if not self._ready and self.failure is None:
-            return 503, {
-                "error": {"message": LOADING.message, "type": LOADING.type, "param": None, "code": LOADING.code}
-            } | {"progress": round(self.progress, 3)}
+            status, body = describe(LOADING)
+            return status, {**body, "progress": round(self.progress, 3)}
         if self.failure is not None:  # whose message may hold paths, and anybody may ask for this
-            return 503, {
-                "error": {
-                    "message": "the engine is dead: the server's log says why",
-                    "type": "unavailable_error",
-                    "param": None,
-                    "code": "engine_dead",
-                }
-            }
+            return describe(DEAD)
         if (refusal := self.recovery.refusal) is not None:
             return describe(refusal)
         return 200, {"status": "ok"}

@@ -1,1 +1,1 @@
-"""What answers look like, as pydantic models for the docs; no answer is made or checked by them while serving."""
+"""The shape of each answer, once: `server/formats/` builds it, mypy checks that, and the OpenAPI document shows it."""

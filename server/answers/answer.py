@@ -1,11 +1,26 @@
-"""Answer: what all documents of answers share."""
+"""Answer: what the shapes of all answers share."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+T = TypeVar("T")
 
 
-class Answer(BaseModel):
-    """A part of an answer. It has no fields but those listed; those that may be absent have a default."""
+@with_config(ConfigDict(extra="forbid"))
+class Answer(TypedDict):
+    """A JSON object with no fields but those listed; NotRequired ones may be absent."""
 
-    model_config = ConfigDict(extra="forbid")
+
+def about(text: str) -> Any:
+    """A field's description in the document."""
+    return Field(description=text)
+
+
+def pick(shape: type[T], facts: Mapping[str, Any]) -> T:
+    """The fields of `shape` that `facts` has; the native library leaves out what it does not know."""
+    return cast(T, {name: facts[name] for name in shape.__annotations__ if name in facts})

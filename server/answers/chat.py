@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
-from dflash_local.server.answers.native import NativeCompletion
+from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.answers.completion import ChunkFields, WholeFields
 from dflash_local.server.answers.probs import ChatLogprobs
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
@@ -34,8 +33,8 @@ class AssistantMessage(Answer):
 
     role: Literal["assistant"]
     content: str | None
-    reasoning_content: str | None = None
-    tool_calls: list[CallAnswer] = Field(default_factory=list)
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[CallAnswer]]
 
 
 class ChatChoice(Answer):
@@ -44,47 +43,39 @@ class ChatChoice(Answer):
     index: int
     message: AssistantMessage
     finish_reason: FinishReason
-    logprobs: ChatLogprobs | None = Field(None, description="with logprobs or n_probs")
+    logprobs: NotRequired[Annotated[ChatLogprobs, about("with logprobs or n_probs")]]
 
 
-class ChatCompletion(Answer):
+class ChatCompletion(WholeFields):
     """A chat completion."""
 
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
-    usage: Usage
-    timings: TimingsAnswer
-    dflash: DraftingAnswer
-    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="with verbose")
 
 
 class FunctionDelta(Answer):
     """More of a call."""
 
-    name: str | None = None
-    arguments: str | None = None
+    name: NotRequired[str]
+    arguments: NotRequired[str]
 
 
 class CallDelta(Answer):
     """More of the call number `index`."""
 
     index: int
-    id: str | None = None
-    type: Literal["function"] | None = None
-    function: FunctionDelta | None = None
+    id: NotRequired[str]
+    type: NotRequired[Literal["function"]]
+    function: NotRequired[FunctionDelta]
 
 
 class Delta(Answer):
     """More of the message."""
 
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[CallDelta] | None = None
+    role: NotRequired[Literal["assistant"]]
+    content: NotRequired[str | None]
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[CallDelta]]
 
 
 class ChatDeltaChoice(Answer):
@@ -93,20 +84,11 @@ class ChatDeltaChoice(Answer):
     index: int
     delta: Delta
     finish_reason: FinishReason | None
-    logprobs: ChatLogprobs | None = Field(None, description="with logprobs or n_probs")
+    logprobs: NotRequired[Annotated[ChatLogprobs, about("with logprobs or n_probs")]]
 
 
-class ChatCompletionChunk(Answer):
+class ChatCompletionChunk(ChunkFields):
     """An event of a streamed chat completion; the stream ends with `data: [DONE]`."""
 
-    id: str
     object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatDeltaChoice]
-    usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
-    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
-    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="of the last event, with verbose")
-    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import NotRequired
+
 from dflash_local.server.answers.answer import Answer
 
 
@@ -9,4 +11,4 @@ class Control(Answer):
     """llama-server's answer: 200, whether or not there was anything to do."""
 
     success: bool
-    message: str | None = None
+    message: NotRequired[str]

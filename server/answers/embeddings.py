@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
+from dflash_local.server.answers.answer import Answer, about
 
 
 class EmbeddingUsage(Answer):
@@ -21,8 +21,8 @@ class Embedding(Answer):
 
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str = Field(description="numbers, or base64 of little-endian float32")
-    encoding_format: Literal["base64"] | None = None
+    embedding: Annotated[list[float] | str, about("numbers, or base64 of little-endian float32")]
+    encoding_format: NotRequired[Literal["base64"]]
 
 
 class EmbeddingList(Answer):
@@ -52,7 +52,7 @@ class Rank(Answer):
 
     index: int
     relevance_score: float
-    document: RankedText | None = None
+    document: NotRequired[RankedText]
 
 
 class RankList(Answer):
@@ -69,4 +69,4 @@ class TeiRank(Answer):
 
     index: int
     score: float
-    text: str | None = None
+    text: NotRequired[str]

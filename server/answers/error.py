@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from dflash_local.server.answers.answer import Answer
+from typing_extensions import NotRequired
+
+from dflash_local.server.answers.answer import Answer, about
 
 
 class ErrorDetail(Answer):
@@ -12,14 +14,14 @@ class ErrorDetail(Answer):
 
     message: str
     type: str
-    param: str | None = Field(description="the field to blame")
+    param: Annotated[str | None, about("the field to blame")]
     code: str | None
-    n_prompt_tokens: int | None = Field(None, description="of a prompt that does not fit")
-    n_ctx: int | None = Field(None, description="tokens that would")
+    n_prompt_tokens: NotRequired[Annotated[int, about("of a prompt that does not fit")]]
+    n_ctx: NotRequired[Annotated[int, about("tokens that would")]]
 
 
 class ErrorAnswer(Answer):
     """An answer to a request that failed."""
 
     error: ErrorDetail
-    progress: float = Field(0.0, description="of loading, 0 to 1; of /health alone")
+    progress: NotRequired[Annotated[float, about("of loading, 0 to 1; of /health alone")]]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
+from dflash_local.server.answers.answer import Answer, about
 
 
 class Health(Answer):
@@ -18,15 +18,15 @@ class Health(Answer):
 class ModelMeta(Answer):
     """What is known about a model."""
 
-    vocab_type: int | None = Field(None, description="llama.cpp's number")
-    ftype: str | None = Field(None, description="how most of its tensors are quantized")
+    vocab_type: NotRequired[Annotated[int, about("llama.cpp's number")]]
+    ftype: NotRequired[Annotated[str, about("how most of its tensors are quantized")]]
     n_params: int | None
-    size: int | None = Field(description="bytes of its tensors")
+    size: Annotated[int | None, about("bytes of its tensors")]
     n_vocab: int | None
     n_embd: int | None
     n_ctx_train: int | None
-    n_ctx: int | None = Field(description="context of a slot, or the longest text")
-    pooling: str | None = Field(None, description="of a model for embeddings or scores")
+    n_ctx: Annotated[int | None, about("context of a slot, or the longest text")]
+    pooling: NotRequired[Annotated[str, about("of a model for embeddings or scores")]]
 
 
 class Model(Answer):
@@ -36,7 +36,7 @@ class Model(Answer):
     object: Literal["model"]
     created: int
     owned_by: str
-    aliases: list[str] = Field(description="all of its names")
+    aliases: Annotated[list[str], about("all of its names")]
     tags: list[str]
     meta: ModelMeta
 
@@ -46,7 +46,7 @@ class Models(Answer):
 
     object: Literal["list"]
     data: list[Model]
-    models: list[dict[str, Any]] = Field(description="the same as Ollama lists them")
+    models: Annotated[list[dict[str, Any]], about("the same as Ollama lists them")]
 
 
 class DefaultSettings(Answer):
@@ -56,36 +56,43 @@ class DefaultSettings(Answer):
     n_ctx: int
 
 
-class Props(Answer):
-    """llama-server's properties."""
+class CommonProps(Answer):
+    """Properties of every server of one or a few models."""
 
-    default_generation_settings: DefaultSettings
-    total_slots: int
-    model_alias: str
-    model_ftype: str | None = Field(description="how most of its tensors are quantized")
-    model_path: str
     modalities: dict[str, bool]
     media_marker: str
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
     ui: bool
-    ui_settings: dict[str, Any] = Field(description="those of --ui-config")
-    chat_template: str
-    chat_template_caps: dict[str, bool] = Field(description="what the template can")
-    bos_token: str
-    eos_token: str
+    ui_settings: Annotated[dict[str, Any], about("those of --ui-config")]
     build_info: str
     is_sleeping: bool
     cors_proxy_enabled: bool
-    dflash: dict[str, Any] = Field(description="target, drafter, context and memory")
+
+
+class Props(CommonProps):
+    """llama-server's properties."""
+
+    total_slots: int
+    model_alias: str
+    model_path: str
+    default_generation_settings: NotRequired[
+        Annotated[DefaultSettings, about("absent without an engine, as all below")]
+    ]
+    model_ftype: NotRequired[Annotated[str | None, about("how most of its tensors are quantized")]]
+    chat_template: NotRequired[str]
+    chat_template_caps: NotRequired[Annotated[dict[str, bool], about("what the template can")]]
+    bos_token: NotRequired[str]
+    eos_token: NotRequired[str]
+    dflash: NotRequired[Annotated[dict[str, Any], about("target, drafter, context and memory")]]
 
 
 class NextToken(Answer):
     """What a slot generates."""
 
     has_next_token: bool
-    n_remain: int = Field(description="tokens that may still come; -1: no limit, or it has ended")
+    n_remain: Annotated[int, about("tokens that may still come; -1: no limit, or it has ended")]
     n_decoded: int
 
 
@@ -96,9 +103,9 @@ class Slot(Answer):
     n_ctx: int
     speculative: bool
     is_processing: bool
-    id_task: int | None = Field(None, description="absent, as all below, until a request has run on the slot")
-    n_prompt_tokens: int | None = Field(None, description="tokens that it holds")
-    n_prompt_tokens_processed: int | None = Field(None, description="of the prompt, those that were read")
-    n_prompt_tokens_cache: int | None = Field(None, description="of the prompt, those that were in the cache")
-    params: dict[str, Any] | None = Field(None, description="what the request wanted")
-    next_token: list[NextToken] | None = Field(None)
+    id_task: NotRequired[Annotated[int, about("absent, as all below, until a request has run on the slot")]]
+    n_prompt_tokens: NotRequired[Annotated[int, about("tokens that it holds")]]
+    n_prompt_tokens_processed: NotRequired[Annotated[int, about("of the prompt, those that were read")]]
+    n_prompt_tokens_cache: NotRequired[Annotated[int, about("of the prompt, those that were in the cache")]]
+    params: NotRequired[Annotated[dict[str, Any], about("what the request wanted")]]
+    next_token: NotRequired[list[NextToken]]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer
+from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+MessageErrorType = Literal[
+    "invalid_request_error",
+    "authentication_error",
+    "permission_error",
+    "not_found_error",
+    "timeout_error",
+    "request_too_large",
+    "rate_limit_error",
+    "overloaded_error",
+    "api_error",
+]
 
 
 class TextBlock(Answer):
@@ -23,8 +34,8 @@ class ThinkingBlock(Answer):
     """What it thought."""
 
     type: Literal["thinking"]
-    thinking: str = Field(description="empty if thinking.display is omitted")
-    signature: str = Field(description="to be sent back as it is")
+    thinking: Annotated[str, about("empty if thinking.display is omitted")]
+    signature: Annotated[str, about("to be sent back as it is")]
 
 
 class ToolUseBlock(Answer):
@@ -50,7 +61,7 @@ class MessageUsage(Answer):
 
     input_tokens: int
     cache_creation_input_tokens: int
-    cache_read_input_tokens: int = Field(description="taken from a slot's cache")
+    cache_read_input_tokens: Annotated[int, about("taken from a slot's cache")]
     output_tokens: int
     output_tokens_details: ThinkingTokens
 
@@ -63,7 +74,7 @@ class Message(Answer):
     role: Literal["assistant"]
     model: str
     content: list[Block]
-    stop_reason: StopReason | None = Field(description="null in the first event of a stream")
+    stop_reason: Annotated[StopReason | None, about("null in the first event of a stream")]
     stop_sequence: str | None
     usage: MessageUsage
 
@@ -78,10 +89,10 @@ class BlockDelta(Answer):
     """More of a block."""
 
     type: Literal["text_delta", "thinking_delta", "signature_delta", "input_json_delta"]
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    partial_json: str | None = None
+    text: NotRequired[str]
+    thinking: NotRequired[str]
+    signature: NotRequired[str]
+    partial_json: NotRequired[str]
 
 
 class MessageDelta(Answer):
@@ -94,18 +105,9 @@ class MessageDelta(Answer):
 class MessageErrorDetail(Answer):
     """What went wrong."""
 
-    type: Literal[
-        "invalid_request_error",
-        "authentication_error",
-        "permission_error",
-        "not_found_error",
-        "request_too_large",
-        "rate_limit_error",
-        "overloaded_error",
-        "api_error",
-    ]
+    type: MessageErrorType
     message: str
-    details: dict[str, Any] | None = Field(None, description="of a `thread`, which is refused")
+    details: NotRequired[Annotated[dict[str, Any], about("of a `thread`, which is refused")]]
 
 
 class MessageError(Answer):
@@ -128,12 +130,12 @@ class MessageEvent(Answer):
         "ping",
         "error",
     ]
-    message: Message | None = None
-    index: int | None = Field(None, description="of the block")
-    content_block: Block | None = None
-    delta: BlockDelta | MessageDelta | None = None
-    usage: MessageUsage | None = Field(None, description="in message_delta")
-    error: MessageErrorDetail | None = None
-    prompt_progress: ProgressAnswer | None = Field(None, description="in ping, with return_progress")
-    timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
+    message: NotRequired[Message]
+    index: NotRequired[Annotated[int, about("of the block")]]
+    content_block: NotRequired[Block]
+    delta: NotRequired[BlockDelta | MessageDelta]
+    usage: NotRequired[Annotated[MessageUsage, about("in message_delta")]]
+    error: NotRequired[MessageErrorDetail]
+    prompt_progress: NotRequired[Annotated[ProgressAnswer, about("in ping, with return_progress")]]
+    timings: NotRequired[Annotated[TimingsAnswer, about("with timings_per_token")]]
+    dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, RootModel
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
+from dflash_local.server.answers.answer import Answer, about
 from dflash_local.server.answers.probs import TokenAnswer
+from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 
 
 class NativeChunk(Answer):
@@ -21,41 +21,31 @@ class NativeChunk(Answer):
     id_slot: int
     tokens_predicted: int
     tokens_evaluated: int
-    completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
-    timings: TimingsAnswer | None = Field(None, description="with timings_per_token")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
-    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
+    completion_probabilities: NotRequired[Annotated[list[TokenAnswer], about("with n_probs")]]
+    timings: NotRequired[Annotated[TimingsAnswer, about("with timings_per_token")]]
+    dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
+    prompt_progress: NotRequired[Annotated[ProgressAnswer, about("with return_progress, before any text")]]
 
 
-class NativeCompletion(Answer):
+class NativeCompletion(Measured):
     """A completion. As the last event of a stream it has no `content` and `tokens` but empty ones."""
 
     index: int
     content: str
-    tokens: list[int] = Field(description="if return_tokens asks for them")
-    id_slot: int = Field(description="where it was written; -1: nowhere")
+    tokens: Annotated[list[int], about("if return_tokens asks for them")]
+    id_slot: Annotated[int, about("where it was written; -1: nowhere")]
     stop: Literal[True]
     model: str
     tokens_predicted: int
-    tokens_evaluated: int = Field(description="tokens of the prompt")
-    tokens_cached: int = Field(description="tokens that the slot holds now")
-    generation_settings: dict[str, Any] = Field(description="what the request asked for, with all defaults")
-    prompt: str = Field(description="as the model's tokens write it")
+    tokens_evaluated: Annotated[int, about("tokens of the prompt")]
+    tokens_cached: Annotated[int, about("tokens that the slot holds now")]
+    generation_settings: Annotated[dict[str, Any], about("what the request asked for, with all defaults")]
+    prompt: Annotated[str, about("as the model's tokens write it")]
     has_new_line: bool
-    truncated: bool = Field(description="the context was full")
+    truncated: Annotated[bool, about("the context was full")]
     stop_type: Literal["word", "eos", "limit"]
     stopping_word: str
-    completion_probabilities: list[TokenAnswer] | None = Field(None, description="with n_probs")
-    timings: TimingsAnswer
-    dflash: DraftingAnswer
-
-
-class NativeFields(RootModel[dict[str, Any]]):
-    """Fields of a completion, if response_fields names them."""
-
-
-class NativeCompletions(RootModel[list[NativeCompletion | NativeFields]]):
-    """The completions of several prompts."""
+    completion_probabilities: NotRequired[Annotated[list[TokenAnswer], about("with n_probs")]]
 
 
 class NativeUsage(Answer):
@@ -63,8 +53,9 @@ class NativeUsage(Answer):
 
     stop: Literal[True]
     usage: Usage
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
+    dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
 
 
-class NativeEvent(RootModel[NativeChunk | NativeCompletion | NativeUsage | NativeFields]):
-    """An event of a stream."""
+NativeFields = Annotated[dict[str, Any], about("fields of a completion, if response_fields names them")]
+NativeAnswer = NativeCompletion | NativeFields | list[NativeCompletion | NativeFields]  # of several prompts
+NativeEvent = NativeChunk | NativeCompletion | NativeUsage | NativeFields

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from dflash_local.server.answers.answer import Answer
+from typing_extensions import NotRequired
+
+from dflash_local.server.answers.answer import Answer, about
 
 
 class LikelyToken(Answer):
     """A token that stood to choose."""
 
     id: int
-    token: str = Field(description="its text, as far as it is any by itself")
+    token: Annotated[str, about("its text, as far as it is any by itself")]
     bytes: list[int]
-    logprob: float | None = None
-    prob: float | None = Field(None, description="in place of `logprob`, with post_sampling_probs")
+    logprob: NotRequired[float]
+    prob: NotRequired[Annotated[float, about("in place of `logprob`, with post_sampling_probs")]]
 
 
 class TokenAnswer(LikelyToken):
     """A token of the answer."""
 
-    top_logprobs: list[LikelyToken] | None = Field(None, description="the likeliest at its place")
-    top_probs: list[LikelyToken] | None = Field(None, description="the same with post_sampling_probs")
+    top_logprobs: NotRequired[Annotated[list[LikelyToken], about("the likeliest at its place")]]
+    top_probs: NotRequired[Annotated[list[LikelyToken], about("the same with post_sampling_probs")]]
 
 
 class ChatLogprobs(Answer):
@@ -36,5 +38,5 @@ class TextLogprobs(Answer):
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None] = Field(description="the likeliest, and the token itself")
-    text_offset: list[int] = Field(description="at which character of the text each begins")
+    top_logprobs: Annotated[list[dict[str, float] | None], about("the likeliest, and the token itself")]
+    text_offset: Annotated[list[int], about("at which character of the text each begins")]

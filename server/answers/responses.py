@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer
+from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.answers.timings import DraftingAnswer, ProgressAnswer, TimingsAnswer
 
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -17,30 +18,35 @@ class OutputPart(Answer):
 
     type: Literal["output_text", "reasoning_text"]
     text: str
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    annotations: NotRequired[list[Any]]
+    logprobs: NotRequired[list[Any]]
 
 
-class OutputItem(Answer):
+class ItemHead(Answer):
+    """What every item has."""
+
+    id: str
+    status: ItemStatus
+
+
+class OutputItem(ItemHead):
     """Thoughts, a message or a call."""
 
     type: Literal["reasoning", "message", "function_call"]
-    id: str
-    status: ItemStatus
-    role: Literal["assistant"] | None = Field(None, description="of a message")
-    content: list[OutputPart] | None = Field(None, description="of a message or of thoughts")
-    summary: list[Any] | None = Field(None, description="of thoughts: none")
-    encrypted_content: str | None = Field(None, description="of thoughts: to be sent back as it is")
-    call_id: str | None = Field(None, description="of a call")
-    name: str | None = Field(None, description="of the function")
-    namespace: str | None = Field(None, description="of the function")
-    arguments: str | None = Field(None, description="of a call, as JSON text")
+    role: NotRequired[Annotated[Literal["assistant"], about("of a message")]]
+    content: NotRequired[Annotated[list[OutputPart], about("of a message or of thoughts")]]
+    summary: NotRequired[Annotated[list[Any], about("of thoughts: none")]]
+    encrypted_content: NotRequired[Annotated[str | None, about("of thoughts: to be sent back as it is")]]
+    call_id: NotRequired[Annotated[str, about("of a call")]]
+    name: NotRequired[Annotated[str, about("of the function")]]
+    namespace: NotRequired[Annotated[str, about("of the function")]]
+    arguments: NotRequired[Annotated[str, about("of a call, as JSON text")]]
 
 
 class InputDetails(Answer):
     """Of the prompt's tokens."""
 
-    cached_tokens: int = Field(description="taken from a slot's cache")
+    cached_tokens: Annotated[int, about("taken from a slot's cache")]
     cache_write_tokens: int
 
 
@@ -67,62 +73,77 @@ class ResponseFailure(Answer):
     message: str
 
 
-class ResponseAnswer(Answer):
-    """A response."""
+class ResponseEcho(Answer):
+    """What a response repeats of its request, with what holds where that was silent."""
 
-    id: str
-    object: Literal["response"]
-    created_at: int
-    completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
-    background: Literal[False]
-    error: ResponseFailure | None
-    incomplete_details: dict[Literal["reason"], str] | None
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
     metadata: dict[str, Any]
-    model: str
-    output: list[OutputItem]
     parallel_tool_calls: bool
-    previous_response_id: None
     prompt_cache_key: str | None
     reasoning: dict[str, Any]
     safety_identifier: str | None
-    service_tier: Literal["default"]
-    store: Literal[False]
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
     top_logprobs: int
     top_p: float
-    truncation: Literal["disabled"]
-    usage: ResponseUsage | None
     user: str | None
-    timings: TimingsAnswer | None = Field(None, description="of an answer that is not streamed")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
-class ResponseEvent(Answer):
+class ResponseOutcome(Answer):
+    """What came of it so far."""
+
+    completed_at: int | None
+    error: ResponseFailure | None
+    incomplete_details: dict[Literal["reason"], str] | None
+    output: list[OutputItem]
+    usage: ResponseUsage | None
+
+
+class ResponseAnswer(ResponseEcho, ResponseOutcome):
+    """A response."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: ResponseStatus
+    background: Literal[False]
+    model: str
+    previous_response_id: None
+    service_tier: Literal["default"]
+    store: Literal[False]
+    truncation: Literal["disabled"]
+    timings: NotRequired[Annotated[TimingsAnswer, about("of an answer that is not streamed")]]
+    dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
+
+
+class EventFields(Answer):
+    """What an event may have."""
+
+    response: NotRequired[ResponseAnswer]
+    output_index: NotRequired[int]
+    content_index: NotRequired[int]
+    item_id: NotRequired[str]
+    item: NotRequired[OutputItem]
+    part: NotRequired[OutputPart]
+    delta: NotRequired[str]
+    text: NotRequired[str]
+    arguments: NotRequired[str]
+    name: NotRequired[str]
+    logprobs: NotRequired[list[Any]]
+    prompt_progress: NotRequired[Annotated[ProgressAnswer, about("in response.in_progress, with return_progress")]]
+    timings: NotRequired[Annotated[TimingsAnswer, about("of the last event, or of all with timings_per_token")]]
+    dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
+
+
+class ResponseEvent(EventFields):
     """An event of a streamed response; its name is its `type`."""
 
-    type: str = Field(description="`response.created`, `response.output_text.delta`, ...")
+    type: Annotated[str, about("`response.created`, `response.output_text.delta`, ...")]
     sequence_number: int
-    response: ResponseAnswer | None = None
-    output_index: int | None = None
-    content_index: int | None = None
-    item_id: str | None = None
-    item: OutputItem | None = None
-    part: OutputPart | None = None
-    delta: str | None = None
-    text: str | None = None
-    arguments: str | None = None
-    name: str | None = None
-    logprobs: list[Any] | None = None
-    prompt_progress: ProgressAnswer | None = Field(None, description="in response.in_progress, with return_progress")
-    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
 
 
 class InputTokens(Answer):

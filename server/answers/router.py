@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from typing_extensions import NotRequired
 
-from dflash_local.server.answers.answer import Answer
+from dflash_local.server.answers.answer import Answer, about
+
+Status = Literal["unloaded", "loading", "loaded", "sleeping"]
+Source = Literal["cache", "models_dir", "preset"]
 
 
 class Success(Answer):
@@ -18,13 +21,13 @@ class Success(Answer):
 class ModelStatus(Answer):
     """How it is with a model."""
 
-    value: Literal["unloaded", "loading", "loaded", "sleeping"]
-    args: list[str] = Field(description="command line of its process")
-    preset: str | None = Field(None, description="its section in the file of presets")
-    progress: float | None = Field(None, description="of loading, 0 to 1")
-    failed: bool = Field(False, description="its last process ended by itself")
-    exit_code: int | None = Field(None, description="with which status; negative: by that signal")
-    error: str | None = Field(None, description="and its last words")
+    value: Status
+    args: Annotated[list[str], about("command line of its process")]
+    preset: NotRequired[Annotated[str, about("its section in the file of presets")]]
+    progress: NotRequired[Annotated[float, about("of loading, 0 to 1")]]
+    failed: NotRequired[Annotated[bool, about("its last process ended by itself")]]
+    exit_code: NotRequired[Annotated[int, about("with which status; negative: by that signal")]]
+    error: NotRequired[Annotated[str, about("and its last words")]]
 
 
 class RouterModel(Answer):
@@ -37,10 +40,10 @@ class RouterModel(Answer):
     aliases: list[str]
     tags: list[str]
     status: ModelStatus
-    architecture: dict[str, list[str]] = Field(description="what it reads and writes")
-    source: Literal["cache", "models_dir", "preset"]
+    architecture: Annotated[dict[str, list[str]], about("what it reads and writes")]
+    source: Source
     can_remove: bool
-    meta: dict[str, Any] | None = Field(None, description="while it is loaded: what is known about it")
+    meta: NotRequired[Annotated[dict[str, Any], about("while it is loaded: what is known about it")]]
 
 
 class RouterModels(Answer):
@@ -67,6 +70,6 @@ class RouterProps(Answer):
 class ModelEvent(Answer):
     """Something happened to a model."""
 
-    model: str = Field(description="its name; * for all")
+    model: Annotated[str, about("its name; * for all")]
     event: str
-    data: dict[str, Any] | None = None
+    data: NotRequired[dict[str, Any]]

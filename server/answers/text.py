@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from dflash_local.generation import FinishReason
 from dflash_local.server.answers.answer import Answer
-from dflash_local.server.answers.generation import DraftingAnswer, ProgressAnswer, TimingsAnswer, Usage
-from dflash_local.server.answers.native import NativeCompletion
+from dflash_local.server.answers.completion import ChunkFields, WholeFields
 from dflash_local.server.answers.probs import TextLogprobs
 
 
@@ -18,34 +16,18 @@ class TextChoice(Answer):
     index: int
     text: str
     logprobs: TextLogprobs | None
-    finish_reason: Literal["stop", "length", "cancelled"] | None
+    finish_reason: FinishReason | None
 
 
-class TextBody(Answer):
-    """What both have."""
+class TextCompletion(WholeFields):
+    """A completion."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[TextChoice]
 
 
-class TextCompletionChunk(TextBody):
+class TextCompletionChunk(ChunkFields):
     """An event of a streamed completion; the stream ends with `data: [DONE]`."""
 
-    usage: Usage | None = Field(None, description="of the last event, if stream_options.include_usage asks for it")
-    timings: TimingsAnswer | None = Field(None, description="of the last event, or of all with timings_per_token")
-    dflash: DraftingAnswer | None = Field(None, description="beside `timings`")
-    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="of the last event, with verbose")
-    prompt_progress: ProgressAnswer | None = Field(None, description="with return_progress, before any text")
-
-
-class TextCompletion(TextBody):
-    """A completion."""
-
-    usage: Usage
-    timings: TimingsAnswer
-    dflash: DraftingAnswer
-    verbose: NativeCompletion | None = Field(None, alias="__verbose", description="with verbose")
+    object: Literal["text_completion"]
+    choices: list[TextChoice]

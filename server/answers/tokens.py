@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
 
-from dflash_local.server.answers.answer import Answer
+from typing_extensions import NotRequired
+
+from dflash_local.server.answers.answer import Answer, about
 
 
 class Piece(Answer):
     """A token and its text."""
 
     id: int
-    piece: str | list[int] = Field(description="its bytes, if it is a part of a character")
+    piece: Annotated[str | list[int], about("its bytes, if it is a part of a character")]
 
 
 class Tokens(Answer):
     """The tokens of a text."""
 
     tokens: list[int] | list[Piece]
-    count: int | None = Field(None, description="with `prompt`, as in vLLM")
-    max_model_len: int | None = Field(None, description="beside `count`")
-    token_strs: None = Field(None, description="beside `count`")
+    count: NotRequired[Annotated[int, about("with `prompt`, as in vLLM")]]
+    max_model_len: NotRequired[Annotated[int, about("beside `count`")]]
+    token_strs: NotRequired[Annotated[None, about("beside `count`")]]
 
 
 class Text(Answer):
     """The text of tokens."""
 
     content: str
-    prompt: str = Field(description="the same, by vLLM's name")
+    prompt: Annotated[str, about("the same, by vLLM's name")]
 
 
 class TokenizerInfo(Answer):

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.server.answers.answer import pick
+from dflash_local.server.answers.chat import (
+    AssistantMessage,
+    ChatChoice,
+    ChatCompletionChunk,
+    ChatDeltaChoice,
+    Delta,
+    FinishReason,
+)
+from dflash_local.server.answers.chat import (
+    ChatCompletion as WholeChat,
+)
+from dflash_local.server.answers.probs import ChatLogprobs
+from dflash_local.server.answers.timings import CompletionTokens, ProgressAnswer, Usage
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.formats.reply import Reply, usage
 
 Count = Callable[[str, Completion], int]
 
@@ -15,7 +30,7 @@ Count = Callable[[str, Completion], int]
 class ChatReply(Reply):
     """`/v1/chat/completions`; needs one parser per choice, and what counts an answer's tokens through a part of it."""
 
-    PREFIX, OBJECT, CHUNK = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+    PREFIX = "chatcmpl-"
 
     def __init__(
         self, model: str, answers: list[ChatAnswer], counts: Sequence[Count], probs: Sequence[ChoiceProbs] = ()
@@ -25,29 +40,33 @@ class ChatReply(Reply):
         self._n_thoughts = 0
         self._unsent: list[list[Placed]] = [[] for _ in answers]  # tokens of text that the parsers hold back
 
-    def _delta(self, index: int, delta: Body, finish_reason: str | None = None) -> Body:
-        return self._event(self.CHUNK, [{"index": index, "delta": delta, "finish_reason": finish_reason}])
+    def _event(self, choices: list[ChatDeltaChoice]) -> ChatCompletionChunk:
+        return {**self._head, "object": "chat.completion.chunk", "choices": choices}
 
-    def progress(self, index: int, progress: Progress) -> list[Body]:
-        return [event | {"prompt_progress": progress._asdict()} for event in self.begin(index)]
+    def _delta(self, index: int, delta: Delta, finish_reason: FinishReason | None = None) -> ChatCompletionChunk:
+        return self._event([{"index": index, "delta": delta, "finish_reason": finish_reason}])
 
-    def begin(self, index: int) -> list[Body]:
+    def progress(self, index: int, progress: Progress) -> list[ChatCompletionChunk]:
+        return [{**event, "prompt_progress": pick(ProgressAnswer, progress._asdict())} for event in self.begin(index)]
+
+    def begin(self, index: int) -> list[ChatCompletionChunk]:
         return [self._delta(index, {"role": "assistant", "content": None})]
 
-    def blank(self, index: int) -> Body:
+    def blank(self, index: int) -> ChatCompletionChunk:
         return self._delta(index, {})
 
-    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
-        events = [self._delta(index, delta) for delta in self._answers[index].push(chunk.text)]
+    def chunk(self, index: int, chunk: Chunk) -> list[ChatCompletionChunk]:
+        deltas: list[Any] = self._answers[index].push(chunk.text)  # shaped by llama.cpp
+        events = [self._delta(index, delta) for delta in deltas]
         if self._probs:
             self._unsent[index] += self._probs[index].push(chunk)
             self._add_logprobs(index, events)
         return events
 
-    def end(self, index: int, completion: Completion) -> list[Body]:
+    def end(self, index: int, completion: Completion) -> list[ChatCompletionChunk]:
         deltas, chat = self._answers[index].finish(completion)
         self._count_thoughts(index, chat)
-        events = [self._delta(index, delta) for delta in deltas]
+        events = [self._delta(index, cast(Delta, delta)) for delta in deltas]
         if self._probs:
             self._unsent[index] += self._probs[index].finish(completion)
             if self._unsent[index] and not events:
@@ -55,31 +74,41 @@ class ChatReply(Reply):
             self._add_logprobs(index, events)
         return [*events, self._delta(index, {}, chat.finish_reason)]
 
-    def _add_logprobs(self, index: int, events: list[Body]) -> None:
+    def _add_logprobs(self, index: int, events: list[ChatCompletionChunk]) -> None:
         """The first event brings all tokens that are due."""
         for event in events:
             event["choices"][0]["logprobs"] = self._logprobs(index, self._unsent[index])
             self._unsent[index] = []
 
-    def _logprobs(self, index: int, placed: list[Placed]) -> Body:
+    def _logprobs(self, index: int, placed: list[Placed]) -> ChatLogprobs:
         return {"content": self._probs[index].detailed(placed), "refusal": None}
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+    def whole(self, completions: list[Completion], n_prompts: int) -> WholeChat:
         answers = [answer.parse(completion) for answer, completion in zip(self._answers, completions, strict=True)]
         for index, answer in enumerate(answers):
             self._count_thoughts(index, answer)
-        choices: list[Body] = [
-            {"index": index, "message": answer.message, "finish_reason": answer.finish_reason}
+        choices: list[ChatChoice] = [
+            {"index": index, "message": cast(AssistantMessage, answer.message), "finish_reason": answer.finish_reason}
             for index, answer in enumerate(answers)
         ]
         for index, probs in enumerate(self._probs):
             choices[index]["logprobs"] = self._logprobs(index, probs.whole(completions[index]))
-        return self._answer(choices, completions, n_prompts)
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": choices,
+            "usage": self._usage(completions, n_prompts),
+            **self._measured(completions),
+            **self._verbose(completions),
+        }
 
-    def usage(self, completions: list[Completion], n_prompts: int) -> Body:
-        found = super().usage(completions, n_prompts)
-        details = {"reasoning_tokens": self._n_thoughts, **found.get("completion_tokens_details", {})}
-        return found | {"completion_tokens_details": details}
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> ChatCompletionChunk:
+        return {**self._event([]), "usage": self._usage(completions, n_prompts)}
+
+    def _usage(self, completions: list[Completion], n_prompts: int) -> Usage:
+        found = usage(completions, n_prompts)
+        details: CompletionTokens = {"reasoning_tokens": self._n_thoughts}
+        return {**found, "completion_tokens_details": {**details, **found.get("completion_tokens_details", {})}}
 
     def _count_thoughts(self, index: int, chat: ChatCompletion) -> None:
         thoughts = chat.message.get("reasoning_content") or ""

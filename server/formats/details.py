@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from dflash_local.generation import Completion, Generation
-from dflash_local.server.formats.reply import Body, timings
+from dflash_local.server.answers.native import NativeChunk, NativeCompletion
+from dflash_local.server.formats.reply import timings
 
 
 class Details:
@@ -17,21 +19,31 @@ class Details:
     """
 
     def __init__(
-        self, model: str, settings: Body, prompts: Sequence[str], generations: Sequence[Generation], *, tokens: bool
+        self,
+        model: str,
+        settings: dict[str, Any],
+        prompts: Sequence[str],
+        generations: Sequence[Generation],
+        *,
+        tokens: bool,
     ) -> None:
         self._model, self._settings, self._prompts, self._tokens = model, settings, prompts, tokens
         self._generations = generations
 
-    def part(self, index: int, n_tokens: int) -> Body:
-        """Of an event in the middle of a stream, after so many tokens."""
+    def part(self, index: int, text: str, tokens: list[int], n_tokens: int) -> NativeChunk:
+        """An event in the middle of a stream, after so many tokens."""
         generation = self._generations[index]
         return {
+            "index": index,
+            "content": text,
+            "tokens": tokens,
+            "stop": False,
             "id_slot": generation.slot,
             "tokens_predicted": n_tokens,
             "tokens_evaluated": generation.request.n_prompt,
         }
 
-    def whole(self, index: int, done: Completion) -> Body:
+    def whole(self, index: int, done: Completion) -> NativeCompletion:
         """A finished choice."""
         return {
             "index": index,

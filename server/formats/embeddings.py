@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
+from dflash_local.server.answers.embeddings import EmbeddingUsage, Rank, RankList, TeiRank
 from dflash_local.server.embeddings.process import Embeddings, Scores
 from dflash_local.server.encoding import encode
 from dflash_local.server.fields.embeddings import RerankRequest
@@ -19,7 +18,7 @@ def openai_embeddings(answer: Embeddings, model: str, *, base64: bool) -> Respon
         for index, part in enumerate(answer.parts)
     )
     head = {"model": model, "object": "list", "usage": _usage(answer.n_tokens)}
-    return _json(_text(head)[:-1] + b',"data":[' + data + b"]}")
+    return _json(encode(head)[:-1] + b',"data":[' + data + b"]}")
 
 
 def native_embeddings(answer: Embeddings, *, pooled: bool) -> Response:
@@ -28,29 +27,23 @@ def native_embeddings(answer: Embeddings, *, pooled: bool) -> Response:
     return _json(b"[" + b",".join(form % item for item in enumerate(answer.parts)) + b"]")
 
 
-def ranking(answer: Scores, fields: RerankRequest, documents: list[str], model: str) -> Any:
+def ranking(answer: Scores, fields: RerankRequest, documents: list[str], model: str) -> RankList | list[TeiRank]:
     """Best first: Jina's object, or the bare list of text-embeddings-inference."""
     order = sorted(range(len(answer.scores)), key=lambda index: -answer.scores[index])
-    results: list[dict[str, Any]] = []
-    for index in order[: fields.top_n]:
-        score, text = answer.scores[index], documents[index]
-        if fields.is_tei:
-            results.append({"index": index, "score": score} | ({"text": text} if fields.return_text else {}))
-            continue
-        results.append({"index": index, "relevance_score": score})
-        if fields.return_documents:
-            results[-1]["document"] = {"text": text}
+    best = order[: fields.top_n]
     if fields.is_tei:
-        return results
+        ranks = [TeiRank(index=index, score=answer.scores[index]) for index in best]
+        for rank in ranks if fields.return_text else ():
+            rank["text"] = documents[rank["index"]]
+        return ranks
+    results = [Rank(index=index, relevance_score=answer.scores[index]) for index in best]
+    for result in results if fields.return_documents else ():
+        result["document"] = {"text": documents[result["index"]]}
     return {"model": model, "object": "list", "usage": _usage(answer.n_tokens), "results": results}
 
 
-def _usage(n_tokens: int) -> dict[str, int]:
+def _usage(n_tokens: int) -> EmbeddingUsage:
     return {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-
-
-def _text(body: Any) -> bytes:
-    return encode(body)
 
 
 def _json(body: bytes) -> Response:

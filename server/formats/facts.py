@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dflash_local import __version__
 from dflash_local.engine import Engine
+from dflash_local.server.answers.answer import pick
+from dflash_local.server.answers.facts import CommonProps, Model, ModelMeta, Models, Props
 from dflash_local.server.embeddings.process import EmbeddingProcess
 from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 
-Body = dict[str, Any]
-
 OWNER = "dflash-local"
 # There is no medium that could stand in its place; llama-server's interface wants it.
 MEDIA_MARKER = "<__media__>"
-_META = ("vocab_type", "ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train")
 
 
-def models(service: Service, created: int) -> Body:
+def models(service: Service, created: int) -> Models:
     """`/v1/models`: OpenAI's list, and beside it Ollama's."""
     entries = [*_entries(service, created)]
     return {"object": "list", "data": entries, "models": [_ollama(entry["id"]) for entry in entries]}
 
 
-def _entries(service: Service, created: int) -> Iterator[Body]:
+def _entries(service: Service, created: int) -> Iterator[Model]:
     settings = service.settings
     if service.has_engine:
         aliases = settings.aliases or (settings.alias,)
@@ -34,24 +33,27 @@ def _entries(service: Service, created: int) -> Iterator[Body]:
         yield _entry(process.options.name, created, _process_meta(process), aliases=(process.options.name,), tags=())
 
 
-def _entry(name: str, created: int, meta: Body, **more: Any) -> Body:
-    return {"id": name, "object": "model", "created": created, "owned_by": OWNER, **more, "meta": meta}
+def _entry(name: str, created: int, meta: ModelMeta, *, aliases: Sequence[str], tags: Sequence[str]) -> Model:
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": OWNER,
+        "aliases": [*aliases],
+        "tags": [*tags],
+        "meta": meta,
+    }
 
 
-def _meta(engine: Engine) -> Body:
-    return {**_told(engine.info["target"], *_META), "n_ctx": engine.n_ctx_slot}
+def _meta(engine: Engine) -> ModelMeta:
+    return pick(ModelMeta, {**engine.info["target"], "n_ctx": engine.n_ctx_slot})
 
 
-def _process_meta(process: EmbeddingProcess) -> Body:
-    return _told(process.facts, *_META, "n_ctx", "pooling")
+def _process_meta(process: EmbeddingProcess) -> ModelMeta:
+    return pick(ModelMeta, process.facts)
 
 
-def _told(facts: Mapping[str, Any], *names: str) -> Body:
-    """What the library does not tell is left out."""
-    return {name: facts[name] for name in names if name in facts}
-
-
-def _ollama(name: str) -> Body:
+def _ollama(name: str) -> dict[str, Any]:
     """What Ollama's clients look for in a list of models, as llama-server fills it."""
     details = {
         "parent_model": "", "format": "gguf", "family": "", "families": [""], "parameter_size": "",
@@ -72,17 +74,17 @@ def _ollama(name: str) -> Body:
     }
 
 
-def props(service: Service) -> Body:
+def props(service: Service) -> Props:
     """`/props`; only what all servers have where there is no engine."""
     settings = service.settings
-    common = {
+    common: CommonProps = {
         "modalities": {"vision": False, "audio": False, "video": False},
         "media_marker": MEDIA_MARKER,
         "endpoint_slots": settings.slots_endpoint and service.has_engine,
         "endpoint_props": False,
         "endpoint_metrics": settings.metrics_endpoint,
         "ui": settings.webui,
-        "ui_settings": settings.ui_settings,
+        "ui_settings": dict(settings.ui_settings),
         "build_info": f"dflash-local {__version__}",
         "is_sleeping": service.sleep.is_sleeping,
         "cors_proxy_enabled": False,
@@ -102,7 +104,8 @@ def props(service: Service) -> Body:
         "model_path": settings.model_path,
         "chat_template": engine.info.get("chat_template", ""),
         "chat_template_caps": engine.info.get("chat_template_caps", {}),
-        **service.control_texts,
+        "bos_token": service.control_texts["bos_token"],
+        "eos_token": service.control_texts["eos_token"],
         **common,
         "dflash": {name: value for name, value in engine.info.items() if not name.startswith("chat_template")},
     }

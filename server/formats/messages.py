@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.server.answers.answer import pick
+from dflash_local.server.answers.messages import (
+    Block,
+    BlockDelta,
+    Message,
+    MessageError,
+    MessageEvent,
+    MessageUsage,
+    StopReason,
+)
+from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.errors import describe_message_error
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Body, Reply
 from dflash_local.server.thoughts import seal
-
-Kind = Literal["thinking", "text", "tool_use"]
 
 
 class MessagesReply(Reply):
@@ -46,7 +55,7 @@ class MessagesReply(Reply):
         self._n_prompt, self._stops, self._max_tokens, self._hide = n_prompt, stops, max_tokens, hide_thoughts
         self._count = count
         self._n_blocks = 0
-        self._open: Kind | None = None  # the kind of the last block, while it may grow
+        self._open = ""  # the kind of the last block, while it may grow
         self._thoughts = ""  # of the open block
         self._calls: dict[int, int] = {}  # the parser's calls: their blocks
 
@@ -56,23 +65,23 @@ class MessagesReply(Reply):
     def ping(self) -> str:
         return named_event({"type": "ping"})
 
-    def progress(self, index: int, progress: Progress) -> list[Body]:
+    def progress(self, index: int, progress: Progress) -> list[MessageEvent]:
         """The format has no event for it, but for one that clients pass over."""
-        return [{"type": "ping", "prompt_progress": progress._asdict()}]
+        return [{"type": "ping", "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
 
-    def failure(self, error: Exception) -> list[Body]:
+    def failure(self, error: Exception) -> list[MessageError]:
         return [describe_message_error(error)[1]]
 
     # ---- a stream ----
 
-    def begin(self, index: int) -> list[Body]:
-        usage = {**_NOTHING_YET, "input_tokens": self._n_prompt}
+    def begin(self, index: int) -> list[MessageEvent]:
+        usage: MessageUsage = {**_NOTHING_YET, "input_tokens": self._n_prompt}
         return [{"type": "message_start", "message": self._message([], None, None, usage)}]
 
-    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+    def chunk(self, index: int, chunk: Chunk) -> list[MessageEvent]:
         return self._grow(self._answer_parser.push(chunk.text))
 
-    def end(self, index: int, completion: Completion) -> list[Body]:
+    def end(self, index: int, completion: Completion) -> list[MessageEvent]:
         deltas, chat = self._answer_parser.finish(completion)
         reason, sequence = self._stop(chat)
         return [
@@ -89,62 +98,63 @@ class MessagesReply(Reply):
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """Nothing: timings are there only for who asks for them with every chunk."""
 
-    def _grow(self, deltas: list[dict[str, Any]]) -> list[Body]:
-        events: list[Body] = []
+    def _grow(self, deltas: list[dict[str, Any]]) -> list[MessageEvent]:
+        events: list[MessageEvent] = []
         for delta in deltas:
             if thoughts := delta.get("reasoning_content"):
-                events += self._open_block("thinking", thinking="", signature="")
+                events += self._open_block({"type": "thinking", "thinking": "", "signature": ""})
                 self._thoughts += thoughts
                 if not self._hide:
-                    events.append(self._delta("thinking_delta", thinking=thoughts))
+                    events.append(self._delta({"type": "thinking_delta", "thinking": thoughts}))
             if text := delta.get("content"):
-                events += self._open_block("text", text="")
-                events.append(self._delta("text_delta", text=text))
+                events += self._open_block({"type": "text", "text": ""})
+                events.append(self._delta({"type": "text_delta", "text": text}))
             for call in delta.get("tool_calls", ()):
                 events += self._grow_call(call)
         return events
 
-    def _grow_call(self, call: dict[str, Any]) -> list[Body]:
-        function, events = call["function"], []
+    def _grow_call(self, call: dict[str, Any]) -> list[MessageEvent]:
+        function, events = call["function"], list[MessageEvent]()
         if call["index"] not in self._calls:
-            events = self._open_block("tool_use", new=True, id=call.get("id", ""), name=function["name"], input={})
+            block: Block = {"type": "tool_use", "id": call.get("id", ""), "name": function["name"], "input": {}}
+            events = self._open_block(block, new=True)
             self._calls[call["index"]] = self._n_blocks - 1
         if arguments := function.get("arguments"):
-            events.append(self._delta("input_json_delta", block=self._calls[call["index"]], partial_json=arguments))
+            delta: BlockDelta = {"type": "input_json_delta", "partial_json": arguments}
+            events.append(self._delta(delta, block=self._calls[call["index"]]))
         return events
 
-    def _open_block(self, kind: Kind, *, new: bool = False, **empty: Any) -> list[Body]:
-        """Events that make the open block one of `kind`."""
-        if self._open == kind and not new:
+    def _open_block(self, block: Block, *, new: bool = False) -> list[MessageEvent]:
+        """Events that make the open block one of this kind."""
+        if self._open == block["type"] and not new:
             return []
         events = self._close_block()
-        self._open = kind
+        self._open = block["type"]
         self._n_blocks += 1
-        block = {"type": kind, **empty}
         return [*events, {"type": "content_block_start", "index": self._n_blocks - 1, "content_block": block}]
 
-    def _close_block(self) -> list[Body]:
-        events: list[Body] = []
+    def _close_block(self) -> list[MessageEvent]:
+        events: list[MessageEvent] = []
         if self._open == "thinking":
-            events.append(self._delta("signature_delta", signature=self._signature(self._thoughts)))
+            events.append(self._delta({"type": "signature_delta", "signature": self._signature(self._thoughts)}))
             self._thoughts = ""
-        if self._open is not None:
+        if self._open:
             events.append({"type": "content_block_stop", "index": self._n_blocks - 1})
-        self._open = None
+        self._open = ""
         return events
 
-    def _delta(self, kind: str, *, block: int | None = None, **change: str) -> Body:
+    def _delta(self, delta: BlockDelta, *, block: int | None = None) -> MessageEvent:
         index = self._n_blocks - 1 if block is None else block
-        return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **change}}
+        return {"type": "content_block_delta", "index": index, "delta": delta}
 
     # ---- a whole message ----
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
+    def whole(self, completions: list[Completion], n_prompts: int) -> Message:
         chat = self._answer_parser.parse(completions[0])
         return self._message(self._blocks(chat.message), *self._stop(chat), self._usage(chat))
 
-    def _blocks(self, message: dict[str, Any]) -> list[Body]:
-        blocks: list[Body] = []
+    def _blocks(self, message: dict[str, Any]) -> list[Block]:
+        blocks: list[Block] = []
         if thoughts := message.get("reasoning_content"):
             shown = "" if self._hide else thoughts
             blocks.append({"type": "thinking", "thinking": shown, "signature": self._signature(thoughts)})
@@ -156,7 +166,9 @@ class MessagesReply(Reply):
             blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": inputs})
         return blocks
 
-    def _message(self, blocks: list[Body], reason: str | None, sequence: str | None, usage: Body) -> Body:
+    def _message(
+        self, blocks: list[Block], reason: StopReason | None, sequence: str | None, usage: MessageUsage
+    ) -> Message:
         return {
             "id": self._head["id"],
             "type": "message",
@@ -174,7 +186,7 @@ class MessagesReply(Reply):
         """Never empty: there are clients that drop thoughts without one."""
         return seal(thoughts if self._hide else "")
 
-    def _usage(self, chat: ChatCompletion) -> Body:
+    def _usage(self, chat: ChatCompletion) -> MessageUsage:
         """Anthropic counts what came from the cache apart from the rest of the prompt."""
         done, thoughts = chat.completion, chat.message.get("reasoning_content", "")
         return {
@@ -185,7 +197,7 @@ class MessagesReply(Reply):
             "output_tokens_details": {"thinking_tokens": self._count(thoughts, done)},
         }
 
-    def _stop(self, chat: ChatCompletion) -> tuple[str, str | None]:
+    def _stop(self, chat: ChatCompletion) -> tuple[StopReason, str | None]:
         """`stop_reason` and `stop_sequence`."""
         completion = chat.completion
         if chat.finish_reason == "tool_calls":
@@ -199,7 +211,7 @@ class MessagesReply(Reply):
 
 
 # How much of the prompt is in the cache is not known before it is read.
-_NOTHING_YET = {
+_NOTHING_YET: MessageUsage = {
     "input_tokens": 0,
     "cache_creation_input_tokens": 0,
     "cache_read_input_tokens": 0,

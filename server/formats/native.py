@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dflash_local.generation import Chunk, Completion, Progress
+from dflash_local.server.answers.answer import pick
+from dflash_local.server.answers.native import (
+    NativeAnswer,
+    NativeChunk,
+    NativeCompletion,
+    NativeFields,
+    NativeUsage,
+)
+from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.errors import describe
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.probs import ChoiceProbs
@@ -20,7 +29,7 @@ class NativeReply(Reply):
         fields: of an answer, those that the client wants, with `/` before names inside of objects; empty: all.
     """
 
-    PREFIX, OBJECT, CHUNK = "", "", ""
+    PREFIX = ""
     TAIL = ""
 
     def __init__(
@@ -30,54 +39,53 @@ class NativeReply(Reply):
         self._details, self._fields = details, fields
         self._n_tokens: Counter[int] = Counter()
 
-    def progress(self, index: int, progress: Progress) -> list[Body]:
-        return [self.blank(index) | {"prompt_progress": progress._asdict()}]
+    def progress(self, index: int, progress: Progress) -> list[NativeChunk]:
+        return [{**self.blank(index), "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
 
-    def blank(self, index: int) -> Body:
+    def blank(self, index: int) -> NativeChunk:
         return self._part(index, "", [])
 
-    def chunk(self, index: int, chunk: Chunk) -> list[Body]:
+    def chunk(self, index: int, chunk: Chunk) -> list[NativeChunk]:
         if not self._probs:
             self._n_tokens[index] += len(chunk.tokens)
             # Tokens without text, such as control tokens, are told too, whatever pass they came with.
             return [self._part(index, chunk.text, chunk.tokens)] if chunk.text or chunk.tokens else []
-        probs, events = self._probs[index], []
+        probs, events = self._probs[index], list[NativeChunk]()
         for placed, text in probs.split(probs.push(chunk), chunk.text):
             self._n_tokens[index] += len(placed)
             event = self._part(index, text, [one.token for one in placed])
-            events.append(event | {"completion_probabilities": probs.detailed(placed)})
+            events.append({**event, "completion_probabilities": probs.detailed(placed)})
         return events
 
-    def end(self, index: int, completion: Completion) -> list[Body]:
-        last = {**self._details.whole(index, completion), "content": "", "tokens": []}
+    def end(self, index: int, completion: Completion) -> list[NativeCompletion | NativeFields]:
+        last: NativeCompletion = {**self._details.whole(index, completion), "content": "", "tokens": []}
         if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
             last["completion_probabilities"] = self._probs[index].detailed(placed)
         return [self._chosen(last)]
 
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body | list[Body]:
+    def whole(self, completions: list[Completion], n_prompts: int) -> NativeAnswer:
         bodies = [self._details.whole(index, done) for index, done in enumerate(completions)]
         for index, probs in enumerate(self._probs):
             placed = probs.whole(completions[index], with_end=True)
             bodies[index]["completion_probabilities"] = probs.detailed(placed)
         for index, passes in enumerate(self.passes):
             bodies[index]["dflash"]["passes"] = passes.whole(completions[index])
-        bodies = [self._chosen(body) for body in bodies]
-        return bodies[0] if len(bodies) == 1 else bodies
+        chosen = [self._chosen(body) for body in bodies]
+        return chosen[0] if len(chosen) == 1 else chosen
 
     def failure(self, error: Exception) -> list[Body]:
         return [describe(error)[1]]
 
-    def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
+    def usage_event(self, completions: list[Completion], n_prompts: int) -> NativeUsage:
         return {"stop": True, "usage": usage(completions, n_prompts)}
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
         """The end of each choice has its timings."""
 
-    def _part(self, index: int, text: str, tokens: list[int]) -> Body:
-        details = self._details.part(index, self._n_tokens[index])
-        return {"index": index, "content": text, "tokens": tokens, "stop": False, **details}
+    def _part(self, index: int, text: str, tokens: list[int]) -> NativeChunk:
+        return self._details.part(index, text, tokens, self._n_tokens[index])
 
-    def _chosen(self, body: Body) -> Body:
+    def _chosen(self, body: NativeCompletion) -> NativeCompletion | NativeFields:
         if not self._fields:
             return body
         found = ((path, _inside(body, path)) for path in self._fields)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Generation, Step
 from dflash_local.native import Origin, VerifiedTree
-
-Body = dict[str, Any]
+from dflash_local.server.answers.passes import NodeAnswer, PassAnswer, Proposer
 
 # By plain numbers: this is looked up for every node.
-_BY = {
+_BY: dict[int, Proposer] = {
     Origin.TARGET.value: "target",
     Origin.DRAFTER.value: "draft",
     Origin.LOOKUP.value: "lookup",
@@ -34,7 +32,7 @@ class ChoicePasses:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._n_passes = 0
 
-    def push(self, step: Step, tokens: Sequence[int]) -> Body:
+    def push(self, step: Step, tokens: Sequence[int]) -> PassAnswer:
         """The next pass, and the tokens that the answer got of it. A character that spans tokens is the last one's."""
         number, self._n_passes = self._n_passes, self._n_passes + 1
         return {
@@ -53,7 +51,7 @@ class ChoicePasses:
             "path": step.tree.path if step.tree else [],
         }
 
-    def whole(self, completion: Completion) -> list[Body]:
+    def whole(self, completion: Completion) -> list[PassAnswer]:
         """Those of a finished answer, but for the prompt's last pass."""
         end = len(completion.tokens) - sum(step.n_tokens for step in completion.steps)
         self._decoder.decode(b"".join(self._names[token] for token in completion.tokens[:end]))
@@ -64,7 +62,7 @@ class ChoicePasses:
             bodies.append(self.push(step, completion.tokens[start:end]))
         return bodies
 
-    def _nodes(self, tree: VerifiedTree) -> list[Body]:
+    def _nodes(self, tree: VerifiedTree) -> list[NodeAnswer]:
         columns = zip(tree.tokens, tree.parents, tree.probs, tree.values, tree.origins, strict=True)
         return [
             {

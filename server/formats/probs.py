@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Chunk, Completion, Generation
+from dflash_local.server.answers.probs import LikelyToken, TextLogprobs, TokenAnswer
 from dflash_local.server.fields.probs import Probs
 from dflash_local.token_probs import TokenProb
 
-Body = dict[str, Any]
 Pieces = Mapping[int, bytes]
 
 # What stands for minus infinity, which JSON has not: the least float32, as in llama-server.
@@ -100,22 +100,22 @@ class ChoiceProbs:
 
     # ---- shapes ----
 
-    def detailed(self, placed: Iterable[Placed]) -> list[Body]:
+    def detailed(self, placed: Iterable[Placed]) -> list[TokenAnswer]:
         """An entry for each token: OpenAI's for chats, and llama-server's."""
-        kind = "prob" if self._post_sampling else "logprob"
-        return [
-            {
-                **self._entry(prob.token, prob.value, kind),
-                f"top_{kind}s": [self._entry(token, value, kind) for token, value in prob.top[: self._n_top]],
-            }
-            for prob in (one.prob for one in placed)
-            if prob is not None
-        ]
+        return [self._with_top(one.prob) for one in placed if one.prob is not None]
 
-    def _entry(self, token: int, value: float, kind: str) -> Body:
+    def _with_top(self, prob: TokenProb) -> TokenAnswer:
+        entry: TokenAnswer = {**self._entry(prob.token, prob.value)}
+        top = [self._entry(token, value) for token, value in prob.top[: self._n_top]]
+        entry["top_probs" if self._post_sampling else "top_logprobs"] = top
+        return entry
+
+    def _entry(self, token: int, value: float) -> LikelyToken:
         piece = self._names[token]
         text = piece.decode("utf-8", "ignore")  # a part of a character is no text
-        return {"id": token, "token": text, "bytes": list(piece), kind: max(value, LEAST)}
+        entry: LikelyToken = {"id": token, "token": text, "bytes": list(piece)}
+        entry["prob" if self._post_sampling else "logprob"] = max(value, LEAST)
+        return entry
 
     def split(self, placed: Sequence[Placed], text: str) -> list[tuple[list[Placed], str]]:
         """A part of the text for each token that goes out with it; the last one has the rest."""
@@ -125,18 +125,18 @@ class ChoiceProbs:
         cuts = [0, *(max(one.start - begin, 0) for one in placed[1:]), len(text)]
         return [([one], text[cuts[i] : cuts[i + 1]]) for i, one in enumerate(placed)]
 
-    def legacy(self, placed: Sequence[Placed], offset: int = 0) -> Body:
+    def legacy(self, placed: Sequence[Placed], offset: int = 0) -> TextLogprobs:
         """OpenAI's lists for completions. `offset`: characters before the answer's text."""
         return {
             "tokens": [self._name(one.token) for one in placed],
-            "token_logprobs": [one.prob and max(one.prob.value, LEAST) for one in placed],
-            "top_logprobs": [one.prob and self._by_name(one.prob) for one in placed],
+            "token_logprobs": [None if one.prob is None else max(one.prob.value, LEAST) for one in placed],
+            "top_logprobs": [None if one.prob is None else self._by_name(one.prob) for one in placed],
             "text_offset": [offset + one.start for one in placed],
         }
 
-    def _by_name(self, prob: TokenProb) -> Body:
+    def _by_name(self, prob: TokenProb) -> dict[str, float]:
         """The likeliest tokens, and the token itself, which need not be one of them."""
-        found: Body = {}
+        found: dict[str, float] = {}
         for token, value in [*prob.top[: self._n_top], (prob.token, prob.value)]:
             found.setdefault(self._name(token), max(value, LEAST))
         return found

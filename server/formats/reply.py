@@ -7,31 +7,35 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
+from dflash_local.server.answers.completion import Head, Verbose
+from dflash_local.server.answers.native import NativeCompletion
+from dflash_local.server.answers.timings import DraftingAnswer, Measured, TimingsAnswer, Usage
 from dflash_local.server.encoding import encode
 from dflash_local.server.errors import describe_openai_error
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
 
-Body = dict[str, Any]
+# Each format has its own shapes, TypedDicts of server/answers/.
+Body = Any
 
 
 class Reply(ABC):
     """Builds the bodies of one response, whole or as the events of a stream. `index` is the choice."""
 
-    PREFIX: str
-    OBJECT: str
-    CHUNK: str
+    PREFIX: str  # of the answer's id
     TAIL = "data: [DONE]\n\n"  # what ends a stream
-    verbose: Callable[[int, Completion], Body] | None = None  # `__verbose` of a choice, if a request asks for it
+    verbose: Callable[[int, Completion], NativeCompletion] | None = (
+        None  # `__verbose` of a choice, if a request asks for it
+    )
     passes: Sequence[ChoicePasses] = ()  # of each choice, with return_drafts
 
     def __init__(self, model: str, probs: Sequence[ChoiceProbs] = ()) -> None:
         self._probs = probs  # of each choice; none if nobody asked
-        self._head = {
+        self._head: Head = {
             "id": self.PREFIX + secrets.token_hex(12),
             "created": int(time.time()),
             "model": model,
@@ -41,7 +45,7 @@ class Reply(ABC):
     @property
     def id(self) -> str:
         """The answer's name."""
-        return str(self._head["id"])
+        return self._head["id"]
 
     def frame(self, body: Body) -> str:
         """One server-sent event."""
@@ -76,22 +80,17 @@ class Reply(ABC):
         """Events that close a choice."""
 
     @abstractmethod
-    def whole(self, completions: list[Completion], n_prompts: int) -> Body | list[Body]:
+    def whole(self, completions: list[Completion], n_prompts: int) -> Body:
         """The body of a response that is not streamed."""
 
     def usage_event(self, completions: list[Completion], n_prompts: int) -> Body:
         """The stream's last event, if the client asked for it."""
-        return self._event(self.CHUNK, [], usage=self.usage(completions, n_prompts))
-
-    def usage(self, completions: list[Completion], n_prompts: int) -> Body:
-        """Tokens of the whole response."""
-        return usage(completions, n_prompts)
+        raise NotImplementedError(f"{type(self).__name__} has no event for it")
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
-        """What a whole answer, and the last of a stream's events, carries besides."""
+        """Add to the last of a stream's events what it carries besides."""
         self.add_timings(events[-1], [done.timings for done in completions])
-        if self.verbose is not None:
-            events[-1]["__verbose"] = self.verbose(0, completions[0])
+        events[-1] |= self._verbose(completions)
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
         """Tell an event's reader how long things took until then."""
@@ -102,24 +101,24 @@ class Reply(ABC):
         if chunk.step is not None:
             event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
 
-    def _event(self, kind: str, choices: list[Body], **more: Any) -> Body:
-        return {**self._head, "object": kind, "choices": choices, **more}
-
-    def _answer(self, choices: list[Body], completions: list[Completion], n_prompts: int) -> Body:
-        body = self._event(self.OBJECT, choices, usage=self.usage(completions, n_prompts))
-        self.close([body], completions)
+    def _measured(self, completions: list[Completion]) -> Measured:
+        """Of a whole answer; with return_drafts, its passes too."""
+        found = timings([done.timings for done in completions])
         if self.passes:
             of_choices = zip(self.passes, completions, strict=True)
-            body["dflash"]["passes"] = [told for passes, done in of_choices for told in passes.whole(done)]
-        return body
+            found["dflash"]["passes"] = [one for passes, done in of_choices for one in passes.whole(done)]
+        return found
+
+    def _verbose(self, completions: list[Completion]) -> Verbose:
+        return {} if self.verbose is None else {"__verbose": self.verbose(0, completions[0])}
 
 
-def usage(completions: list[Completion], n_prompts: int) -> Body:
+def usage(completions: list[Completion], n_prompts: int) -> Usage:
     """OpenAI's `usage`: each prompt counts once, however many choices it has."""
     step = len(completions) // n_prompts
     prompt = sum(done.prompt_tokens for done in completions[::step])
     completion = sum(len(done.tokens) for done in completions)
-    found: Body = {
+    found: Usage = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -134,10 +133,10 @@ def usage(completions: list[Completion], n_prompts: int) -> Body:
     return found
 
 
-def timings(parts: list[Timings]) -> Body:
+def timings(parts: list[Timings]) -> Measured:
     """llama-server's `timings`, summed over the choices, and our own `dflash` beside it."""
     total = Timings.total(parts)
-    return {"timings": total.to_dict(), "dflash": total.drafting()}
+    return {"timings": cast(TimingsAnswer, total.to_dict()), "dflash": cast(DraftingAnswer, total.drafting())}
 
 
 @cache

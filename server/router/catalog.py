@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_local.errors import RequestError
+from dflash_local.server.answers.router import Source
 from dflash_local.server.router.folder import Folder
 from dflash_local.server.router.model import Flags, Model, Options
 from dflash_local.server.router.presets import EVERY, PARAM, Preset, read_presets
 
 log = logging.getLogger(__name__)
 
-CACHE, FOLDER, PRESET = "cache", "models_dir", "preset"
+CACHE: Source = "cache"
+FOLDER: Source = "models_dir"
+PRESET: Source = "preset"
 
 
 @dataclass(frozen=True)

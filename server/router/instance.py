@@ -16,13 +16,17 @@ from typing import Any
 import httpx
 
 from dflash_local.errors import DFlashError
+from dflash_local.server.answers.router import Status
 from dflash_local.server.children.child import PATIENCE, Child, reason
 from dflash_local.server.errors import HTTPError
 from dflash_local.server.router.model import Model
 
 log = logging.getLogger(__name__)
 
-UNLOADED, LOADING, LOADED, SLEEPING = "unloaded", "loading", "loaded", "sleeping"
+UNLOADED: Status = "unloaded"
+LOADING: Status = "loading"
+LOADED: Status = "loaded"
+SLEEPING: Status = "sleeping"
 # Seconds that an instance has to end its answers with an error, before it is killed.
 LAST_WORDS = 3.0
 # Lines of an instance's log that are kept to say why it ended, and of those how many are told if none is an error.
@@ -53,7 +57,7 @@ class Instance:
 
     def __init__(self, model: Model, launch: Launch, number: int, changed: Callable[[Instance, str], None]) -> None:
         self.model = model
-        self.status = UNLOADED
+        self.status: Status = UNLOADED
         self.stopping = False
         self.progress = 0.0
         self.failure: str | None = None
@@ -179,7 +183,7 @@ class Instance:
             await child.end()
         await running
 
-    def _set(self, status: str, event: str) -> None:
+    def _set(self, status: Status, event: str) -> None:
         self.status = status
         self._changed(self, event)
 

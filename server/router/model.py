@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dflash_local.server.answers.router import Source
+
 # A flag's place in the parser -> the flag as it is typed, with its value. Of two that have one place the later counts.
 Options = Mapping[str, tuple[str, ...]]
 
@@ -28,7 +30,7 @@ class Model:
     """
 
     name: str
-    source: str
+    source: Source
     options: Options = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()

@@ -13,12 +13,12 @@ from starlette.routing import Route
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
-from dflash_local.server.answers.machine import RouterMachine
-from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps, Success
+from dflash_local.server.answers.machine_report import MachineStatus, RouterMachine
+from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
 from dflash_local.server.errors import JSON, HTTPError, is_foreign, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
-from dflash_local.server.formats.machine import computer
+from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.router.events import EventFeed
 from dflash_local.server.router.instance import LOADING, Instance
@@ -38,14 +38,14 @@ def add_routes(app: FastAPI, router: Router) -> None:
 
     async def health(request: Request) -> Response:
         """Whether requests are answered."""
-        return JSON({"status": "ok"})
+        return JSON(Health(status="ok"))
 
     async def models(request: Request) -> Response:
         """All models and their status; with `reload`, after a new look at what there is."""
         if request.query_params.get("reload"):
             await router.reload()
         entries = [_entry(one, created) for one in pool if not one.model.hidden]
-        return JSON({"object": "list", "data": entries})
+        return JSON(RouterModels(object="list", data=entries))
 
     async def model(request: Request) -> Response:
         """One model and its status."""
@@ -57,7 +57,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         if instance.is_running:
             raise RequestError("model is already running", param="model")
         pool.load(instance)
-        return JSON({"success": True})
+        return JSON(Success(success=True))
 
     async def unload(request: Request, body: ModelRequest) -> Response:
         """Begin to unload a model; what it still answers may take a while."""
@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         if not instance.is_running:
             raise RequestError("model is not running", param="model")
         pool.unload(instance)
-        return JSON({"success": True})
+        return JSON(Success(success=True))
 
     async def events(request: Request) -> Response:
         """What happens to models, as it happens."""
@@ -75,17 +75,18 @@ def add_routes(app: FastAPI, router: Router) -> None:
         """The router's properties; with `model`, those of that model."""
         if request.query_params.get("model"):
             return await forward(router, request)
-        return JSON({
-            "role": "router",
-            "max_instances": pool.most,
-            "models_autoload": router.options.autoload,
-            "model_alias": "dflash-local",
-            "model_path": "none",
-            "default_generation_settings": {"params": {}, "n_ctx": 0},
-            "ui_settings": settings.ui_settings,
-            "build_info": fingerprint(),
-            "cors_proxy_enabled": False,
-        })  # fmt: skip
+        own = RouterProps(
+            role="router",
+            max_instances=pool.most,
+            models_autoload=router.options.autoload,
+            model_alias="dflash-local",
+            model_path="none",
+            default_generation_settings={"params": {}, "n_ctx": 0},
+            ui_settings=dict(settings.ui_settings),
+            build_info=fingerprint(),
+            cors_proxy_enabled=False,
+        )
+        return JSON(own)
 
     async def metrics(request: Request) -> Response:
         """Counters for Prometheus, of all loaded models; with `model`, of that model alone."""
@@ -99,8 +100,8 @@ def add_routes(app: FastAPI, router: Router) -> None:
         """The router's machine and its models; with `model`, the machine as that model's process has it."""
         if request.query_params.get("model"):
             return await forward(router, request)
-        listed = [{"id": one.model.name, "status": one.status} for one in pool if not one.model.hidden]
-        return JSON({"role": "router", "computer": await asyncio.to_thread(computer), "models": listed})
+        listed = [MachineStatus(id=one.model.name, status=one.status) for one in pool if not one.model.hidden]
+        return JSON(RouterMachine(role="router", computer=await asyncio.to_thread(computer), models=listed))
 
     async def download(request: Request) -> Response:
         """Models are not downloaded by requests."""
@@ -193,17 +194,17 @@ def _names(router: Router) -> str:
     return f"there are {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def _entry(instance: Instance, created: int) -> dict[str, Any]:
+def _entry(instance: Instance, created: int) -> RouterModel:
     """A model as llama-server's router lists it."""
     model = instance.model
-    status: dict[str, Any] = {"value": instance.status, "args": instance.command}
+    status: ModelStatus = {"value": instance.status, "args": instance.command}
     if model.preset is not None:
         status["preset"] = model.preset
     if instance.status == LOADING:
         status["progress"] = round(instance.progress, 3)
     if instance.failure is not None:
         status |= {"failed": True, "exit_code": instance.exit_code, "error": instance.failure}
-    return {
+    entry: RouterModel = {
         "id": model.name,
         "object": "model",
         "created": created,
@@ -214,5 +215,7 @@ def _entry(instance: Instance, created: int) -> dict[str, Any]:
         "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
         "source": model.source,
         "can_remove": False,
-        **(instance.info if instance.is_running else {}),
     }
+    if instance.is_running and "meta" in instance.info:
+        entry["meta"] = instance.info["meta"]
+    return entry

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.native import NativeCompletion, NativeCompletions, NativeEvent, NativeFields
+from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.answers.text import TextCompletion, TextCompletionChunk
 from dflash_local.server.fields.completion import CompletionFields, CompletionRequest, NativeRequest
 from dflash_local.server.fields.prompt import Prompt, parse_prompts
@@ -96,7 +96,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         app,
         ("/completion", "/completions"),
         completion,
-        answer=NativeCompletion | NativeFields | NativeCompletions,
+        answer=NativeAnswer,
         event=NativeEvent,
     )
 

@@ -24,9 +24,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         """End the thoughts of a running chat completion: it goes on with the answer itself."""
         engine, generations = service.engine, service.chats.get(body.id)
         if not generations:
-            return JSON({"success": False, "message": NOT_RUNNING})
+            return JSON(Control(success=False, message=NOT_RUNNING))
         # between two steps of the engine, for which somebody has to wait
         ended = [await asyncio.to_thread(engine.end_reasoning, generation) for generation in generations]
-        return JSON({"success": True} if any(ended) else {"success": False, "message": NO_THOUGHTS})
+        return JSON(Control(success=True) if any(ended) else Control(success=False, message=NO_THOUGHTS))
 
     add_endpoint(app, ("/v1/chat/completions/control",), control, answer=Control, wakes=False)

@@ -7,7 +7,6 @@ from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -32,7 +31,7 @@ class Endpoint(APIRoute):
         path: str,
         endpoint: Handler,
         *,
-        event: type[BaseModel] | None = None,
+        event: Any = None,
         needs: Callable[[Service], object],
         wakes: bool = True,
         **options: Any,
@@ -100,7 +99,7 @@ def add_endpoint(
     handler: Handler,
     *,
     answer: Any,
-    event: type[BaseModel] | None = None,
+    event: Any = None,
     methods: Sequence[str] = ("POST",),
     needs: Callable[[Service], object] = engine,
     **options: Any,
@@ -110,8 +109,8 @@ def add_endpoint(
     Args:
         handler: `async def NAME(request: Request, body: SomeFields) -> Response`, or without the body. Its docstring is
             its text in the docs.
-        answer: model of the JSON answer, None if it is no JSON.
-        event: model of a stream's events, if the body may ask for one.
+        answer: shape of the JSON answer, None if it is no JSON.
+        event: shape of a stream's events, if the body may ask for one.
         needs: takes from the service what the handler cannot do without, or raises.
         options: `wakes=False` if it reads a body, but needs no engine; and those of FastAPI's `add_api_route`.
     """

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.engine import Generation
-from dflash_local.server.answers.native import NativeCompletion, NativeCompletions, NativeEvent, NativeFields
+from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
@@ -48,7 +48,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         app,
         ("/infill",),
         infill,
-        answer=NativeCompletion | NativeFields | NativeCompletions,
+        answer=NativeAnswer,
         event=NativeEvent,
         needs=fim_tokens,
     )

@@ -39,7 +39,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def count_message_tokens(request: Request, body: MessagesRequest) -> Response:
         """How many tokens a message would read; nothing is generated."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        return JSON({"input_tokens": await count_tokens(service, chat, of=body)})
+        return JSON(MessageTokens(input_tokens=await count_tokens(service, chat, of=body)))
 
     errors = {kind: {"model": MessageError} for kind in ("4XX", "5XX")}
     add_endpoint(app, (MESSAGES,), messages, answer=Message, event=MessageEvent, responses=errors)

@@ -48,11 +48,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
         """How many tokens a response would read; nothing is generated."""
         chat = await asyncio.to_thread(body.chat, strict=settings.strict_fields)
-        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, chat, of=body)})
+        return _counted(await count_tokens(service, chat, of=body))
 
     async def chat_input_tokens(request: Request, body: ChatRequest) -> Response:
         """How many tokens a chat completion would read; nothing is generated."""
-        return JSON({"object": "response.input_tokens", "input_tokens": await count_tokens(service, body)})
+        return _counted(await count_tokens(service, body))
 
     async def stored(response_id: str) -> Response:
         """Responses are not stored."""
@@ -74,3 +74,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             app.add_api_route(path, handler, methods=methods, include_in_schema=False)
     paths = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
     add_endpoint(app, paths, chat_input_tokens, answer=InputTokens)
+
+
+def _counted(n_tokens: int) -> Response:
+    return JSON(InputTokens(object="response.input_tokens", input_tokens=n_tokens))

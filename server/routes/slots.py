@@ -55,7 +55,7 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     if action == "erase":
         raw = await read_bytes(request, settings.max_body)
         body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # there is none to read
-        erased = JSON({"id_slot": slot, "n_erased": await asyncio.wrap_future(engine.erase_slot_soon(slot))})
+        erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
         tell_ignored(erased, PATH, body)
         return erased
     if action not in ("save", "restore"):
@@ -72,16 +72,26 @@ def _slot(text: str, engine: Engine) -> int:
     return int(text)
 
 
-async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: str) -> dict[str, Any]:
-    file, names = folder / filename, {"id_slot": slot, "filename": filename}
+async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: str) -> SlotSaved | SlotRestored:
+    file = folder / filename
     try:
         if action == "save":
             done = await asyncio.wrap_future(engine.save_slot_soon(slot, file))
-            sizes = {"n_saved": done.n_tokens, "n_written": done.n_bytes}
-        else:
-            done = await asyncio.wrap_future(engine.restore_slot_soon(slot, file))
-            sizes = {"n_restored": done.n_tokens, "n_read": done.n_bytes}
+            return {
+                "id_slot": slot,
+                "filename": filename,
+                "n_saved": done.n_tokens,
+                "n_written": done.n_bytes,
+                "timings": {"save_ms": done.milliseconds},
+            }
+        done = await asyncio.wrap_future(engine.restore_slot_soon(slot, file))
+        return {
+            "id_slot": slot,
+            "filename": filename,
+            "n_restored": done.n_tokens,
+            "n_read": done.n_bytes,
+            "timings": {"restore_ms": done.milliseconds},
+        }
     except RequestError as error:
         param = "filename" if error.param == "path" else error.param
         raise RequestError(f"unable to {action} {filename!r}: {error.message}", param=param) from None
-    return {**names, **sizes, "timings": {f"{action}_ms": done.milliseconds}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
@@ -44,7 +43,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
 
     async def lookup(request: Request, body: StreamsLookup) -> Response:
         """Which of these streams are kept. Nobody can list those of others."""
-        return JSON([_told(recording) for recording in recordings.known(body.conversation_ids)])
+        return JSON([_kept(recording) for recording in recordings.known(body.conversation_ids)])
 
     name = query_parameter("conv_id", f"the {HEADER}", {"type": "string"}, required=True)
     start = query_parameter("from", "the first byte (default: 0)", {"type": "integer", "minimum": 0})
@@ -93,7 +92,7 @@ def _start(request: Request) -> int:
     return int(text)
 
 
-def _told(recording: Recording) -> dict[str, Any]:
+def _kept(recording: Recording) -> KeptStream:
     return {
         "conversation_id": recording.name,
         "is_done": recording.completed_at > 0,

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
-from dflash_local.server.answers.tokens import Prompt, Text, TokenizerInfo, Tokens
+from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
 from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.prompt import parse_parts
@@ -40,18 +40,19 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 raise RequestError("with_pieces needs a server with an engine", param="with_pieces")
             if not isinstance(text, str):
                 raise RequestError("a list as content needs a server with an engine", param="content")
-            return JSON({"tokens": await service.processes[0].tokenize(text, **flags)})
+            return JSON(Tokens(tokens=await service.processes[0].tokenize(text, **flags)))
         engine = service.engine
 
         def answer() -> Response:
             tokens = engine.tokenize_parts(text, **flags)
             if not body.with_pieces:
-                size = {"count": len(tokens), "max_model_len": engine.n_ctx_slot, "token_strs": None} if vllm else {}
-                return JSON({"tokens": tokens, **size})
+                if not vllm:
+                    return JSON(Tokens(tokens=tokens))
+                return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
             # Each token is written once: a long text has few of them, many times.
             kinds = sorted(set(tokens))
             items = {
-                token: bytes(JSON({"id": token, "piece": _text_or_bytes(piece)}).body)
+                token: bytes(JSON(Piece(id=token, piece=_text_or_bytes(piece))).body)
                 for token, piece in zip(kinds, engine.token_bytes(kinds), strict=True)
             }
             content = b'{"tokens":[' + b",".join([items[token] for token in tokens]) + b"]}"
@@ -62,17 +63,21 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         """The text of tokens."""
         text = await asyncio.to_thread(service.engine.detokenize, body.tokens or [], special=True)
-        return JSON({"content": text, "prompt": text})
+        return JSON(Text(content=text, prompt=text))
 
     async def tokenizer_info(request: Request) -> Response:
         """What vLLM tells of a tokenizer, with which evaluation harnesses need none of their own."""
-        special = {name: service.control_texts[name] or None for name in ("bos_token", "eos_token")}
-        template = service.engine.info.get("chat_template", "")
-        return JSON({"tokenizer_class": "gguf", **special, "chat_template": template})
+        info = TokenizerInfo(
+            tokenizer_class="gguf",
+            bos_token=service.control_texts["bos_token"] or None,
+            eos_token=service.control_texts["eos_token"] or None,
+            chat_template=service.engine.info.get("chat_template", ""),
+        )
+        return JSON(info)
 
     async def apply_template(request: Request, body: ChatRequest) -> Response:
         """The prompt that a conversation becomes."""
-        return JSON({"prompt": (await apply_chat(service, body)).prompt})
+        return JSON(Prompt(prompt=(await apply_chat(service, body)).prompt))
 
     add_endpoint(app, ("/tokenize",), tokenize, answer=Tokens, needs=tokenizer)
     add_endpoint(app, ("/detokenize",), detokenize, answer=Text)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
+from dflash_local.server.answers.responses import ResponseAnswer, ResponseEvent
 from dflash_local.server.fields.request import Defaults
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.service import Settings
@@ -130,11 +131,9 @@ def test_an_incomplete_answer(server: Live) -> None:
 
 
 def test_the_models_of_the_docs_fit(server: Live) -> None:
-    from dflash_local.server.answers.responses import ResponseAnswer, ResponseEvent
-
-    ResponseAnswer.model_validate(post(server, input="call", tools=[FUNCTION]).json())
+    TypeAdapter(ResponseAnswer).validate_python(post(server, input="call", tools=[FUNCTION]).json())
     for event in events(server, input="call", tools=[FUNCTION]):
-        ResponseEvent.model_validate(event)
+        TypeAdapter(ResponseEvent).validate_python(event)
 
 
 def test_namespaces(server: Live) -> None:

@@ -1,4 +1,4 @@
-"""The machine: what the engine, the library and the system tell, in one answer (answers/machine.py)."""
+"""The machine report: what the engine, the library and the system say of the machine, as /machine answers it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,47 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal, get_args
 
 from dflash_local import native, roofline
 from dflash_local.diagnose import tuning
 from dflash_local.diagnose.build import gpus
-from dflash_local.diagnose.machine import Machine, free_memory, load_average, process_memory, this_machine
+from dflash_local.diagnose.machine import free_memory, load_average, process_memory, this_machine
 from dflash_local.engine import Engine
 from dflash_local.errors import DFlashError
 from dflash_local.scheduler import SlotUse
+from dflash_local.server.answers.answer import pick
+from dflash_local.server.answers.machine_report import (
+    Choices,
+    Computer,
+    Costs,
+    Fitted,
+    Kernels,
+    LastSeconds,
+    LiveSlot,
+    Machine,
+    MachineDrafter,
+    MachineModel,
+    MachinePair,
+    MachineState,
+    Memory,
+    Part,
+    Place,
+    Placement,
+    ProcessBytes,
+    SlotMemory,
+    ThroughputSecond,
+    Totals,
+)
 from dflash_local.server.service import Settings
 from dflash_local.stats import EngineStats
 from dflash_local.throughput import SECONDS
 
-Body = dict[str, Any]
-
-_MODEL = ("arch", "description", "ftype", "n_params", "size", "n_layer", "n_embd", "n_vocab", "n_ctx_train")
-_DRAFTER = ("kind", "block_size", "top_k", "lattice", "target_layers", "draft_ctx", "no_draft")
+# It takes a while to find out on a machine with many cores, and does not change.
+_this_machine = cache(this_machine)
+PARTS: tuple[Part, ...] = get_args(Part)
 # A part of the memory -> the option that says how many of its layers the GPU has.
-_LAYERS = {
+_LAYERS: dict[Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
     "target": "n_gpu_layers",
     "context": "n_gpu_layers",
     "compute": "n_gpu_layers",
@@ -33,9 +55,9 @@ _LAYERS = {
 }
 
 
-def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state: str, since: int) -> Body:
-    """`/machine`; `stats` are dflash_engine_stats, `since` is the first second of throughput to tell. It asks drivers
-    and the system: not for the event loop."""
+def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state: MachineState, since: int) -> Machine:
+    """`/machine`; `stats` are dflash_engine_stats, `since` is the first second of throughput to report. It asks drivers
+    and the system, so call it off the event loop."""
     info, counted, library = engine.info, settings.metrics_endpoint, _library()
     phases = EngineStats.of(stats).phase_ms
     return {
@@ -61,42 +83,32 @@ def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state:
     }
 
 
-def computer() -> Body:
-    """What the system tells of it."""
-    return {**_this_machine().to_json(), "memory_available": free_memory(), "load": load_average()}
+def computer() -> Computer:
+    """What the system says of it."""
+    return pick(Computer, {**_this_machine().to_json(), "memory_available": free_memory(), "load": load_average()})
 
 
-@cache
-def _this_machine() -> Machine:
-    """What does not change; it takes a while to find out on a machine with many cores."""
-    return this_machine()
-
-
-def _library() -> Body:
-    """What the library says of the devices; they may have gone."""
+def _library() -> dict[str, Any]:
+    """What the library says of the devices, which may have gone."""
     try:
         return native.library_info()
     except DFlashError:
         return {"devices": []}
 
 
-def _pair(engine: Engine, settings: Settings) -> Body:
+def _pair(engine: Engine, settings: Settings) -> MachinePair:
     info, options = engine.info, engine.options
     drafter = info.get("drafter")
     file = options.drafter if options is not None and options.drafter is not None else ""
     return {
-        "target": {"name": settings.alias, **_told(info["target"], _MODEL)},
-        "drafter": drafter and {"name": PurePath(file).name or drafter["kind"], **_told(drafter, (*_MODEL, *_DRAFTER))},
+        "target": pick(MachineModel, {**info["target"], "name": settings.alias}),
+        "drafter": drafter and pick(MachineDrafter, {**drafter, "name": PurePath(file).name or drafter["kind"]}),
         "no_tree": info.get("no_tree", ""),
         "not_bit_exact": info.get("not_bit_exact", ""),
     }
 
 
-def _told(facts: Mapping[str, Any], names: tuple[str, ...]) -> Body:
-    return {name: facts[name] for name in names if name in facts}
-
-
-def _placement(engine: Engine, library: Body) -> Body:
+def _placement(engine: Engine, library: dict[str, Any]) -> Placement:
     options, has_gpu = engine.options, bool(gpus(library))
     return {
         "n_threads": options.n_threads if options else None,
@@ -105,30 +117,28 @@ def _placement(engine: Engine, library: Body) -> Body:
     }
 
 
-def _memory(engine: Engine, stats: Mapping[str, Any], library: Body) -> Body:
-    told, kept = engine.info.get("memory", {}), stats.get("host_cache")
+def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -> Memory:
+    sizes, kept = engine.info.get("memory", {}), stats.get("host_cache")
     placed = _placement(engine, library)
-    sizes = {name: told.get(name, 0) for name in ("target", "drafter", "context", "drafter_context", "compute")}
-    if kept:
-        sizes["host_cache"] = kept["bytes"]
+    parts = {**sizes, "host_cache": kept["bytes"] if kept else 0}
     return {
-        "parts": [{"part": name, "bytes": size, "on": _on(name, placed)} for name, size in sizes.items() if size],
-        "process": asdict(process_memory()),
+        "parts": [{"part": name, "bytes": parts[name], "on": _on(name, placed)} for name in PARTS if parts.get(name)],
+        "process": pick(ProcessBytes, asdict(process_memory())),
         "cells": stats.get("cells"),
         "host_cache": kept,
-        **_told(told, ("slot_state", "slot_tape")),
+        **pick(SlotMemory, sizes),
     }
 
 
-def _on(part: str, placed: Body) -> str:
-    """Where a part lies, as far as the options tell: which layers are on which GPU the library does not say."""
+def _on(part: Part, placed: Placement) -> Place:
+    """Where a part lies, as far as the options say: the library does not report which layers are on which GPU."""
     asked = placed[_LAYERS[part]] if part in _LAYERS else None
     if not asked:  # no layer, no GPU, or host memory by its nature
         return "cpu"
     return "gpu" if asked < 0 else "split"
 
 
-def _costs(stats: Mapping[str, Any]) -> Body | None:
+def _costs(stats: Mapping[str, Any]) -> Costs | None:
     if not stats.get("cost_verify_ms"):
         return None
     return {
@@ -141,7 +151,7 @@ def _costs(stats: Mapping[str, Any]) -> Body | None:
     }
 
 
-def _roofline(stats: Mapping[str, Any], size: int) -> Body | None:
+def _roofline(stats: Mapping[str, Any], size: int) -> Fitted | None:
     costs = {int(rows): ms for rows, ms in stats.get("cost_verify_ms", {}).items()}
     line = roofline.fit(costs)
     if line is None:
@@ -156,7 +166,7 @@ def _roofline(stats: Mapping[str, Any], size: int) -> Body | None:
     }
 
 
-def _kernels(engine: Engine, library: Body) -> list[Body]:
+def _kernels(engine: Engine, library: dict[str, Any]) -> list[Kernels]:
     if not library["devices"]:
         return []
     tuned = engine.info.get("tuned_rows", {})
@@ -167,7 +177,7 @@ def _kernels(engine: Engine, library: Body) -> list[Body]:
     ]
 
 
-def _choices(stats: Mapping[str, Any]) -> Body | None:
+def _choices(stats: Mapping[str, Any]) -> Choices | None:
     last = stats.get("choice")
     if last is None:
         return None
@@ -177,45 +187,59 @@ def _choices(stats: Mapping[str, Any]) -> Body | None:
         "resting": last["resting"],
         "plain_rate": 1e3 * last["plain_rate"],
         "drafted_rate": 1e3 * last["drafted_rate"],
-        **{name: stats["choices"].get(name, {}) for name in ("nodes", "lengths", "reasons")},
+        "nodes": stats["choices"].get("nodes", {}),
+        "lengths": stats["choices"].get("lengths", {}),
+        "reasons": stats["choices"].get("reasons", {}),
         "drafter_failure": stats["drafter_failure"],
     }
 
 
-def _totals(engine: Engine) -> Body:
+def _totals(engine: Engine) -> Totals:
     throughput = engine.throughput
-    return {
-        "seconds": round(throughput.now, 3),
-        "requests": engine.counters.requests,
-        **throughput.total._asdict(),
-    }
+    seconds, requests = round(throughput.now, 3), engine.counters.requests
+    return pick(Totals, {"seconds": seconds, "requests": requests, **throughput.total._asdict()})
 
 
-def _throughput(engine: Engine, since: int) -> Body:
+def _throughput(engine: Engine, since: int) -> LastSeconds:
     throughput = engine.throughput
+    seconds = [{name: round(value, 3) for name, value in asdict(one).items()} for one in throughput.since(since)]
     return {
         "now": round(throughput.now, 3),
         "kept": SECONDS,
         "running": engine.n_running,
         "waiting": engine.n_waiting,
-        "seconds": [
-            {name: round(value, 3) for name, value in asdict(second).items()} for second in throughput.since(since)
-        ],
+        "seconds": [pick(ThroughputSecond, second) for second in seconds],
     }
 
 
-def _slot(engine: Engine, number: int, use: SlotUse | None) -> Body:
-    slot: Body = {"id": number, "state": "idle", "n_ctx": engine.n_ctx_slot}
-    names = ("task", "held", "prompt", "cached", "read", "tokens", "max_tokens")
+def _slot(engine: Engine, number: int, use: SlotUse | None) -> LiveSlot:
+    slot: LiveSlot = {
+        "id": number,
+        "state": "idle",
+        "n_ctx": engine.n_ctx_slot,
+        "task": None,
+        "held": None,
+        "prompt": None,
+        "cached": None,
+        "read": None,
+        "tokens": None,
+        "max_tokens": None,
+        "tokens_per_second": None,
+        "acceptance_length": None,
+    }
     if use is None:
-        return {**slot, **dict.fromkeys((*names, "tokens_per_second", "acceptance_length"))}
-    values = (use.task, use.n_held, use.n_prompt, use.n_cached, use.n_read, use.n_tokens, use.max_tokens)
-    if use.runs:
-        slot["state"] = "writing" if use.n_passes else "reading"
+        return slot
     passes, after_first = use.n_passes - 1, max(use.n_tokens - 1, 0)
     return {
         **slot,
-        **dict(zip(names, values, strict=True)),
+        "state": "idle" if not use.runs else "writing" if use.n_passes else "reading",
+        "task": use.task,
+        "held": use.n_held,
+        "prompt": use.n_prompt,
+        "cached": use.n_cached,
+        "read": use.n_read,
+        "tokens": use.n_tokens,
+        "max_tokens": use.max_tokens,
         "tokens_per_second": round(after_first / use.seconds, 2) if use.seconds > 0 else None,
         "acceptance_length": round(after_first / passes, 3) if passes > 0 else None,
     }

@@ -1,0 +1,91 @@
+"""What every generated answer tells about itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typing_extensions import NotRequired, TypedDict
+
+from dflash_local.server.answers.answer import Answer, about
+from dflash_local.server.answers.passes import PassAnswer
+
+
+class PromptTokens(Answer):
+    """Of the prompt's tokens."""
+
+    cached_tokens: Annotated[int, about("taken from a slot's cache")]
+
+
+class CompletionTokens(Answer):
+    """Of the answer's tokens."""
+
+    reasoning_tokens: NotRequired[Annotated[int, about("of a chat's thoughts")]]
+    accepted_prediction_tokens: NotRequired[
+        Annotated[int, about("with a prediction: tokens of it that the answer has")]
+    ]
+    rejected_prediction_tokens: NotRequired[Annotated[int, about("those that it has not")]]
+
+
+class Usage(Answer):
+    """OpenAI's `usage`: each prompt counts once, however many choices it has."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokens
+    completion_tokens_details: NotRequired[Annotated[CompletionTokens, about("of chats, and with a prediction")]]
+
+
+class ProgressAnswer(Answer):
+    """How much of a prompt has been read."""
+
+    total: int
+    cache: Annotated[int, about("of the tokens that were read, those from the cache")]
+    processed: int
+    time_ms: int
+
+
+class TimingsAnswer(Answer):
+    """llama-server's `timings`."""
+
+    cache_n: Annotated[int, about("prompt tokens taken from the cache")]
+    prompt_n: Annotated[int, about("prompt tokens that were read")]
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: Annotated[float, about("from the first token to the last")]
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: Annotated[int, about("draft tokens that were verified")]
+    draft_n_accepted: int
+
+
+# `pass` is no name in a class.
+_Pass = TypedDict(
+    "_Pass", {"pass": NotRequired[Annotated[PassAnswer, about("with return_drafts: that of this event")]]}
+)
+
+
+class DraftingAnswer(Answer, _Pass):
+    """What drafting did."""
+
+    acceptance_length: Annotated[float | None, about("AL; null if no pass followed the prompt's")]
+    passes_n: Annotated[int, about("target passes after the prompt's")]
+    plain_n: Annotated[int, about("those without a draft")]
+    nodes_mean: Annotated[float | None, about("nodes per pass, the anchor counted")]
+    depth_mean: Annotated[float | None, about("depth of the trees, over passes with a draft")]
+    denoised_mean: Annotated[float | None, about("block length, over drafter passes")]
+    lookup_n: Annotated[int, about("draft tokens that prompt lookup or a prediction alone proposed")]
+    lookup_n_accepted: int
+    reason: Annotated[str, about("why the controller chose as it did in the last pass")]
+    passes: NotRequired[
+        Annotated[list[PassAnswer], about("with return_drafts, not streamed: all passes after the prompt's")]
+    ]
+
+
+class Measured(Answer):
+    """Both, as every finished answer has them."""
+
+    timings: TimingsAnswer
+    dflash: DraftingAnswer
