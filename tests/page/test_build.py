@@ -13,6 +13,7 @@ import pytest
 
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.routes.page import page_files
+from tests.page.answer_shapes import FILE, text
 
 STALE = "the built page is not of these sources: make page"
 # Fields of sampling that chats set themselves: from templates, tools and response_format.
@@ -44,6 +45,10 @@ def test_the_built_page_is_of_these_sources(source: Path) -> None:
     assert told["files"] == built, STALE
 
 
+def test_the_types_of_answers_are_of_these_shapes() -> None:
+    assert FILE.read_text(encoding="utf-8") == text(), "run: python tests/page/answer_shapes.py"
+
+
 @pytest.mark.slow
 def test_building_again_gives_the_same(source: Path, installed: Path, tmp_path: Path) -> None:
     shutil.copytree(installed, again := tmp_path / "page", symlinks=True)
@@ -73,6 +78,6 @@ def test_the_page_stays_small() -> None:
 
 
 def test_every_sampling_field_can_be_set(source: Path) -> None:
-    text = (source / "src" / "settings" / "settings.ts").read_text(encoding="utf-8")
-    listed = set(re.findall(r'"([a-z_.]+)"', text.split("GROUPS: Group[] = [")[1].split("\n];")[0]))
+    settings = (source / "src" / "settings" / "settings.ts").read_text(encoding="utf-8")
+    listed = set(re.findall(r'"([a-z_.]+)"', settings.split("GROUPS: Group[] = [")[1].split("\n];")[0]))
     assert set(SamplingParams.__dataclass_fields__) - NOT_SET <= listed

@@ -2,33 +2,14 @@
 // page: the server keeps it under the turn's id.
 
 import { Cell } from "../cell";
-import { type PassEvent, passOf } from "../drafts/pass";
+import { passOf } from "../drafts/pass";
 import type { Passes } from "../drafts/passes";
+import type { ChatCompletionChunk, Delta, DraftingAnswer, ErrorAnswer, ProgressAnswer } from "../server/answers";
 import { eventsOf } from "../server/events";
 import { post, Refusal, request } from "../server/requests";
-import type { Drafting, Timings, ToolCall, Turn } from "./turn";
+import type { ToolCall, Turn } from "./turn";
 
-/** How much of the prompt has been read. */
-export interface Progress {
-  total: number;
-  cache: number;
-  processed: number;
-  time_ms: number;
-}
-
-interface Delta {
-  content?: string | null;
-  reasoning_content?: string | null;
-  tool_calls?: { index: number; id?: string; function?: { name?: string; arguments?: string } }[];
-}
-
-interface Event {
-  choices?: { delta?: Delta; finish_reason?: string | null }[];
-  error?: { message: string };
-  prompt_progress?: Progress;
-  timings?: Timings;
-  dflash?: Drafting & { pass?: PassEvent };
-}
+type Event = Partial<ChatCompletionChunk & ErrorAnswer>;
 
 const SAVE_MS = 1000;
 const RETRY_MS = 1000;
@@ -41,7 +22,7 @@ addEventListener("pageshow", () => (leaving = false));
 export class Answer {
   /** Changes at most once a frame. */
   readonly changes = new Cell(0);
-  progress: Progress | null = null;
+  progress: ProgressAnswer | null = null;
   #abort = new AbortController();
   #savedAt = 0;
   #thinksSince = 0;
@@ -126,7 +107,7 @@ export class Answer {
     if (event.dflash) this.#takeDrafting(event.dflash);
   }
 
-  #takeDrafting({ pass, ...sums }: NonNullable<Event["dflash"]>): void {
+  #takeDrafting({ pass, ...sums }: DraftingAnswer): void {
     if (pass) {
       this.passes.add(passOf(pass, this.turn.timings?.predicted_ms ?? 0));
       this.turn.hasPasses = true;

@@ -1,6 +1,8 @@
 // Turn: one message of a conversation. A conversation's turns form a tree: an edited question or a second answer is a
 // sibling of the first.
 
+import type { DraftingAnswer, TimingsAnswer } from "../server/answers";
+
 export interface TextFile {
   name: string;
   text: string;
@@ -12,22 +14,15 @@ export interface ToolCall {
   arguments: string;
 }
 
-/** Of llama-server's `timings`, what is shown. */
-export interface Timings {
-  prompt_n: number;
-  prompt_ms: number;
-  cache_n?: number;
-  predicted_n: number;
-  predicted_ms: number;
-  predicted_per_second: number;
-}
+/** Of llama-server's `timings`, what is shown. Turns that were kept long ago lack `cache_n`. */
+export type Timings = Pick<
+  TimingsAnswer,
+  "prompt_n" | "prompt_ms" | "predicted_n" | "predicted_ms" | "predicted_per_second"
+> &
+  Partial<Pick<TimingsAnswer, "cache_n">>;
 
 /** What drafting did (docs/serving.md, "What an answer says"). */
-export interface Drafting {
-  acceptance_length: number | null;
-  nodes_mean?: number;
-  reason?: string;
-}
+export type Drafting = Pick<DraftingAnswer, "acceptance_length"> & Partial<DraftingAnswer>;
 
 /** How it was asked for: what the same request needs again, but for the turns before it. */
 export interface Asked {

@@ -1,9 +1,10 @@
 // Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in ten-thousandths,
 // which is what the server tells.
 
+import type { NodeAnswer, PassAnswer } from "../server/answers";
+
 /** Who proposed a token. Kept as the place in this list. */
-export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const;
-export type Origin = (typeof ORIGINS)[number];
+export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const satisfies NodeAnswer["by"][];
 
 /** In place of a probability: the drafter did not propose it. */
 export const UNKNOWN = -1;
@@ -43,23 +44,7 @@ export interface Pass {
   tree: Tree | null;
 }
 
-/** As the server tells it (docs/serving.md, "Live drafts"). */
-export interface PassEvent {
-  pass: number;
-  nodes: number;
-  depth: number;
-  denoised: number;
-  accepted: number;
-  reason: string;
-  draft_ms: number;
-  verify_ms: number;
-  plain_ms: number;
-  tokens: string[];
-  tree: { t: string; p: number; prob: number | null; value: number; by: Origin }[];
-  path: number[];
-}
-
-export function passOf(event: PassEvent, at: number): Pass {
+export function passOf(event: PassAnswer, at: number): Pass {
   const nodes = event.tree.map(({ prob, by }) => ({ prob: tenThousandths(prob), origin: ORIGINS.indexOf(by) }));
   // The walk may accept the token that ends the answer, which is none of its tokens.
   const accepted = event.path.slice(1, event.accepted + 1).map((node) => nodes[node]);
@@ -81,7 +66,7 @@ export function passOf(event: PassEvent, at: number): Pass {
   };
 }
 
-function treeOf({ tree, path }: PassEvent, nodes: { prob: number; origin: number }[]): Tree {
+function treeOf({ tree, path }: PassAnswer, nodes: { prob: number; origin: number }[]): Tree {
   return {
     texts: tree.map((node) => node.t),
     parents: tree.map((node) => node.p),

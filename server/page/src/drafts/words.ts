@@ -1,8 +1,9 @@
 // How tokens and shares are written.
 
-import { guessed, type Origin, type Pass, UNKNOWN } from "./pass";
+import type { NodeAnswer } from "../server/answers";
+import { guessed, type Pass, UNKNOWN } from "./pass";
 
-export const ORIGIN_WORDS: Record<Origin, string> = {
+export const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {
   target: "the model itself",
   draft: "drafter",
   lookup: "prompt lookup",

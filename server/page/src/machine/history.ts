@@ -1,9 +1,9 @@
 // History: the seconds that the server told, one after the other, without gaps.
 
-import type { LastSeconds, Second } from "./machine";
+import type { LastSeconds, ThroughputSecond } from "../server/answers";
 
 const LEAST_WINDOW = 120;
-const IDLE: Omit<Second, "t"> = {
+const IDLE: Omit<ThroughputSecond, "t"> = {
   tokens: 0,
   prompt_tokens: 0,
   passes: 0,
@@ -17,7 +17,7 @@ const IDLE: Omit<Second, "t"> = {
 export class History {
   now = 0;
   #kept = 0;
-  #seconds = new Map<number, Second>();
+  #seconds = new Map<number, ThroughputSecond>();
 
   /** The first second that is not known for good: the last one that was told may have gone on. */
   get next(): number {
@@ -38,18 +38,18 @@ export class History {
   }
 
   /** Every complete second of the window. */
-  get all(): Second[] {
+  get all(): ThroughputSecond[] {
     const end = Math.floor(this.now);
     const start = Math.max(end - this.window, 0);
     return Array.from({ length: end - start }, (_, index) => this.at(start + index));
   }
 
-  at(t: number): Second {
+  at(t: number): ThroughputSecond {
     return this.#seconds.get(t) ?? { t, ...IDLE };
   }
 
   /** The sum of the last complete seconds. */
-  last(count: number): Second {
+  last(count: number): ThroughputSecond {
     const sum = { t: Math.floor(this.now), ...IDLE };
     for (const second of this.all.slice(-count)) {
       for (const name of Object.keys(IDLE) as (keyof typeof IDLE)[]) sum[name] += second[name];
@@ -59,6 +59,6 @@ export class History {
 }
 
 /** Tokens that a pass brought; null if there was none. */
-export function acceptanceLength({ passes, accepted }: Pick<Second, "passes" | "accepted">): number | null {
+export function acceptanceLength({ passes, accepted }: Pick<ThroughputSecond, "passes" | "accepted">): number | null {
   return passes > 0 ? 1 + accepted / passes : null;
 }

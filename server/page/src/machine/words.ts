@@ -1,6 +1,6 @@
 // Numbers with their units, and what the roofline says in words.
 
-import type { Costs, Roofline } from "./machine";
+import type { Costs, Fitted } from "../server/answers";
 
 const KIB = 1024;
 
@@ -44,7 +44,7 @@ export function duration(seconds: number): string {
 }
 
 /** What bounds a pass on this machine, and what that means for drafts. */
-export function bounds({ floor_ms, row_ms, knee }: Roofline, widest: number): string {
+export function bounds({ floor_ms, row_ms, knee }: Fitted, widest: number): string {
   if (floor_ms !== null && row_ms !== null && knee !== null) {
     const rows = Math.max(1, Math.round(knee));
     const reading = `A pass of few rows takes about ${digits(floor_ms)} ms, whatever their number: it reads all weights.`;
@@ -65,7 +65,7 @@ export function bounds({ floor_ms, row_ms, knee }: Roofline, widest: number): st
 }
 
 /** What the two ends of the curve say in the machine's units. */
-export function rates({ bytes_per_second, rows_per_second }: Roofline, size: number, costs: Costs): string {
+export function rates({ bytes_per_second, rows_per_second }: Fitted, size: number, costs: Costs): string {
   const widest = Math.max(...Object.keys(costs.verify).map(Number));
   const one = costs.verify["1"];
   const said = [];

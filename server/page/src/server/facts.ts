@@ -1,21 +1,20 @@
 // What the server tells of itself: whether it is ready, the model, the defaults, the fields of a request.
 
 import { Cell } from "../cell";
+import type { ErrorAnswer, Health, Props, RouterProps } from "./answers";
 import { chosen, isLoaded, learnModels } from "./models";
 import { getJson, Refusal } from "./requests";
 
-export interface Props {
-  role?: string;
-  model_alias?: string;
-  total_slots?: number;
-  default_generation_settings?: { params: Record<string, unknown>; n_ctx: number };
+/** Of a server or of a router, which has no engine. */
+export type ServerProps = Partial<Omit<Props, "dflash">> & {
+  role?: RouterProps["role"];
   /** `not_bit_exact`: why drafted text might not be plain text, bit for bit; empty: it is. */
   dflash?: { drafter?: { kind?: string } | null; not_bit_exact?: string };
-}
+};
 
 export type Facts =
   | { state: "waiting"; progress: number | null }
-  | { state: "ready"; props: Props }
+  | { state: "ready"; props: ServerProps }
   | { state: "failed"; message: string };
 
 /** JSON schema of a field, as far as it is used here. */
@@ -40,14 +39,14 @@ export const facts = new Cell<Facts>({ state: "waiting", progress: null });
 export async function learnFacts(): Promise<void> {
   for (;;) {
     const health = await fetch("health")
-      .then((response) => response.json() as Promise<{ status?: string; progress?: number }>)
-      .catch(() => ({ status: "gone", progress: undefined }));
+      .then((response) => response.json() as Promise<Partial<Health & ErrorAnswer>>)
+      .catch((): Partial<Health & ErrorAnswer> => ({}));
     if (health.status === "ok") break;
     facts.value = { state: "waiting", progress: health.progress ?? null };
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
   try {
-    const props = await getJson<Props>("props");
+    const props = await getJson<ServerProps>("props");
     if (props.role === "router") await learnModels();
     facts.value = { state: "ready", props };
   } catch (error) {
@@ -55,7 +54,7 @@ export async function learnFacts(): Promise<void> {
   }
 }
 
-export function props(): Props | null {
+export function props(): ServerProps | null {
   return facts.value.state === "ready" ? facts.value.props : null;
 }
 
@@ -65,9 +64,9 @@ export async function defaultParams(): Promise<Record<string, unknown>> {
 }
 
 /** Those of a router's model, if it is loaded. Any other server has one, without a name. */
-export async function propsOf(model: string): Promise<Props | null> {
+export async function propsOf(model: string): Promise<ServerProps | null> {
   if (!model) return props();
-  return (await isLoaded(model)) ? getJson<Props>(`props?model=${encodeURIComponent(model)}`) : null;
+  return (await isLoaded(model)) ? getJson<ServerProps>(`props?model=${encodeURIComponent(model)}`) : null;
 }
 
 let schemas: Promise<Record<string, FieldSchema>> | null = null;

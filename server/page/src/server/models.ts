@@ -3,12 +3,8 @@
 
 import { Cell } from "../cell";
 import { recall, remember } from "../memory";
+import type { RouterModel, RouterModels } from "./answers";
 import { getJson } from "./requests";
-
-interface Listed {
-  id: string;
-  status?: { value: string };
-}
 
 const NAME = "model";
 
@@ -16,7 +12,7 @@ export const models = new Cell<string[]>([]);
 export const chosen = new Cell("");
 
 export async function learnModels(): Promise<void> {
-  const { data } = await getJson<{ data: Listed[] }>("v1/models");
+  const { data } = await getJson<RouterModels>("v1/models");
   const names = data.map((model) => model.id);
   const last = recall(NAME) ?? "";
   chosen.value = names.includes(last) ? last : (names[0] ?? "");
@@ -30,6 +26,6 @@ export function choose(name: string): void {
 
 /** To look at a model must not load it. */
 export async function isLoaded(name: string): Promise<boolean> {
-  const { status } = await getJson<Listed>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
-  return status?.value === "loaded";
+  const { status } = await getJson<RouterModel>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
+  return status.value === "loaded";
 }

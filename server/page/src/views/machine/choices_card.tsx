@@ -2,7 +2,8 @@
 
 import { Bars } from "../../charts/bars";
 import { Stack } from "../../charts/stack";
-import { byNumber, type Choices, type Costs } from "../../machine/machine";
+import { byNumber } from "../../machine/by_number";
+import type { Choices, Costs } from "../../server/answers";
 import { digits, percent, whole } from "../../machine/words";
 import { Card } from "./card";
 

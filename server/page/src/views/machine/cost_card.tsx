@@ -4,13 +4,14 @@ import { line } from "d3-shape";
 import { Legend, type Entry } from "../../charts/legend";
 import { Plot, type Scales, vertical } from "../../charts/plot";
 import { SeriesTable } from "../../charts/series_table";
-import { byNumber, type Choices, type Costs, type Roofline } from "../../machine/machine";
+import { byNumber } from "../../machine/by_number";
+import type { Choices, Costs, Fitted } from "../../server/answers";
 import { bounds, digits, percent, rates } from "../../machine/words";
 import { Card } from "./card";
 
 interface Props {
   costs: Costs;
-  roofline: Roofline | null;
+  roofline: Fitted | null;
   choices: Choices | null;
   size: number;
 }
@@ -56,7 +57,7 @@ function surcharges({ other, rebuild, cell }: Costs): string {
   return known.length ? `On top of it come ${known.join(", ")}.` : "";
 }
 
-function entries(hasDrafter: boolean, roofline: Roofline | null): Entry[] {
+function entries(hasDrafter: boolean, roofline: Fitted | null): Entry[] {
   const found: Entry[] = [{ colour: "plot-1", shape: "dot", text: "target, by rows (measured)" }];
   if (hasDrafter) found.push({ colour: "plot-2", shape: "dot", text: "drafter, by tokens of its blocks (measured)" });
   if (roofline?.floor_ms != null) found.push({ colour: "plot-3", shape: "line", text: "reading the weights (fitted)" });
@@ -67,7 +68,7 @@ function entries(hasDrafter: boolean, roofline: Roofline | null): Entry[] {
 interface CurvesProps {
   verify: Point[];
   draft: Point[];
-  roofline: Roofline | null;
+  roofline: Fitted | null;
   /** Rows of the widest measured pass of the target. */
   widest: number;
   /** Where the axis of rows ends. */
@@ -125,7 +126,7 @@ function CurveMarks({ points, colour, scales: { x, y } }: { points: Point[]; col
 }
 
 /** The bound that counts is drawn through, the other one dashed. */
-function RooflineMarks({ roofline, widest, scales }: { roofline: Roofline; widest: number; scales: Scales }) {
+function RooflineMarks({ roofline, widest, scales }: { roofline: Fitted; widest: number; scales: Scales }) {
   const { floor_ms: floor, row_ms: row, knee } = roofline;
   const { x, y } = scales;
   const turn = Math.min(knee ?? (floor === null ? 0 : widest), widest);
@@ -219,7 +220,7 @@ function CostTable({ verify, draft, nodes, roofline }: TableProps) {
   );
 }
 
-function fitted({ floor_ms, row_ms }: Roofline, rows: number): number {
+function fitted({ floor_ms, row_ms }: Fitted, rows: number): number {
   return Math.max(floor_ms ?? 0, rows * (row_ms ?? 0));
 }
 

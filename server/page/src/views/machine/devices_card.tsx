@@ -1,6 +1,6 @@
 // Devices: what computes, and from how many rows on which of its kernels serves.
 
-import type { Machine } from "../../machine/machine";
+import type { Machine } from "../../server/answers";
 import { bytes } from "../../machine/words";
 import { Card, Values } from "./card";
 

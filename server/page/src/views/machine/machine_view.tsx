@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import { useCell } from "../../cell";
 import type { History } from "../../machine/history";
-import type { Computer, Machine } from "../../machine/machine";
+import type { Computer, Machine } from "../../server/answers";
 import { seen, trouble, watch } from "../../machine/watch";
 import { bytes } from "../../machine/words";
 import { facts } from "../../server/facts";

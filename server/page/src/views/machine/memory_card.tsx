@@ -1,12 +1,12 @@
 // Memory: what the engine allocated, by part, beside what the process and the computer have.
 
 import { Stack } from "../../charts/stack";
-import type { Machine, Part } from "../../machine/machine";
+import type { Machine, MemoryPart } from "../../server/answers";
 import { bytes, percent, whole } from "../../machine/words";
 import { Card } from "./card";
 import { Fill } from "./slots_card";
 
-const PARTS: Record<Part, { colour: string; name: string }> = {
+const PARTS: Record<MemoryPart["part"], { colour: string; name: string }> = {
   target: { colour: "plot-1", name: "target’s weights" },
   drafter: { colour: "plot-2", name: "drafter’s weights" },
   context: { colour: "plot-3", name: "target’s context (KV cache)" },

@@ -1,6 +1,6 @@
 // The pair: target and drafter, and which layers of the one the other reads.
 
-import type { Drafter, Machine, Model } from "../../machine/machine";
+import type { Machine, MachineDrafter, MachineModel } from "../../server/answers";
 import { useWidth } from "../../charts/width";
 import { bytes, parameters, whole } from "../../machine/words";
 import { Card, Values } from "./card";
@@ -33,7 +33,7 @@ export function PairCard({ pair, context }: Pick<Machine, "pair" | "context">) {
   );
 }
 
-function common(model: Model): [string, string][] {
+function common(model: MachineModel): [string, string][] {
   const { arch, ftype, n_params, size, n_layer, n_embd } = model;
   const values: [string, string][] = [["architecture", arch]];
   if (ftype) values.push(["weights", `${ftype}, ${bytes(size)}`]);
@@ -42,7 +42,7 @@ function common(model: Model): [string, string][] {
   return values;
 }
 
-function own({ block_size, top_k, lattice, draft_ctx }: Drafter): [string, string][] {
+function own({ block_size, top_k, lattice, draft_ctx }: MachineDrafter): [string, string][] {
   const values: [string, string][] = [];
   if (block_size) values.push(["block", `${block_size} tokens`]);
   if (top_k) values.push(["candidates", `${top_k} a place${lattice ? ", scored in pairs" : ""}`]);

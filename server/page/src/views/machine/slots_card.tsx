@@ -1,10 +1,10 @@
 // Slots: what each one does, and how much of its context it holds.
 
-import type { Slot } from "../../machine/machine";
+import type { LiveSlot } from "../../server/answers";
 import { digits, percent, whole } from "../../machine/words";
 import { Card } from "./card";
 
-export function SlotsCard({ slots, waiting }: { slots: Slot[]; waiting: number }) {
+export function SlotsCard({ slots, waiting }: { slots: LiveSlot[]; waiting: number }) {
   const busy = slots.filter((slot) => slot.state !== "idle").length;
   const aside = `${busy} of ${slots.length} busy${waiting ? `, ${waiting} waiting` : ""}`;
   return (
@@ -14,7 +14,7 @@ export function SlotsCard({ slots, waiting }: { slots: Slot[]; waiting: number }
   );
 }
 
-function SlotRow({ slot }: { slot: Slot }) {
+function SlotRow({ slot }: { slot: LiveSlot }) {
   const held = slot.held ?? 0;
   return (
     <li class={slot.state}>
@@ -37,7 +37,7 @@ function SlotRow({ slot }: { slot: Slot }) {
   );
 }
 
-function doing({ state, task, tokens, max_tokens, prompt, read, cached }: Slot): string {
+function doing({ state, task, tokens, max_tokens, prompt, read, cached }: LiveSlot): string {
   if (task === null) return "nothing yet";
   if (state === "reading") {
     return `request ${task}: ${whole(read!)} of ${whole(prompt!)} tokens read, ${whole(cached!)} cached`;

@@ -4,7 +4,7 @@ import { area, curveStepAfter, line } from "d3-shape";
 import { Plot, type Axis, type Scales } from "../../charts/plot";
 import { SeriesTable } from "../../charts/series_table";
 import { acceptanceLength, type History } from "../../machine/history";
-import type { Machine, Second, Totals } from "../../machine/machine";
+import type { Machine, ThroughputSecond, Totals } from "../../server/answers";
 import { digits, duration, percent, whole } from "../../machine/words";
 import { Card } from "./card";
 
@@ -84,9 +84,9 @@ interface SeriesProps {
   title: string;
   colour: string;
   height: number;
-  seconds: Second[];
+  seconds: ThroughputSecond[];
   history: History;
-  value: (second: Second) => number | null;
+  value: (second: ThroughputSecond) => number | null;
   least?: number;
 }
 
@@ -124,8 +124,8 @@ type MarksProps = Pick<SeriesProps, "seconds" | "value"> & { scales: Scales };
 
 function Area({ seconds, value, scales: { x, y } }: MarksProps) {
   const points = closed(seconds);
-  const shape = area<Second>(({ t }) => x(t), y(0), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
-  const edge = line<Second>(({ t }) => x(t), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
+  const shape = area<ThroughputSecond>(({ t }) => x(t), y(0), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
+  const edge = line<ThroughputSecond>(({ t }) => x(t), (second) => y(value(second) ?? 0)).curve(curveStepAfter);
   return (
     <>
       <path class="area faint" d={shape(points) ?? ""} />
@@ -136,8 +136,8 @@ function Area({ seconds, value, scales: { x, y } }: MarksProps) {
 
 /** Broken where there is no value. */
 function Steps({ seconds, value, scales: { x, y } }: MarksProps) {
-  const isKnown = (second: Second) => value(second) !== null;
-  const edge = line<Second>(({ t }) => x(t + 0.5), (second) => y(value(second)!)).defined(isKnown);
+  const isKnown = (second: ThroughputSecond) => value(second) !== null;
+  const edge = line<ThroughputSecond>(({ t }) => x(t + 0.5), (second) => y(value(second)!)).defined(isKnown);
   return (
     <>
       <path class="line" d={edge(seconds) ?? ""} />
@@ -149,7 +149,7 @@ function Steps({ seconds, value, scales: { x, y } }: MarksProps) {
 }
 
 /** With an end for the last second. */
-function closed(seconds: Second[]): Second[] {
+function closed(seconds: ThroughputSecond[]): ThroughputSecond[] {
   const last = seconds.at(-1);
   return last ? [...seconds, { ...last, t: last.t + 1 }] : [];
 }
@@ -164,7 +164,7 @@ function ago(seconds: number): string {
   return seconds % 60 ? `−${Math.round(seconds)} s` : `−${seconds / 60} min`;
 }
 
-function Tens({ seconds }: { seconds: Second[] }) {
+function Tens({ seconds }: { seconds: ThroughputSecond[] }) {
   const rows: (string | number)[][] = [];
   for (let end = seconds.length; end > 0; end -= TABLE_SECONDS) {
     const part = seconds.slice(Math.max(end - TABLE_SECONDS, 0), end);
