@@ -1,4 +1,4 @@
-"""The app: routes over a Service, and what stands before and behind them."""
+"""The app: routes over a Service, with their middleware."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def new_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) ->
 
 
 def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
-    """From the innermost to the outermost, which hears of a request first."""
+    """From the innermost to the outermost, which sees a request first."""
     app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimits, limits=settings.limits)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ClientLeft(HTTPError):
-    """Nobody waits for the answer any more."""
+    """The client no longer waits for the answer."""
 
     def __init__(self) -> None:
         super().__init__(400, "the client left")

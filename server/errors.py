@@ -28,12 +28,12 @@ _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     504: "timeout_error",
 }
 _OPENAI = ("/v1/", RESPONSES)  # in paths below which errors have OpenAI's types; others are llama-server's
-# What OpenAI's errors about a prompt that is too long blame and say; `describe` has its words for completions.
+# The field and the words of OpenAI's errors about too long a prompt; `describe` has those of completions.
 _TOO_LONG = {
     "/chat/completions": ("messages", "Please reduce the length of the messages."),
     RESPONSES: ("input", "Your input exceeds the context window of this model."),
 }
-# By this the SDK learns to send whole conversations.
+# This makes the SDK send whole conversations.
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
@@ -112,7 +112,7 @@ def describe_message_error(error: Exception) -> tuple[int, MessageError]:
 
 
 def _message_words(error: Exception, status: int, told: ErrorDetail) -> str:
-    """What clients of Anthropic's look for in an error, and `messages.0.content.1` for a place."""
+    """The words that Anthropic's clients look for, with places as `messages.0.content.1`."""
     message, param = str(told["message"]), told["param"] or ""
     if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
         count = "" if error.counted else "at least "
@@ -125,19 +125,19 @@ def _message_words(error: Exception, status: int, told: ErrorDetail) -> str:
 
 
 def is_foreign(path: str) -> bool:
-    """Whether a path is one of OpenAI's or Anthropic's, and none of llama-server's."""
+    """Whether a path is OpenAI's or Anthropic's, not llama-server's."""
     return any(root in path for root in _OPENAI)
 
 
 def describe_at(path: str, error: Exception) -> tuple[int, Any]:
-    """HTTP status and body of an error, in the shape of whose API a path is."""
+    """HTTP status and body of an error, in the shape of the API that the path belongs to."""
     if MESSAGES in path:
         return describe_message_error(error)
     return describe_openai_error(error, path) if is_foreign(path) else describe(error)
 
 
 class ErrorResponse(JSON):
-    """An error in the shape of whose API was asked."""
+    """An error in the shape of the API that was asked."""
 
     def __init__(self, error: Exception, headers: Mapping[str, str]) -> None:
         self._error = error

@@ -54,7 +54,7 @@ async def start_chat(
     service: Service, body: ChatRequest, *, of: Fields | None = None
 ) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
     """Queue all choices of a chat completion, which other formats (`of`) are turned into too (`ChatRequest.of`); a
-    parser for each. What changes nothing in the conversation is told in the body's `ignored`.
+    parser for each. Fields without effect go into the body's `ignored`.
 
     Templates, grammars and long prompts take their time: that is done in a thread, not on the loop's.
     """
@@ -70,7 +70,7 @@ async def start_chat(
 
 
 def wants_details(service: Service, body: VerboseFields) -> bool:
-    """Whether an answer in another format shall tell what llama-server's own does."""
+    """Whether an answer in another format carries the details of llama-server's own."""
     return service.settings.defaults.verbose if body.verbose is None else body.verbose
 
 
@@ -83,7 +83,7 @@ def describe(
     *,
     tokens: bool = False,
 ) -> Details:
-    """What llama-server's own format tells of running generations; takes its time with long prompts."""
+    """The details of running generations in llama-server's own format; slow for long prompts."""
     prompts = [generation.request.prompt for generation in generations[:: len(generations) // n_prompts]]
     texts = [engine.detokenize(prompt, special=True) for prompt in prompts]
     return Details(model, generation_settings(engine, fields), texts, generations, tokens=tokens)
@@ -92,7 +92,7 @@ def describe(
 def native_reply(
     service: Service, body: NativeFields, fields: RequestFields, generations: list[Generation], n_prompts: int
 ) -> NativeReply:
-    """An answer in llama-server's own format; takes its time with long prompts."""
+    """An answer in llama-server's own format; slow for long prompts."""
     engine, model = service.engine, service.settings.alias
     details = describe(engine, model, fields, generations, n_prompts, tokens=bool(body.return_tokens))
     reply = NativeReply(model, details, body.response_fields or (), choice_probs(engine, fields.probs, generations))
@@ -106,8 +106,8 @@ def ignored_parts(body: GenerationFields, fields: RequestFields) -> list[str]:
 
 
 async def apply_chat(service: Service, body: ChatRequest, *, of: Fields | None = None) -> ChatPrompt:
-    """A chat completion's prompt. What changes nothing in the conversation is told in the `ignored` of the body, or of
-    the one that it was made `of`."""
+    """A chat completion's prompt. Fields without effect go into the `ignored` of the body, or of the one that it was
+    made `of`."""
     return await asyncio.to_thread(_apply, service, body, of or body)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dflash_local.engine import Engine
 from dflash_local.server.errors import not_supported
 
-# What stands before other files, as Qwen's models know it from whole repositories; a model without such tokens gets
+# Heads of other files, as in the whole repositories that Qwen's models were trained on; models without such tokens get
 # the separator.
 _PROJECT, _FILE = "myproject\n", "filename\n"
 _SEPARATOR = "\n\n--- snippet ---\n\n"
@@ -43,7 +43,7 @@ class FimTokens:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> FimTokens:
-        """Those that the engine tells.
+        """Those of the engine.
 
         Raises:
             HTTPError: 501, the model lacks one that is needed.

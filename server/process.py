@@ -43,10 +43,10 @@ class Served(Protocol):
     failure: Exception | None  # why it ended by itself
 
     def drain(self) -> None:
-        """No more requests will come; those that would never end must end now."""
+        """Expect no more requests; those that would never end must end now."""
 
     async def close(self) -> None:
-        """End all that runs."""
+        """End everything that runs."""
 
 
 class Server(uvicorn.Server):
@@ -124,7 +124,7 @@ def make_server(app: FastAPI, *, drain_timeout: float, tls: Tls | None = None) -
     connections = Connections(replace(limits, connections=connections_possible(limits.connections)))
     config = uvicorn.Config(
         app,
-        http=connections.protocol,  # type: ignore[arg-type]  # all that uvicorn does with it is to call it
+        http=connections.protocol,  # type: ignore[arg-type]  # uvicorn only calls it
         ws="none",
         access_log=False,
         log_config=None,

@@ -14,7 +14,7 @@ from dflash_local.server.errors import HTTPError
 
 log = logging.getLogger(__name__)
 
-# Seconds between two looks at whether the servers are back: the first, and the most.
+# Seconds between two checks of the servers: the first pause, and the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 10.0
 
 
@@ -40,11 +40,11 @@ class Recovery:
 
     @property
     def refusal(self) -> HTTPError | None:
-        """503 for all who want the engine while it is lost."""
+        """The 503 for requests while the engine is lost."""
         return self._refusal
 
     def begin(self, cause: EngineLostError) -> None:
-        """The engine is lost: see to a new one."""
+        """Begin to recover a lost engine."""
         if self._refusal is None:
             self._refusal = HTTPError(
                 503,
@@ -58,7 +58,7 @@ class Recovery:
                 self._running = asyncio.create_task(self._run(held.pop_all()))
 
     async def stop(self) -> None:
-        """Recover no more; what loads now ends first."""
+        """Stop recovering, after the load that is under way."""
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):

@@ -31,7 +31,7 @@ from dflash_local.stats import EngineStats
 
 log = logging.getLogger(__name__)
 
-# Seconds that a server whose engine died stays up, so that all who wait get their answer and health checks see it.
+# Seconds that a server stays up after its engine died: waiting requests get their errors, health checks see it.
 DEATH_GRACE = 10.0
 # Seconds that a scrape waits for the running step, between which the native counters are read.
 STATS_PATIENCE = 1.0
@@ -39,7 +39,7 @@ STATS_PATIENCE = 1.0
 # Seconds between two looks at whether an engine's RPC servers still answer.
 RPC_WATCH = 5.0
 
-# Steps of loading that are worth telling.
+# Steps of loading that are reported.
 TOLD_PROGRESS = 0.01
 
 # By how much an embedding model's process yields to the engine's threads, which all wait for their slowest.
@@ -131,7 +131,7 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """The loaded engine; while it sleeps, what is left of it: its facts.
+        """The loaded engine; while it sleeps, the closed one, which still has its facts.
 
         Raises:
             HTTPError: 501 if there is none, 503 while it loads; EngineDeadError once it is dead.
@@ -181,8 +181,8 @@ class Service:
         return EngineStats.of(await self.native_stats())
 
     async def native_stats(self) -> Mapping[str, Any]:
-        """All that the library tells (dflash_engine_stats), as of now; as of the last look, if any, if the running step
-        takes long or the engine sleeps or is dead."""
+        """dflash_engine_stats as of now, or the last known ones if the running step takes long or the engine sleeps or
+        is dead."""
         if self._engine is self._asleep is not None:
             return self._stats
         try:
@@ -214,8 +214,8 @@ class Service:
 
     @asynccontextmanager
     async def awake(self) -> AsyncIterator[None]:
-        """What runs inside finds the engine loaded, if there is one; it may fall asleep some time after the last one
-        left. Raises HTTPError if the engine cannot be had now."""
+        """Keep the engine, if there is one, loaded inside the block; it may fall asleep some time after the last one
+        ends. Raises HTTPError if the engine is not available."""
         if self.recovery.refusal is not None:
             raise self.recovery.refusal
         async with self.sleep.awake():
@@ -230,7 +230,7 @@ class Service:
         self._loading = [*loading, asyncio.create_task(self._run(loading))]
 
     def drain(self) -> None:
-        """No more requests will come; those that run will end by themselves."""
+        """Expect no more requests; those that run end by themselves."""
 
     async def close(self) -> None:
         """Stop loading or serving."""
@@ -272,7 +272,7 @@ class Service:
             self._watching = asyncio.create_task(self._watch_rpc())
 
     async def _watch_rpc(self) -> None:
-        """See it when an RPC server is lost, though nobody asks for anything."""
+        """Notice a lost RPC server even while no request runs."""
         while True:
             await asyncio.sleep(RPC_WATCH)
             if self._engine is not self._asleep:
@@ -280,7 +280,7 @@ class Service:
 
     async def _free_engine(self) -> None:
         engine = self.engine
-        _ = self.metrics, await self.stats()  # what it counted is told on
+        _ = self.metrics, await self.stats()  # its counts go on
         self._asleep = engine
         await asyncio.to_thread(engine.close)
         give_back_memory()
@@ -317,7 +317,7 @@ class Service:
         if self._stopping or engine is self._asleep:
             return
         if isinstance(cause, EngineLostError):
-            if not self.sleep.is_sleeping:  # else it falls asleep now, and whoever wakes it loads it again
+            if not self.sleep.is_sleeping:  # else it is falling asleep, and loads again when it wakes
                 self.recovery.begin(cause)
         else:
             self._die(cause)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 import signal
 
-# Nobody can send SIGTERM on Windows; SIGBREAK is what its supervisors can.
+# Windows has no SIGTERM; its supervisors send SIGBREAK.
 ENDING = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))

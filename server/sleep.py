@@ -1,4 +1,4 @@
-"""Sleep: memory that nobody used for a while is given back, and taken again for the next request."""
+"""Sleep: an unused model is unloaded after a while, and loaded again for the next request."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Sleep:
     """Whether something is awake, for one event loop.
 
     Args:
-        seconds: how long nobody must have used it; negative: it never sleeps.
-        free, load: give the memory back, and take it again.
+        seconds: idle time after which it sleeps; negative: never.
+        free, load: unload the model, and load it again.
     """
 
     def __init__(
@@ -37,17 +37,17 @@ class Sleep:
 
     @asynccontextmanager
     async def awake(self) -> AsyncIterator[None]:
-        """What runs inside finds it awake; it may fall asleep some time after the last one left. Raises what `load`
-        raises; then it sleeps on."""
+        """Keep it awake inside the block; it may fall asleep some time after the last one ends. Raises what `load`
+        raises, and stays asleep then."""
         with self.held():
             if self.is_sleeping:
-                # A task of its own: whoever waits may be cancelled, but not the loading.
+                # A task of its own: a waiting request may be cancelled, the loading may not.
                 await asyncio.shield(asyncio.create_task(self._wake()))
             yield
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is awake does not fall asleep while this lasts."""
+        """Keep it from falling asleep inside the block."""
         self._users += 1
         try:
             yield
@@ -56,13 +56,13 @@ class Sleep:
             self._used = time.monotonic()
 
     def start(self) -> None:
-        """Begin to watch; what it watches is awake."""
+        """Begin to watch; it is awake now."""
         self._used = time.monotonic()
         if self._seconds >= 0 and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        """End watching, and what changes now."""
+        """Stop watching, and end a change that is under way."""
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):

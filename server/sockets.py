@@ -1,4 +1,4 @@
-"""Listening sockets: TCP and UNIX, opened before the model loads, so that an address that is taken is told at once."""
+"""Listening sockets: TCP and UNIX, opened before the model loads, so that an address in use fails at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = Fa
 
 
 def _free_port(error: Exception, port: int) -> str:
-    """What to do if another program has the port; "": that is not what failed."""
+    """A hint for a port that another program has; "" for other errors."""
     if getattr(error, "errno", None) != errno.EADDRINUSE:
         return ""
     return f"add --port {port + 1}, or end the program that listens there" if port < 65535 else ""
@@ -113,7 +113,7 @@ def _unix(path: Path) -> Iterator[socket.socket]:
 
 
 def _remove_dead(path: Path) -> None:
-    """Remove the socket that a server left behind which did not end in order; nothing that is anything else."""
+    """Remove the socket that a crashed server left behind, and nothing else."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return

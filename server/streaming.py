@@ -146,7 +146,7 @@ class EventStream(Response):
     async def _send(self, send: Send, text: str) -> None:
         self._last_sent = time.monotonic()
         await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-        await asyncio.sleep(0)  # a backlog must not keep the loop from hearing that the client has gone
+        await asyncio.sleep(0)  # lets the loop notice that the client has gone, even with a backlog
 
     @asynccontextmanager
     async def _pinged(self, send: Send) -> AsyncIterator[None]:

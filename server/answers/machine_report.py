@@ -1,4 +1,4 @@
-"""What a server tells of its machine: models, memory, costs of passes, choices, slots, throughput."""
+"""The machine report: models, memory, costs of passes, choices, slots, throughput."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 # Seconds that a child gets to end by itself.
 PATIENCE = 5.0
-# Characters of a line that is told on; what is longer is cut.
+# Characters of a line that is passed on; longer ones are cut.
 LONGEST_LINE = 4096
 
 # Windows' way to keep Ctrl-C from it; other systems have sessions.
@@ -73,7 +73,7 @@ class Child:
         self._process.stdin.write(frames.pack(message))
 
     async def drain(self) -> None:
-        """Wait until it has read most of what it was told."""
+        """Wait until it has read most of what was sent to it."""
         assert self._process.stdin is not None
         with suppress(ConnectionError):  # who receives learns what became of it
             await self._process.stdin.drain()

@@ -24,7 +24,7 @@ class Parent:
         self._saying = threading.Lock()
         self.on_stop: Callable[[], None] | None = None  # for `obey`: it should end soon, and at once
         self.on_hurry: Callable[[], None] | None = None
-        self.on_gone: Callable[[], None] = lambda: None  # before the end that nobody sees
+        self.on_gone: Callable[[], None] = lambda: None  # called before the process ends
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
         """Say something to it; nothing happens if it is gone."""

@@ -25,7 +25,7 @@ def embedding_metrics(processes: Sequence[EmbeddingProcess]) -> str:
 
 
 def metrics_without_engine(processes: Sequence[EmbeddingProcess]) -> str:
-    """The same under llama-server's names, which has no others for embeddings."""
+    """The same under llama-server's names for generation: it has no others for embeddings."""
     totals = {
         ("prompt_tokens_total", "counter"): sum(process.n_tokens for process in processes),
         ("n_decode_total", "counter"): sum(process.n_passes for process in processes),

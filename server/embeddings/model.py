@@ -19,7 +19,7 @@ from dflash_local.errors import ComputeError, ContextLengthError, ModelError
 from dflash_local.server.embeddings.options import POOLINGS, ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens
 
-# Tokens of the longest text where nobody says: memory grows with them, for some models with their square.
+# Default for tokens of the longest text: memory grows with them, for some models with their square.
 MAX_CONTEXT = 8192
 # The same for a language model that needs the whole text in one pass: llama.cpp makes room for logits of every row.
 MAX_WHOLE = 2048
@@ -68,7 +68,7 @@ class EmbeddingModel:
         llama_cpp.llama_model_free(self._model)
 
     def facts(self) -> dict[str, Any]:
-        """What is told of the model."""
+        """Facts about the model."""
         description = ctypes.create_string_buffer(256)
         llama_cpp.llama_model_desc(self._model, description, 256)
         return {

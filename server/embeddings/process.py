@@ -109,7 +109,7 @@ class EmbeddingProcess:
             log.warning("%s does not pool, so /v1/embeddings refuses: %s", self.options.name, hint)
 
     async def stop(self) -> None:
-        """Free the model; whoever waits gets an error. The next request loads it again."""
+        """Free the model; requests that wait fail. The next request loads it again."""
         process, self._process = self._process, None
         if process is not None:
             await process.end()

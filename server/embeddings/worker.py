@@ -41,7 +41,7 @@ Job = Iterator[None]
 
 
 class Worker:
-    """Answers requests in turn, a pass of each: nobody waits for another's long list."""
+    """Answers requests in turn, one pass of each at a time, so that a long list delays no other."""
 
     def __init__(self, model: EmbeddingModel, parent: Parent) -> None:
         self._model, self._parent = model, parent
@@ -152,7 +152,7 @@ class Worker:
 
 @contextmanager
 def blamed_on(param: str, index: int) -> Iterator[None]:
-    """A text that cannot be tokenized is told by its place."""
+    """Errors of a text get its place in the request."""
     try:
         yield
     except RequestError as error:

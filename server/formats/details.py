@@ -1,4 +1,4 @@
-"""Details: what llama-server's own format tells of an answer besides its text."""
+"""Details: what an answer in llama-server's own format has besides its text."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 
 OWNER = "dflash-local"
-# There is no medium that could stand in its place; llama-server's interface wants it.
+# llama-server's page wants one, although no media are accepted.
 MEDIA_MARKER = "<__media__>"
 
 
@@ -75,7 +75,7 @@ def _ollama(name: str) -> dict[str, Any]:
 
 
 def props(service: Service) -> Props:
-    """`/props`; only what all servers have where there is no engine."""
+    """`/props`; without an engine only what every server has."""
     settings = service.settings
     common: CommonProps = {
         "modalities": {"vision": False, "audio": False, "video": False},

@@ -29,8 +29,8 @@ class MessagesReply(Reply):
     """`/v1/messages`, one answer.
 
     Args:
-        n_prompt: tokens of the prompt, which the stream's first event tells.
-        stops: the client's stop sequences; a template's own are no business of the client.
+        n_prompt: tokens of the prompt, for the stream's first event.
+        stops: the client's stop sequences, without the template's own.
         max_tokens: what the client allowed.
         count: tokens of an answer up to the end of a part of its text.
         hide_thoughts: a block of thoughts is empty but for its signature, which brings them back.
@@ -66,7 +66,7 @@ class MessagesReply(Reply):
         return named_event({"type": "ping"})
 
     def progress(self, index: int, progress: Progress) -> list[MessageEvent]:
-        """The format has no event for it, but for one that clients pass over."""
+        """In a ping, which clients skip: the format has no event for it."""
         return [{"type": "ping", "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
 
     def failure(self, error: Exception) -> list[MessageError]:
@@ -96,7 +96,7 @@ class MessagesReply(Reply):
         ]
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
-        """Nothing: timings are there only for who asks for them with every chunk."""
+        """Nothing: only events of timings_per_token have timings."""
 
     def _grow(self, deltas: list[dict[str, Any]]) -> list[MessageEvent]:
         events: list[MessageEvent] = []

@@ -48,7 +48,7 @@ class NativeReply(Reply):
     def chunk(self, index: int, chunk: Chunk) -> list[NativeChunk]:
         if not self._probs:
             self._n_tokens[index] += len(chunk.tokens)
-            # Tokens without text, such as control tokens, are told too, whatever pass they came with.
+            # Tokens without text, such as control tokens, are sent too.
             return [self._part(index, chunk.text, chunk.tokens)] if chunk.text or chunk.tokens else []
         probs, events = self._probs[index], list[NativeChunk]()
         for placed, text in probs.split(probs.push(chunk), chunk.text):

@@ -52,15 +52,15 @@ class Reply(ABC):
         return f"data: {encode(body).decode()}\n\n"
 
     def failure(self, error: Exception) -> list[Body]:
-        """Events that tell of an error in the middle of a stream."""
+        """Events of an error in the middle of a stream."""
         return [describe_openai_error(error)[1]]
 
     def ping(self) -> str:
-        """What keeps a silent stream open: by default a comment, which clients pass over."""
+        """What keeps a silent stream open: by default a comment, which clients skip."""
         return ":\n\n"
 
     def progress(self, index: int, progress: Progress) -> list[Body]:
-        """Events that tell how much of a choice's prompt has been read, before those of `begin`."""
+        """Events about how much of a choice's prompt has been read, before those of `begin`."""
         return []
 
     def begin(self, index: int) -> list[Body]:
@@ -93,11 +93,11 @@ class Reply(ABC):
         events[-1] |= self._verbose(completions)
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
-        """Tell an event's reader how long things took until then."""
+        """Add how long things took until this event."""
         event |= timings(parts)
 
     def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:
-        """Tell an event's reader what the chunk's pass verified; after `add_timings`."""
+        """Add what the chunk's pass verified; after `add_timings`."""
         if chunk.step is not None:
             event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
 

@@ -65,7 +65,7 @@ class ResponsesReply(Reply):
         return named_event(body)
 
     def begin(self, index: int) -> list[ResponseEvent]:
-        """Once, whoever is first to need it."""
+        """The first call returns them, later ones none."""
         if self._events.n:
             return []
         response = self._response("in_progress", _NOTHING_YET)
@@ -195,7 +195,7 @@ class _Events:
 
 
 class _Output:
-    """The items of a response, and the events that tell of their growth."""
+    """The items of a response, and the events of their growth."""
 
     def __init__(self, names: Mapping[str, ToolName], events: _Events) -> None:
         self.items: list[OutputItem] = []
@@ -214,11 +214,11 @@ class _Output:
                 if not self._grows("reasoning"):
                     new: OutputItem = {"type": "reasoning", **_begun("rs_"), "summary": [], "content": []}
                     events += self._add({**new, "encrypted_content": None})
-                events += self._append("response.reasoning_text.delta", thoughts, content_index=0)
+                events += self._append("response.reasoning_text.delta", thoughts, {"content_index": 0})
             if text := delta.get("content"):
                 if not self._grows("message"):
                     events += self._add({"type": "message", **_begun("msg_"), "role": "assistant", "content": []})
-                events += self._append("response.output_text.delta", text, content_index=0, logprobs=[])
+                events += self._append("response.output_text.delta", text, {"content_index": 0, "logprobs": []})
             for call in delta.get("tool_calls", ()):
                 events += self._grow_call(call)
         return events
@@ -246,7 +246,7 @@ class _Output:
             events = self._add(item)
             self._calls[call["index"]] = len(self.items) - 1
         if arguments := function.get("arguments"):
-            events += self._append("response.function_call_arguments.delta", arguments)
+            events += self._append("response.function_call_arguments.delta", arguments, {})
         return events
 
     def _add(self, item: OutputItem) -> list[ResponseEvent]:
@@ -259,9 +259,21 @@ class _Output:
             events.append(self._event("response.content_part.added", content_index=0, part=self._part()))
         return events
 
-    def _append(self, kind: str, delta: str, **fields: Any) -> list[ResponseEvent]:
+    def _append(self, kind: str, delta: str, fields: EventFields) -> list[ResponseEvent]:
+        """One of these events comes with every chunk."""
         self._text.append(delta)
-        return [self._event(kind, delta=delta, **fields)]
+        number, self._events.n = self._events.n, self._events.n + 1
+        item, index = self.items[-1], len(self.items) - 1
+        return [
+            {
+                "type": kind,
+                "item_id": item["id"],
+                "output_index": index,
+                **fields,
+                "delta": delta,
+                "sequence_number": number,
+            }
+        ]
 
     def _part(self) -> OutputPart:
         text = "".join(self._text)

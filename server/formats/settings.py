@@ -10,7 +10,7 @@ from dflash_local.engine import Engine
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.request import Defaults, RequestFields
 
-# Of --spec-type, by what info tells of the drafter's kind.
+# Values of --spec-type, by the drafter's kind in `info`.
 _SPEC_TYPES = {"dspark": "draft-dspark"}
 
 

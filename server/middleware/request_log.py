@@ -12,7 +12,7 @@ from dflash_local.generation import Completion, Generation, Timings
 
 log = logging.getLogger(__name__)
 
-# What monitors and pages ask for all the time: told only by a log that tells everything.
+# What monitors and pages poll: logged at the level DEBUG.
 POLLED = frozenset(
     {"/", "/favicon.ico", "/health", "/v1/health", "/machine", "/metrics", "/models", "/v1/models", "/props", "/slots"}
 )

@@ -35,7 +35,7 @@ class Recorder:
 
 
 class _Recorded:
-    """One request and its answer. Only streams are recorded: any other answer is nobody's but who waits for it."""
+    """One request and its answer. Only streams are recorded: other answers end with their connection."""
 
     def __init__(self, name: str, recordings: Recordings, receive: Receive, send: Send) -> None:
         self._name, self._recordings, self._receive, self._send = name, recordings, receive, send

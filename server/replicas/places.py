@@ -17,7 +17,7 @@ class Places:
         self._replicas: OrderedDict[str, str] = OrderedDict()
 
     def find(self, keys: Sequence[str], replicas: Collection[str]) -> str | None:
-        """Who of `replicas` has the longest of the beginnings `keys`; None: nobody."""
+        """Which of `replicas` has the longest of the beginnings `keys`; None: none has any."""
         for key in keys:
             replica = self._replicas.get(key)
             if replica in replicas:

@@ -12,7 +12,7 @@ from dflash_local.server.replicas.places import Places
 
 
 class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray has no types here
-    """A conversation returns to its replica; one that nobody has goes to the replica with the fewest requests.
+    """A conversation returns to its replica; a new one goes to the replica with the fewest requests.
 
     If its replica has as many requests as it takes, another one gets the conversation, and keeps it.
     """

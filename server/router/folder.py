@@ -79,7 +79,7 @@ class Folder:
                     yield path
 
     def _kind(self, path: Path) -> str:
-        """model, drafter, or none of them, which is told once."""
+        """model, drafter or neither, which is logged once."""
         stamp = _stamp(path)
         if stamp not in self._kinds:
             kind, why = _look(path)

@@ -29,7 +29,7 @@ LOADED: Status = "loaded"
 SLEEPING: Status = "sleeping"
 # Seconds that an instance has to end its answers with an error, before it is killed.
 LAST_WORDS = 3.0
-# Lines of an instance's log that are kept to say why it ended, and of those how many are told if none is an error.
+# Lines of an instance's log that are kept to say why it ended, and how many of them are shown if none is an error.
 KEPT_LINES, TOLD_LINES = 40, 5
 _LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 # For its log, which the router writes on; and for what it tells the router.
@@ -50,8 +50,8 @@ class Instance:
 
     Attributes:
         status: one of UNLOADED, LOADING, LOADED, SLEEPING.
-        stopping: it was told to end, and takes no more requests.
-        failure: why the last process ended, if nobody told it to; `exit_code` is its status.
+        stopping: it is being ended and takes no more requests.
+        failure: why the last process ended by itself; `exit_code` is its status.
         users: requests that it answers now; `last_used` is when the last one began.
     """
 
@@ -209,11 +209,11 @@ class Instance:
     # ---- errors ----
 
     def load_error(self) -> DFlashError:
-        """What its clients are told after it could not be loaded."""
+        """The error for its clients if it could not be loaded."""
         return HTTPError(500, f"the model {self.model.name!r} could not be loaded: {self.failure}", code="load_failed")
 
     def died(self) -> DFlashError:
-        """What a client is told whose answer it did not finish."""
+        """The error for a client whose answer it did not finish."""
         return HTTPError(502, f"the model {self.model.name!r} did not answer: its process has ended", code="died")
 
 

@@ -11,7 +11,7 @@ from dflash_local.server.answers.router import Source
 # A flag's place in the parser -> the flag as it is typed, with its value. Of two that have one place the later counts.
 Options = Mapping[str, tuple[str, ...]]
 
-# Seconds that a model that is unloaded has for what it still answers.
+# Seconds in which a model that is being unloaded may finish its answers.
 STOP_TIMEOUT = 10.0
 
 

@@ -45,7 +45,7 @@ class Waiting:
         """Tell them that it will not be."""
         if not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # nobody may be left to hear of it
+            self.ready.exception()  # perhaps nobody waits any more
 
 
 class Pool:
@@ -84,7 +84,7 @@ class Pool:
         return sum(waiting.n for waiting in self._queue.values())
 
     def set_models(self, models: Mapping[str, Model]) -> None:
-        """Know these models and no others. What runs of one that is gone, or that has other flags now, is ended."""
+        """Replace the list of models. An instance whose model is gone or has other flags now is ended."""
         for name in self._instances.keys() - models.keys():
             instance = self._instances.pop(name)
             if waiting := self._queue.pop(name, None):
@@ -153,7 +153,7 @@ class Pool:
         task.add_done_callback(self._keeping.discard)
 
     def unload(self, instance: Instance) -> None:
-        """End a model; who waits for it is told so."""
+        """End a model; requests that wait for it fail."""
         if waiting := self._queue.pop(instance.model.name, None):
             waiting.fail(UNLOADED_MEANWHILE)
         instance.stop()
@@ -214,7 +214,7 @@ class Pool:
             n_coming += 1
 
     def _victim(self) -> Instance | None:
-        """The model that may go: idle, and wanted by nobody."""
+        """The model to unload: idle, and no request waits for it."""
         idle = [one for one in self if one.is_up and not one.users and one.model.name not in self._queue]
         return min(idle, key=lambda one: one.last_used, default=None)
 

@@ -45,7 +45,7 @@ class Asked:
 
 
 class Forwarded(Response):
-    """The answer of a model's instance, as it comes. The client's leaving ends the instance's work, too.
+    """The answer of a model's instance, as it comes. If the client leaves, the instance stops working on it.
 
     A stream that has to wait for the model is begun, and pinged, once the wait is long: clients and proxies give up on
     those that are silent.
@@ -91,7 +91,7 @@ class Forwarded(Response):
                 raise instance.died() from None
             if is_stream:
                 await self._fail(scope, send, instance.died())
-            # Else the answer stays short of its length, by which the client knows.
+            # Otherwise the client sees that the answer is shorter than its length.
 
     async def _pass_on(self, scope: Scope, send: Send, response: httpx.Response) -> None:
         if self._begun and response.status_code != 200:
@@ -116,7 +116,7 @@ class Forwarded(Response):
 
     @asynccontextmanager
     async def _pinged(self, send: Send) -> AsyncIterator[None]:
-        """While the block waits, a stream is begun and pinged."""
+        """Begin a stream and ping it while the block waits."""
         if not self._asked.stream or self._asked.ping_interval <= 0:
             yield
             return

@@ -51,7 +51,7 @@ class Router:
         self._reading = asyncio.Lock()
 
     def read(self) -> None:
-        """Look what there is, before the server starts. Raises RequestError if it cannot be told."""
+        """Find the models before the server starts. Raises RequestError if that fails."""
         self._models = self._catalog.read()
         eager = [model.name for model in self._models.values() if model.on_startup]
         if 0 < self.options.models_max < len(eager):
@@ -67,14 +67,14 @@ class Router:
             log.warning(NO_MODELS)
 
     def start(self) -> None:
-        """Begin: models that shall be there from the start are loaded."""
+        """Load the models that are wanted from the start."""
         self.pool.set_models(self._models)
         for instance in self.pool:
             if instance.model.on_startup:
                 self.pool.load(instance)
 
     async def reload(self) -> None:
-        """Look again what there is. Raises RequestError if it cannot be told; then all stays as it was."""
+        """Find the models again. Raises RequestError if that fails, and changes nothing then."""
         async with self._reading:
             models = await asyncio.to_thread(self._catalog.read)
             if models != self._models:

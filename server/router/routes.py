@@ -167,7 +167,7 @@ async def forward(router: Router, request: Request) -> Response:
 
 
 def _chosen(router: Router, name: Any, status: int) -> Instance:
-    """The model of a request; who names none gets the only one. `status` if there is no such model."""
+    """The model that a request names, or the only one there is. Fails with `status` if there is no such model."""
     if name is None or name == "":
         listed = [one for one in router.pool if not one.model.hidden]
         if len(listed) == 1:

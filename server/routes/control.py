@@ -25,7 +25,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         engine, generations = service.engine, service.chats.get(body.id)
         if not generations:
             return JSON(Control(success=False, message=NOT_RUNNING))
-        # between two steps of the engine, for which somebody has to wait
+        # waits until the engine is between two steps
         ended = [await asyncio.to_thread(engine.end_reasoning, generation) for generation in generations]
         return JSON(Control(success=True) if any(ended) else Control(success=False, message=NO_THOUGHTS))
 

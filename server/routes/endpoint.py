@@ -57,7 +57,7 @@ class Endpoint(APIRoute):
 
         async def read_and_handle(request: Request) -> Response:
             service = request.app.state.service
-            needs(service)  # while it loads, that is the answer, whatever the body says
+            needs(service)  # before the body is read: a server that loads says so in any case
             settings = service.settings
             body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
             try:
@@ -71,15 +71,14 @@ class Endpoint(APIRoute):
 
 
 def tell_ignored(answer: Response, path: str, body: Fields) -> None:
-    """Names of the body that nothing heeds: in the answer's header, and in the log."""
+    """Put the fields of the body that have no effect into the answer's header and the log."""
     if body.ignored:
         log_ignored(path, body.ignored)
         answer.headers[IGNORED] = ignored_header(body.ignored)
 
 
 def query_parameter(name: str, description: str, schema: dict[str, Any], *, required: bool = False) -> dict[str, Any]:
-    """For the document, of a parameter that the handler reads itself: FastAPI would refuse it in another shape than
-    ours."""
+    """Documents a parameter that the handler reads itself, since FastAPI's refusals have another shape than ours."""
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
@@ -89,7 +88,7 @@ def engine(service: Service) -> object:
 
 
 def nothing(service: object) -> object:
-    """What endpoints need that answer whatever is loaded."""
+    """For endpoints that answer whatever is loaded."""
     return service
 
 

@@ -20,7 +20,7 @@ from dflash_local.server.routes.endpoint import add_endpoint, tell_ignored
 from dflash_local.server.service import Service, Settings
 
 PATH = "/slots/{id_slot}"
-# FastAPI would check these itself, and refuse them in another shape than ours.
+# Checked here, since FastAPI's refusals have another shape than ours.
 _DOCUMENTED: dict[str, Any] = {
     "parameters": [
         {"name": "id_slot", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},

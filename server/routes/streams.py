@@ -42,7 +42,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
         return Response(status_code=204)
 
     async def lookup(request: Request, body: StreamsLookup) -> Response:
-        """Which of these streams are kept. Nobody can list those of others."""
+        """Which of these streams are kept. Only streams that are named are found."""
         return JSON([_kept(recording) for recording in recordings.known(body.conversation_ids)])
 
     name = query_parameter("conv_id", f"the {HEADER}", {"type": "string"}, required=True)

@@ -66,7 +66,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSON(Text(content=text, prompt=text))
 
     async def tokenizer_info(request: Request) -> Response:
-        """What vLLM tells of a tokenizer, with which evaluation harnesses need none of their own."""
+        """The tokenizer as vLLM describes it, so that evaluation harnesses need none of their own."""
         info = TokenizerInfo(
             tokenizer_class="gguf",
             bos_token=service.control_texts["bos_token"] or None,

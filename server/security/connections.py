@@ -115,7 +115,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is told so in the shape of all errors, if an answer has not begun yet."""
+        """Answer what is not HTTP with an error in the usual shape, unless an answer has begun."""
         error = HTTPError(400, msg, code="invalid_http")
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._write_error(error)
