@@ -114,10 +114,6 @@ class Laboratory:
         """Where the library is compiled: builder.py's folder for this machine."""
         return self._cache / "work" / "cpu"
 
-    @cached_property
-    def _library(self) -> Path:
-        return self._work / "build" / "libdflash.so"
-
     @property
     def _environment(self) -> dict[str, str]:
         """The copy's package before the installed one, and the library that was compiled last."""
@@ -134,8 +130,14 @@ class Laboratory:
             "DFLASH_CACHE": str(self._cache),
             "CCACHE_BASEDIR": str(self.checkout.parent),
             "CCACHE_NOHASHDIR": "1",
-            **({"DFLASH_LIBRARY": str(self._library)} if self._compiled else {}),
+            **(self._compiled_library if self._compiled else {}),
         }
+
+    @property
+    def _compiled_library(self) -> dict[str, str]:
+        """Before it is installed, its neighbours are in a folder of their own."""
+        library = self._work / "build" / "libdflash.so"
+        return {"DFLASH_LIBRARY": str(library), "LD_LIBRARY_PATH": str(library.parent / "bin")}
 
     def _must(self, command: Sequence[str], seconds: float) -> None:
         outcome = self._run(command, seconds)
