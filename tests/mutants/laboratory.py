@@ -114,6 +114,14 @@ class Laboratory:
         """Where the library is compiled: builder.py's folder for this machine."""
         return self._cache / "work" / "cpu"
 
+    @cached_property
+    def _library(self) -> Path:
+        """Among the others that it needs, as where it is installed."""
+        library = self._work / "build" / "bin" / "libdflash.so"
+        if not library.is_symlink():
+            library.symlink_to(Path("..") / library.name)
+        return library
+
     @property
     def _environment(self) -> dict[str, str]:
         """The copy's package before the installed one, and the library that was compiled last."""
@@ -130,14 +138,8 @@ class Laboratory:
             "DFLASH_CACHE": str(self._cache),
             "CCACHE_BASEDIR": str(self.checkout.parent),
             "CCACHE_NOHASHDIR": "1",
-            **(self._compiled_library if self._compiled else {}),
+            **({"DFLASH_LIBRARY": str(self._library)} if self._compiled else {}),
         }
-
-    @property
-    def _compiled_library(self) -> dict[str, str]:
-        """Before it is installed, its neighbours are in a folder of their own."""
-        library = self._work / "build" / "libdflash.so"
-        return {"DFLASH_LIBRARY": str(library), "LD_LIBRARY_PATH": str(library.parent / "bin")}
 
     def _must(self, command: Sequence[str], seconds: float) -> None:
         outcome = self._run(command, seconds)
