@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CACHE = ("tests/engine/test_shared_cache.py", "tests/engine/test_slot_files.py")
+CACHE = (
+    "tests/engine/test_shared_cache.py",
+    "tests/engine/test_cut_back.py",
+    "tests/engine/test_draft_histories.py",
+    "tests/engine/test_slot_files.py",
+)
 TREES = ("tests/trees/test_cells.py", "tests/trees/test_target_rows.py")
-SAMPLING = ("tests/engine/test_sampling.py", "tests/lossless/test_tokens.py")
-DRAFTS = ("tests/lossless/test_drafts.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
-BLOCKS = ("tests/parity/test_drafter.py", "tests/parity/test_dspark.py", "tests/parity/test_trained.py")
+SAMPLING = (
+    "tests/engine/test_sampling.py",
+    "tests/lossless/test_tokens.py",
+    "tests/rpc/test_rpc.py -k equal_logits",
+)
+DRAFTS = ("tests/engine/test_draft_histories.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
+BLOCKS = ("tests/engine/test_draft_histories.py", "tests/parity/test_drafter.py", "tests/parity/test_dspark.py")
 SCHEDULER = ("tests/engine/test_scheduler.py", "tests/engine/test_pocket.py -k test_context")
 
 
@@ -52,7 +61,13 @@ ENGINE = [
             "wanted == best_logits::none ? best_logits::none : needs;",
         ),
         ("return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);", "return true;"),
-        tests=("tests/lossless/test_tokens.py", "tests/engine/test_pocket.py", *CACHE),
+        tests=(
+            "tests/lossless/test_tokens.py",
+            "tests/engine/test_pocket.py",
+            "tests/rpc/test_rpc.py -k drafter_that_fails",
+            "tests/rpc/test_rpc.py -k equal_logits",
+            *CACHE,
+        ),
     ),
     *mutants_of(
         "ggml_ops/engine/slot.cpp",
@@ -61,13 +76,19 @@ ENGINE = [
         ("kept = c.at <= n_common ? std::max(kept, c.at) : kept;", "kept = c.at <= n_common ? c.at : kept + 1;"),
         ("stats.depth_accepted[d] += d <= n_accepted;", "stats.depth_accepted[d] += d < n_accepted;"),
         ("if (t.nodes[i].candidate < 0) {", "if (t.nodes[i].candidate <= 0) {"),
-        tests=("native controller", "tests/lossless/test_drafts.py", "tests/engine/test_pocket.py", *CACHE),
+        tests=(
+            "native slot",
+            "native controller",
+            "tests/lossless/test_drafts.py",
+            "tests/engine/test_pocket.py",
+            *CACHE,
+        ),
     ),
     *mutants_of(
         "ggml_ops/engine/costs.cpp",
         ("verify.set(rows, best);", "verify.set(rows, first);"),
         ("verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.points().count(15) && false"),
-        tests=("tests/engine/test_pocket.py",),
+        tests=("native costs", "native tune"),
     ),
     *mutants_of(
         "ggml_ops/engine/host_cache.cpp",
@@ -158,7 +179,7 @@ DRAFT = [
             "ggml_backend_tensor_set(tensor, from + (begin - copy.begin) * size, cell * size, n * size);",
         ),
         ("if ((!causal || i <= row) && std::abs(row - i) < window) {", "if (!causal || i <= row) {"),
-        tests=("tests/engine/test_draft_context.py", *CACHE, "tests/parity/test_drafter.py"),
+        tests=("native kv_ring", "tests/parity/test_drafter.py"),
     ),
     *mutants_of(
         "ggml_ops/draft/selector.cpp",
@@ -255,7 +276,7 @@ LLAMA = [
             "row < (int32_t) pass_.size() && pass_[row] ? *pass_[row] : WASTE;",
             "row < (int32_t) pass_.size() - 1 && pass_[row] ? *pass_[row] : WASTE;",
         ),
-        tests=("tests/placement/test_bus.py",),
+        tests=("native tap_store", "tests/placement/test_bus.py"),
     ),
 ]
 
