@@ -15,6 +15,8 @@ SAMPLING = (
     "tests/engine/test_sampling.py",
     "tests/lossless/test_tokens.py",
     "tests/rpc/test_rpc.py -k equal_logits",
+    "tests/lossless/test_probs.py",
+    "tests/lossless/test_block_distribution.py",
 )
 DRAFTS = ("tests/engine/test_draft_histories.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
 BLOCKS = ("tests/engine/test_draft_histories.py", "tests/parity/test_drafter.py", "tests/parity/test_dspark.py")
@@ -243,7 +245,7 @@ ACCEPT = [
             "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 1;",
             "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 0.9;",
         ),
-        ('return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"', "return seed;"),
+        ("case COMMON_SAMPLER_TYPE_MIN_P: s.min_p = p.min_p; break;", "case COMMON_SAMPLER_TYPE_MIN_P: break;"),
         tests=SAMPLING,
     ),
 ]
@@ -261,8 +263,8 @@ LLAMA = [
             "if (path[k] < 0 || path[k] >= (int32_t) parent.size() || parent[path[k]] != before) {",
             "if (path[k] < 0 || path[k] >= (int32_t) parent.size()) {",
         ),
-        ("cells.ext_set(dst + i, cells.ext_get(src + i));", ";"),
-        tests=TREES,
+        ("cells.pos_set(dst + i, cells.pos_get(src + i));", "cells.pos_set(dst + i, cells.pos_get(src));"),
+        tests=("tests/trees/test_batch.py", *TREES),
     ),
     *mutants_of(
         "ggml_ops/llama/batch_trees.cpp",
