@@ -286,6 +286,13 @@ def test_bounds_hold_on_both_sides(engine: NativeEngine, table: dict[str, Fields
 # ---- what the fields do ----
 
 
+def test_what_is_above_nothing_has_a_least_value() -> None:
+    with pytest.raises(RequestError, match="0 or at least 1e-30") as refused:
+        SamplingParams(temperature=1e-35)
+    assert refused.value.param == "temperature"
+    assert SamplingParams(temperature=1e-30).temperature == 1e-30
+
+
 def test_grammar_shapes_the_answer(engine: NativeEngine) -> None:
     assert generate(engine, temperature=0, grammar='root ::= "yes" | "no"') in {b"yes", b"no"}
     value = json.loads(generate(engine, temperature=1, seed=3, json_schema={"enum": ["red", "green"]}))

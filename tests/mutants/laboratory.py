@@ -116,7 +116,11 @@ class Laboratory:
 
     @cached_property
     def _library(self) -> Path:
-        return self._work / "build" / "libdflash.so"
+        """Among the others that it needs, as where it is installed."""
+        library = self._work / "build" / "bin" / "libdflash.so"
+        if not library.is_symlink():
+            library.symlink_to(Path("..") / library.name)
+        return library
 
     @property
     def _environment(self) -> dict[str, str]:

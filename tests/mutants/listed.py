@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CACHE = ("tests/engine/test_shared_cache.py", "tests/engine/test_slot_files.py")
+CACHE = (
+    "tests/engine/test_shared_cache.py",
+    "tests/engine/test_cut_back.py",
+    "tests/engine/test_draft_histories.py",
+    "tests/engine/test_slot_files.py",
+)
 TREES = ("tests/trees/test_cells.py", "tests/trees/test_target_rows.py")
-SAMPLING = ("tests/engine/test_sampling.py", "tests/lossless/test_tokens.py")
-DRAFTS = ("tests/lossless/test_drafts.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
-BLOCKS = ("tests/parity/test_drafter.py", "tests/parity/test_dspark.py", "tests/parity/test_trained.py")
+SAMPLING = (
+    "tests/engine/test_sampling.py",
+    "tests/lossless/test_tokens.py",
+    "tests/rpc/test_rpc.py -k equal_logits",
+    "tests/lossless/test_probs.py",
+    "tests/lossless/test_block_distribution.py",
+)
+DRAFTS = ("tests/engine/test_draft_histories.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
+BLOCKS = ("tests/engine/test_draft_histories.py", "tests/parity/test_drafter.py", "tests/parity/test_dspark.py")
 SCHEDULER = ("tests/engine/test_scheduler.py", "tests/engine/test_pocket.py -k test_context")
 
 
@@ -52,7 +63,13 @@ ENGINE = [
             "wanted == best_logits::none ? best_logits::none : needs;",
         ),
         ("return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);", "return true;"),
-        tests=("tests/lossless/test_tokens.py", "tests/engine/test_pocket.py", *CACHE),
+        tests=(
+            "tests/lossless/test_tokens.py",
+            "tests/engine/test_pocket.py",
+            "tests/rpc/test_rpc.py -k drafter_that_fails",
+            "tests/rpc/test_rpc.py -k equal_logits",
+            *CACHE,
+        ),
     ),
     *mutants_of(
         "ggml_ops/engine/slot.cpp",
@@ -61,13 +78,19 @@ ENGINE = [
         ("kept = c.at <= n_common ? std::max(kept, c.at) : kept;", "kept = c.at <= n_common ? c.at : kept + 1;"),
         ("stats.depth_accepted[d] += d <= n_accepted;", "stats.depth_accepted[d] += d < n_accepted;"),
         ("if (t.nodes[i].candidate < 0) {", "if (t.nodes[i].candidate <= 0) {"),
-        tests=("native controller", "tests/lossless/test_drafts.py", "tests/engine/test_pocket.py", *CACHE),
+        tests=(
+            "native slot",
+            "native controller",
+            "tests/lossless/test_drafts.py",
+            "tests/engine/test_pocket.py",
+            *CACHE,
+        ),
     ),
     *mutants_of(
         "ggml_ops/engine/costs.cpp",
         ("verify.set(rows, best);", "verify.set(rows, first);"),
         ("verify.points().count(15) && verify.at(15) > 1.05 * verify.at(16)", "verify.points().count(15) && false"),
-        tests=("tests/engine/test_pocket.py",),
+        tests=("native costs", "native tune"),
     ),
     *mutants_of(
         "ggml_ops/engine/host_cache.cpp",
@@ -158,7 +181,7 @@ DRAFT = [
             "ggml_backend_tensor_set(tensor, from + (begin - copy.begin) * size, cell * size, n * size);",
         ),
         ("if ((!causal || i <= row) && std::abs(row - i) < window) {", "if (!causal || i <= row) {"),
-        tests=("tests/engine/test_draft_context.py", *CACHE, "tests/parity/test_drafter.py"),
+        tests=("native kv_ring", "tests/parity/test_drafter.py"),
     ),
     *mutants_of(
         "ggml_ops/draft/selector.cpp",
@@ -222,7 +245,7 @@ ACCEPT = [
             "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 1;",
             "case COMMON_SAMPLER_TYPE_TOP_P: return p.top_p >= 0.9;",
         ),
-        ('return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"', "return seed;"),
+        ("case COMMON_SAMPLER_TYPE_MIN_P: s.min_p = p.min_p; break;", "case COMMON_SAMPLER_TYPE_MIN_P: break;"),
         tests=SAMPLING,
     ),
 ]
@@ -240,8 +263,8 @@ LLAMA = [
             "if (path[k] < 0 || path[k] >= (int32_t) parent.size() || parent[path[k]] != before) {",
             "if (path[k] < 0 || path[k] >= (int32_t) parent.size()) {",
         ),
-        ("cells.ext_set(dst + i, cells.ext_get(src + i));", ";"),
-        tests=TREES,
+        ("cells.pos_set(dst + i, cells.pos_get(src + i));", "cells.pos_set(dst + i, cells.pos_get(src));"),
+        tests=("tests/trees/test_batch.py", *TREES),
     ),
     *mutants_of(
         "ggml_ops/llama/batch_trees.cpp",
@@ -255,7 +278,7 @@ LLAMA = [
             "row < (int32_t) pass_.size() && pass_[row] ? *pass_[row] : WASTE;",
             "row < (int32_t) pass_.size() - 1 && pass_[row] ? *pass_[row] : WASTE;",
         ),
-        tests=("tests/placement/test_bus.py",),
+        tests=("native tap_store", "tests/placement/test_bus.py"),
     ),
 ]
 

@@ -159,7 +159,7 @@ def windows(model: Any) -> None:
 def interleave(context: Context) -> None:
     context.add(0, chain([1, 2]), 10)
     context.add(1, chain([1]), 0)
-    context.add(0, chain([3]), 12)
+    context.add(0, chain([3]), 11)
     library.llama_batch_ext_set_parent(context.batch, 3, 0)
 
 

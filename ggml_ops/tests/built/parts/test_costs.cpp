@@ -49,7 +49,18 @@ static void blocks_are_timed_warm() {
     }
 }
 
+static void padding_pays_where_it_saves_time() {
+    pass_costs costs;
+    costs.verify.set(16, 10.0);
+    CHECK(!costs.padding_pays());
+    costs.verify.set(15, 10.4);
+    CHECK(!costs.padding_pays());
+    costs.verify.set(15, 11.0);
+    CHECK(costs.padding_pays());
+}
+
 int main() {
+    padding_pays_where_it_saves_time();
     the_best_time_counts();
     blocks_are_timed_warm();
     return TEST_RESULT;
