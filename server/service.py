@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dflash_local.engine import Engine
+from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import EngineDeadError, EngineLostError
-from dflash_local.options import DEFAULTS
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.process import EmbeddingProcess
 from dflash_local.server.errors import LOADING, HTTPError, describe, not_supported

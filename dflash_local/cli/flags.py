@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from dflash_local.cli.models import add_hub_flags, take_models
 from dflash_local.drafting import Draft
+from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
-from dflash_local.options import DEFAULTS, OPTIONS, Flag, Option
 from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def add_engine_flags(
     )
 
 
-def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, default: Any) -> None:
+def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
     text = flag.help or argparse.SUPPRESS
     if flag.metavar or flag.choices:
         kind: Callable[[str], Any] = str

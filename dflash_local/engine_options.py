@@ -4,7 +4,7 @@
 An option is one field. All that others need to know of it comes from that field:
 
 * the keyword argument of `Engine` (engine.py),
-* the field of dflash_engine_params (native.py; the fields stand in the header's order),
+* the field of dflash_engine_params (native/; the fields stand in the header's order),
 * the command line flag and its environment variable (cli/flags.py),
 * whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py).
 
@@ -13,25 +13,20 @@ So a new option is a field of dflash_engine_params in dflash.h, a field here, an
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from ctypes import c_bool, c_char_p, c_float, c_int32, c_uint32, c_uint64
-from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
-from functools import update_wrapper
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from dflash_local.arguments import check_fields
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
+from dflash_local.option import Option, defaults_of, native_params, options_of
 
 FlashAttention = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
 Path = str | os.PathLike[str]
-
-P = ParamSpec("P")
-Options = TypeVar("Options")
-Owner = TypeVar("Owner")
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
 _UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
@@ -56,19 +51,15 @@ class Flag:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """What is known of a field of EngineOptions besides its name, type and default (its `metadata["option"]`)."""
+class EngineOption(Option):
+    """An option of the engine; `in_cost`: it changes what a pass costs."""
 
-    native_type: Any = None  # of its field in dflash_engine_params; None: it has none
-    native_name: str | None = None  # None: the same name
-    native_value: Callable[[Any], Any] | None = None  # the value there; None: as it is. Raises RequestError
-    low: int | None = None  # least integer, checked for Engine and on the command line
-    in_cost: bool = False  # changes what a pass costs
+    in_cost: bool = False
     flag: Flag | None = None
 
 
 def _option(default: Any = None, **facts: Any) -> Any:
-    return field(default=default, metadata={"option": Option(**facts)})
+    return field(default=default, metadata={"option": EngineOption(**facts)})
 
 
 def _optional_path(path: Path | None) -> str | None:
@@ -179,7 +170,7 @@ class EngineOptions:
 
     model: Path = field(
         metadata={
-            "option": Option(
+            "option": EngineOption(
                 native_type=c_char_p,
                 native_value=os.fspath,
                 flag=Flag(
@@ -781,51 +772,12 @@ class EngineOptions:
 
     def native_params(self) -> dict[str, Any]:
         """Fields of dflash_engine_params by their names there, as str, numbers or None."""
-        return {
-            option.native_name or name: (option.native_value or _same)(getattr(self, name))
-            for name, option in OPTIONS.items()
-            if option.native_type is not None
-        }
+        return native_params(self, OPTIONS)
 
 
-def _same(value: Any) -> Any:
-    return value
+OPTIONS: Mapping[str, EngineOption] = options_of(EngineOptions)
 
-
-OPTIONS: Mapping[str, Option] = {
-    spec.name: spec.metadata["option"] for spec in fields(EngineOptions) if "option" in spec.metadata
-}
-"""Every field that more than Python knows of, in the order of dflash_engine_params."""
-
-DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in fields(EngineOptions) if spec.default is not MISSING}
-
-NATIVE_FIELDS: list[tuple[str, Any]] = [
-    (option.native_name or name, option.native_type)
-    for name, option in OPTIONS.items()
-    if option.native_type is not None
-]
-"""Name and ctypes type of each field of dflash_engine_params."""
+DEFAULTS: Mapping[str, Any] = defaults_of(EngineOptions)
 
 COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
 """The options that change what a pass costs. The context's length does not: rows attend to what is there."""
-
-
-def takes_arguments_of(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Owner, Options], None]], Callable[Concatenate[Owner, P], None]]:
-    """Let a method that takes one `options` be called with the arguments of its class instead.
-
-    Its signature shows them, to type checkers and to `inspect` alike, so that no second list of them is needed.
-    """
-
-    def decorate(method: Callable[[Owner, Options], None]) -> Callable[Concatenate[Owner, P], None]:
-        def with_arguments(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
-            method(self, options(*args, **kwargs))
-
-        update_wrapper(with_arguments, method)
-        owner = next(iter(inspect.signature(method).parameters.values()))
-        arguments = inspect.signature(options).parameters.values()
-        with_arguments.__signature__ = inspect.Signature([owner, *arguments])  # type: ignore[attr-defined]
-        return with_arguments
-
-    return decorate
