@@ -1,12 +1,13 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
-"""EngineOptions: everything that an engine can be told when it is made.
+"""EngineOptions: everything that can be chosen when an engine is made.
 
 An option is one field. All that others need to know of it comes from that field:
 
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
 * the command line flag and its environment variable (cli/flags.py),
-* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py).
+* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
+* what --help, `help(EngineOptions)` and docs/options.md say of it.
 
 So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
 """
@@ -22,7 +23,7 @@ from typing import Any, Literal, get_args
 from dflash_local.arguments import check_fields
 from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
-from dflash_local.option import Option, defaults_of, native_params, options_of
+from dflash_local.option import Option, defaults_of, native_params, options_of, with_arguments
 
 FlashAttention = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -45,7 +46,8 @@ class Flag:
     env: str | None = None  # llama-server's variable
     metavar: str | None = None
     choices: tuple[str, ...] = ()  # which are the metavar too
-    help: str | None = None  # None: --help leaves it out
+    default_text: str | None = None  # where the command line's default is another than Python's
+    silent: bool = False  # --help leaves it out
     off_names: tuple[str, ...] = ()
     off_help: str | None = None
 
@@ -102,67 +104,7 @@ _TEMPLATE = "chat template"
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The arguments of `Engine`.
-
-    Args:
-        model: the target, a GGUF file.
-        drafter: a GGUF file in the `dflash` dialect, made by `dflash-local convert`. None: plain decoding.
-        n_ctx: context of all slots together, in tokens; 0: the model's own length, for each slot unless they share it,
-            as far as half of the memory that its weights leave free holds it.
-        n_slots: requests that run at the same time; -1: 4 that share the context.
-        n_batch, n_ubatch: most prompt rows of one target pass, and rows computed at once.
-        n_threads, n_threads_batch: CPU threads for steps and for prompts; None: one per physical core, and the same.
-        n_gpu_layers, n_gpu_layers_draft: layers of target and drafter on the GPU; -1: all.
-        main_gpu: the device to use without a split, the first one is 0.
-        flash_attn: flash attention; "auto": where the device has it.
-        cache_type_k, cache_type_v, cache_type_k_draft, cache_type_v_draft: KV cache types ("f16", "q8_0", ...).
-        tensor_split: the target's share on each device, such as "3,1"; None: by free memory.
-        split_mode: how to split the target over devices; None: "layer".
-        mmap, mlock: map the files instead of reading them, and keep them in memory.
-        swa_full: sliding-window layers keep the whole context instead of their window.
-        warmup: run the passes once at load and measure what they cost.
-        draft_ctx: newest positions that the drafter attends to; 0: 4096.
-        draft_n_max: most draft tokens on a path; 0: what the drafter's block holds.
-        budget: nodes per tree, the anchor counted: "auto" chooses by measured cost, 1 drafts nothing.
-        draft: the shape that drafts may have: "tree" (chains where the target cannot verify trees), "chain" or "off".
-        accept: "match" accepts what the target samples itself, so that a seed gives the text of plain decoding; "block"
-            is block verification (arXiv 2403.10444) of chains, for DFlash 2 and DSpark drafters: the same distribution,
-            other text.
-        lookup: let what followed earlier occurrences of the last tokens join the draft.
-        kv_unified: True: all slots share one KV cache, and each may use all of it; None: one cache too, but each slot
-            has its share of it, n_ctx / n_slots; False: a cache each.
-        cost_cache: keep the measured pass times on disk for the next start (True: in the cache folder; a path: in that
-            file); False: measure every time.
-        bit_exact: whether a token's logits must be the same bits in every pass, whatever is drafted and whatever other
-            slots do. Drafted text is then plain text without an exception; it takes a CPU and types with row-invariant
-            kernels (docs/kernels.md). None: where it costs nothing; `info["not_bit_exact"]` says why they are not the
-            same, empty: they are. True: refuse to run where they are not; implies swa_full. False: promise nothing.
-        share_ctx: whether each slot may use all of the context; None: as kv_unified and n_slots say.
-        n_ctx_slot: most tokens of one slot; 0: no limit of its own.
-        cache_ram: MiB of host memory for conversations that no slot holds any more; -1: no limit; 0: none; None: 8192,
-            or a quarter of the memory that the weights leave free, if that is less.
-        cache_idle_slots: idle slots whose room others need leave their conversation there; False: they forget it.
-        slot_similarity: a prompt goes on in the slot that holds more than this share of it.
-        n_checkpoints, checkpoint_step: of targets that cannot go back to any token (recurrent, sliding windows), how
-            many places per slot to which they can, and how far apart at least, in tokens.
-        host_memory: bytes of free memory to reckon with; 0: what the system says.
-        chat_template: instead of the target's own template, Jinja source or the name of one of llama.cpp's ("chatml",
-            "llama3", ...).
-        device: names of the devices that the target may use, "CUDA0,CUDA1" (`list_devices()` has them); "none": the
-            CPU; None: all.
-        device_draft: the drafter's; None: the one where the target's output is.
-        override_tensor, override_tensor_draft: "REGEX=BUFFER,...": tensors whose names match lie in that buffer, such
-            as "ffn_.*_exps=CPU".
-        cpu_moe, n_cpu_moe: the weights of all experts, or of those of the first layers, stay on the CPU.
-        n_cpu_ffn: dense feed-forward weights of the first layers stay there.
-        kv_offload: K, V and states lie with their layers; False: in the host's memory.
-        rpc: RPC servers whose devices take layers of the target, before those of this machine: "host:port,...".
-        fit: choose what is not given of context, layers and shares so that all fits the devices, and refuse what
-            cannot fit before anything is loaded (docs/plan.md).
-        fit_target: MiB that it leaves free on each device, "1024", or one for each, "1024,2048".
-        fit_ctx: the least context of a slot that it may choose.
-        max_queue: requests that may wait for a slot.
-        progress: called with 0..1 while loading; returning False cancels.
+    """The arguments of `Engine`. Each is explained where it stands; docs/options.md lists them with their flags.
 
     Raises:
         RequestError: a value is out of range; `param` names the field.
@@ -171,19 +113,15 @@ class EngineOptions:
     model: Path = field(
         metadata={
             "option": EngineOption(
+                help="the target, a GGUF file",
                 native_type=c_char_p,
                 native_value=os.fspath,
-                flag=Flag(
-                    group=_MODELS,
-                    names=("-m", "--model"),
-                    env="LLAMA_ARG_MODEL",
-                    metavar="GGUF",
-                    help="the target model",
-                ),
+                flag=Flag(group=_MODELS, names=("-m", "--model"), env="LLAMA_ARG_MODEL", metavar="GGUF"),
             )
         }
     )
     drafter: Path | None = _option(
+        help="its DFlash drafter, a GGUF file made by 'dflash-local convert'; without one, decoding is plain",
         native_type=c_char_p,
         native_value=_optional_path,
         flag=Flag(
@@ -191,25 +129,19 @@ class EngineOptions:
             names=("-md", "--model-draft", "--spec-draft-model"),
             env="LLAMA_ARG_SPEC_DRAFT_MODEL",
             metavar="GGUF",
-            help="its DFlash drafter, made by 'dflash-local convert'; without one, decoding is plain",
         ),
     )
     _: KW_ONLY
     n_ctx: int = _option(
         0,
+        help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",
         native_type=c_uint32,
         low=0,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-c", "--ctx-size"),
-            env="LLAMA_ARG_CTX_SIZE",
-            metavar="N",
-            help="context of all slots together, in tokens (default, and 0: what the model was trained with, as far as "
-            "memory allows)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-c", "--ctx-size"), env="LLAMA_ARG_CTX_SIZE", metavar="N"),
     )
     n_slots: int = _option(
         1,
+        help="requests that run at the same time, each in a slot; -1: 4 slots that share the context",
         native_type=c_uint32,
         low=1,
         in_cost=True,
@@ -218,72 +150,54 @@ class EngineOptions:
             names=("-np", "--parallel"),
             env="LLAMA_ARG_N_PARALLEL",
             metavar="N",
-            help="slots: requests that run at the same time; -1: 4 that share the context (default: -1 in serve, else "
-            "1)",
+            default_text="-1 in serve, else 1",
         ),
     )
     n_batch: int = _option(
         2048,
+        help="most prompt rows of one target pass",
         native_type=c_uint32,
         low=1,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-b", "--batch-size"),
-            env="LLAMA_ARG_BATCH",
-            metavar="N",
-            help="most prompt rows of one target pass (default: 2048)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-b", "--batch-size"), env="LLAMA_ARG_BATCH", metavar="N"),
     )
     n_ubatch: int = _option(
         512,
+        help="rows computed at once; prompts are read in chunks of this size",
         native_type=c_uint32,
         low=1,
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ub", "--ubatch-size"),
-            env="LLAMA_ARG_UBATCH",
-            metavar="N",
-            help="rows computed at once; prompts are read in chunks of this size (default: 512)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-ub", "--ubatch-size"), env="LLAMA_ARG_UBATCH", metavar="N"),
     )
     n_threads: int | None = _option(
+        help="CPU threads",
+        default_text="one for each physical core",
         native_type=c_int32,
         native_value=_number_or_default,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-t", "--threads"),
-            env="LLAMA_ARG_THREADS",
-            metavar="N",
-            help="CPU threads (default: physical cores)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-t", "--threads"), env="LLAMA_ARG_THREADS", metavar="N"),
     )
     n_threads_batch: int | None = _option(
+        help="CPU threads for prompts",
+        default_text="as many as for steps",
         native_type=c_int32,
         native_value=_number_or_default,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-tb", "--threads-batch"),
-            metavar="N",
-            help="CPU threads for prompts (default: those of -t)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-tb", "--threads-batch"), metavar="N"),
     )
     n_gpu_layers: int = _option(
         -1,
+        help="target layers on the GPU",
+        default_text="all",
         native_type=c_int32,
         in_cost=True,
         flag=Flag(
-            group=_MACHINE,
-            names=("-ngl", "--gpu-layers", "--n-gpu-layers"),
-            env="LLAMA_ARG_N_GPU_LAYERS",
-            metavar="N",
-            help="target layers on the GPU: a number or 'all' (default: all)",
+            group=_MACHINE, names=("-ngl", "--gpu-layers", "--n-gpu-layers"), env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"
         ),
     )
     n_gpu_layers_draft: int = _option(
         -1,
+        help="drafter layers on the GPU",
+        default_text="all",
         native_type=c_int32,
         in_cost=True,
         flag=Flag(
@@ -291,62 +205,42 @@ class EngineOptions:
             names=("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
             env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
             metavar="N",
-            help="drafter layers on the GPU (default: all)",
         ),
     )
     main_gpu: int = _option(
         0,
+        help="the device to use when the model is not split; with rows split, the one for intermediate results",
         native_type=c_int32,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-mg", "--main-gpu"),
-            env="LLAMA_ARG_MAIN_GPU",
-            metavar="N",
-            help="with --split-mode none the device to use; with row the one for intermediate results (default: 0)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-mg", "--main-gpu"), env="LLAMA_ARG_MAIN_GPU", metavar="N"),
     )
     flash_attn: FlashAttention = _option(
         "auto",
+        help="flash attention; auto: where the device has it",
         native_type=c_int32,
         native_value=_flash_mode,
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-fa", "--flash-attn"),
-            env="LLAMA_ARG_FLASH_ATTN",
-            metavar="on|off|auto",
-            help="flash attention (default: auto)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-fa", "--flash-attn"), env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
     )
     cache_type_k: str = _option(
         "f16",
+        help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_k",
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ctk", "--cache-type-k"),
-            env="LLAMA_ARG_CACHE_TYPE_K",
-            metavar="TYPE",
-            help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-ctk", "--cache-type-k"), env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
     )
     cache_type_v: str = _option(
         "f16",
+        help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ...",
         native_type=c_char_p,
         native_name="type_v",
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-ctv", "--cache-type-v"),
-            env="LLAMA_ARG_CACHE_TYPE_V",
-            metavar="TYPE",
-            help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ... (default: f16)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-ctv", "--cache-type-v"), env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
     )
     cache_type_k_draft: str = _option(
         "f16",
+        help="KV cache type for the drafter's K: f16 or f32",
         native_type=c_char_p,
         native_name="type_k_draft",
         in_cost=True,
@@ -355,11 +249,11 @@ class EngineOptions:
             names=("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"),
             env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
             metavar="TYPE",
-            help="the same for the drafter's K: f16 or f32 (default: f16)",
         ),
     )
     cache_type_v_draft: str = _option(
         "f16",
+        help="KV cache type for the drafter's V: f16 or f32",
         native_type=c_char_p,
         native_name="type_v_draft",
         in_cost=True,
@@ -368,126 +262,96 @@ class EngineOptions:
             names=("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"),
             env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
             metavar="TYPE",
-            help="the same for the drafter's V: f16 or f32 (default: f16)",
         ),
     )
     tensor_split: str | None = _option(
+        help="the target's share on each device, such as 3,1",
+        default_text="by free memory",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-ts", "--tensor-split"),
-            env="LLAMA_ARG_TENSOR_SPLIT",
-            metavar="A,B,...",
-            help="the target's share on each device, such as 3,1 (default: by free memory)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-ts", "--tensor-split"), env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
     )
     split_mode: SplitMode | None = _option(
+        help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
+        "and K/V (experimental), or not at all",
+        default_text="layer",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(
-            group=_MACHINE,
-            names=("-sm", "--split-mode"),
-            env="LLAMA_ARG_SPLIT_MODE",
-            choices=get_args(SplitMode),
-            help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
-            "and K/V (experimental), or not at all (default: layer)",
+            group=_MACHINE, names=("-sm", "--split-mode"), env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)
         ),
     )
-    mmap: bool = _option(True, native_type=c_bool, native_name="use_mmap")
-    mlock: bool = _option(False, native_type=c_bool, native_name="use_mlock")
+    mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
+    mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
     swa_full: bool = _option(
         False,
+        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
         native_type=c_bool,
         in_cost=True,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("--swa-full",),
-            env="LLAMA_ARG_SWA_FULL",
-            help="sliding-window layers keep the whole context, as other layers do, instead of their window",
-        ),
+        flag=Flag(group=_CONTEXT, names=("--swa-full",), env="LLAMA_ARG_SWA_FULL"),
     )
     warmup: bool = _option(
         True,
+        help="run the first passes at the start, to measure this machine's costs",
         native_type=c_bool,
         flag=Flag(
             group=_MACHINE,
             names=("--warmup",),
             off_names=("--no-warmup",),
             off_help="skip the first passes that measure this machine's costs",
+            silent=True,
         ),
     )
     draft_ctx: int = _option(
         0,
+        help="newest positions that the drafter looks at; bounds its memory",
+        default_text="4096",
         native_type=c_uint32,
         low=0,
         in_cost=True,
-        flag=Flag(
-            group=_DRAFTING,
-            names=("--draft-ctx",),
-            metavar="N",
-            help="newest positions that the drafter looks at; bounds its memory (default: 4096)",
-        ),
+        flag=Flag(group=_DRAFTING, names=("--draft-ctx",), metavar="N"),
     )
     draft_n_max: int = _option(
         0,
+        help="most draft tokens on a path",
+        default_text="what the drafter's block holds",
         native_type=c_int32,
         native_value=draft_tokens,
         flag=Flag(
-            group=_DRAFTING,
-            names=("--spec-draft-n-max", "--draft-max"),
-            env="LLAMA_ARG_SPEC_DRAFT_N_MAX",
-            metavar="N",
-            help="most draft tokens on a path (default: what the drafter's block holds)",
+            group=_DRAFTING, names=("--spec-draft-n-max", "--draft-max"), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", metavar="N"
         ),
     )
     budget: Budget = _option(
         "auto",
+        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing",
         native_type=c_int32,
         native_value=budget_nodes,
-        flag=Flag(
-            group=_DRAFTING,
-            names=("--budget",),
-            metavar="auto|N",
-            help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing "
-            "(default: auto)",
-        ),
+        flag=Flag(group=_DRAFTING, names=("--budget",), metavar="auto|N"),
     )
     draft: Draft = _option(
         "tree",
+        help="the shape that drafts may have; where the target cannot check trees, tree means chain",
         native_type=c_int32,
         native_value=draft_mode,
-        flag=Flag(
-            group=_DRAFTING,
-            names=("--draft",),
-            choices=get_args(Draft),
-            help="the shape that drafts may have; where the target cannot check trees, tree means chain (default: "
-            "tree)",
-        ),
+        flag=Flag(group=_DRAFTING, names=("--draft",), choices=get_args(Draft)),
     )
     accept: Accept = _option(
         "match",
+        help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
+        "chains, for DFlash 2 and DSpark drafters: the same distribution, other text",
         native_type=c_int32,
         native_value=accept_rule,
-        flag=Flag(
-            group=_DRAFTING,
-            names=("--accept",),
-            choices=get_args(Accept),
-            help="match: a seed gives the text of plain decoding; block: block verification of chains, for DFlash 2 "
-            "drafters (default: match)",
-        ),
+        flag=Flag(group=_DRAFTING, names=("--accept",), choices=get_args(Accept)),
     )
     lookup: bool = _option(
         True,
+        help="draft also what followed earlier occurrences of the last tokens",
         native_type=c_bool,
-        flag=Flag(
-            group=_DRAFTING,
-            names=("--lookup",),
-            metavar="on|off",
-            help="draft also what followed earlier occurrences of the last tokens (default: on)",
-        ),
+        flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
     )
     kv_unified: bool | None = _option(
+        help="each slot may use the whole context, as long as the others leave it",
+        default_text="each has its share, unless -1 slots were asked for",
         native_type=c_bool,
         native_value=_one_stream,
         in_cost=True,
@@ -495,14 +359,13 @@ class EngineOptions:
             group=_CONTEXT,
             names=("-kvu", "--kv-unified"),
             env="LLAMA_ARG_KV_UNIFIED",
-            help="each slot may use the whole context, as long as the others leave it (default with -np -1; else each "
-            "has its share)",
             off_names=("-no-kvu", "--no-kv-unified"),
             off_help="a KV cache for each slot",
         ),
     )
     cost_cache: bool | Path = _option(
         True,
+        help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
         native_type=c_char_p,
         native_value=_file_or_none,
         flag=Flag(
@@ -511,57 +374,49 @@ class EngineOptions:
             off_help="measure them at every start, and keep nothing of it on disk",
         ),
     )
-    share_ctx: bool | None = _option(native_type=c_bool)  # None: as n_slots and kv_unified say
+    share_ctx: bool | None = _option(
+        help="whether each slot may use the whole context",
+        default_text="as kv_unified and n_slots say",
+        native_type=c_bool,
+    )  # None: as n_slots and kv_unified say
     n_ctx_slot: int = _option(
         0,
+        help="most tokens of one slot; where the context has no size, it is as many for each slot",
+        default_text="no limit",
         native_type=c_uint32,
         low=0,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("--kv-unified-per-slot",),
-            env="LLAMA_ARG_KV_UNIFIED_PER_SLOT",
-            metavar="N",
-            help="most tokens of one slot; without -c the context is as many for each slot (default: no limit)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("--kv-unified-per-slot",), env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
     )
     cache_ram: int | None = _option(
+        help="host memory in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
+        default_text="8192, less where memory is short",
         native_type=c_int32,
         native_value=_mib_or_auto,
         low=-1,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-cram", "--cache-ram"),
-            env="LLAMA_ARG_CACHE_RAM",
-            metavar="MIB",
-            help="host memory for conversations that no slot holds any more; -1: no limit, 0: none (default: 8192, "
-            "less where memory is short)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-cram", "--cache-ram"), env="LLAMA_ARG_CACHE_RAM", metavar="MIB"),
     )
     cache_idle_slots: bool = _option(
         True,
+        help="idle slots whose room others need leave their conversation there",
         native_type=c_bool,
         flag=Flag(
             group=_CONTEXT,
             names=("--cache-idle-slots",),
             env="LLAMA_ARG_CACHE_IDLE_SLOTS",
-            help="idle slots whose room others need leave their conversation there (default)",
             off_names=("--no-cache-idle-slots",),
             off_help="they forget it",
         ),
     )
     slot_similarity: float = _option(
         0.1,
+        help="a prompt goes on in the slot that holds more than this share of it; 0: never",
         native_type=c_float,
         native_value=_similarity,
-        flag=Flag(
-            group=_CONTEXT,
-            names=("-sps", "--slot-prompt-similarity"),
-            metavar="SHARE",
-            help="a prompt goes on in the slot that holds more than this share of it; 0: never (default: 0.1)",
-        ),
+        flag=Flag(group=_CONTEXT, names=("-sps", "--slot-prompt-similarity"), metavar="SHARE"),
     )
     n_checkpoints: int = _option(
         2,
+        help="places per slot to which recurrent states and sliding windows can go back",
         native_type=c_int32,
         low=0,
         flag=Flag(
@@ -569,11 +424,11 @@ class EngineOptions:
             names=("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"),
             env="LLAMA_ARG_CTX_CHECKPOINTS",
             metavar="N",
-            help="places per slot to which recurrent states and sliding windows can go back (default: 2)",
         ),
     )
     checkpoint_step: int = _option(
         64,
+        help="least tokens between two such places",
         native_type=c_int32,
         low=0,
         flag=Flag(
@@ -581,53 +436,41 @@ class EngineOptions:
             names=("-cms", "--checkpoint-min-step"),
             env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
             metavar="N",
-            help="least tokens between two of them (default: 64)",
         ),
     )
-    host_memory: int = _option(0, native_type=c_uint64)
+    host_memory: int = _option(
+        0, help="bytes of free memory to reckon with; 0: what the system says", native_type=c_uint64
+    )
     bit_exact: bool | None = _option(
+        help="run only if drafted text is plain text bit for bit, else say why not; implies `swa_full`, which takes "
+        "memory",
+        default_text="bit for bit where that costs nothing, on most CPUs",
         flag=Flag(
-            group=_CONTEXT,
-            names=("--bit-exact",),
-            help="run only if drafted text is plain text bit for bit, else say why not; implies --swa-full, which "
-            "takes memory (default: bit for bit where that costs nothing, on most CPUs)",
-            off_names=("--no-bit-exact",),
-            off_help="promise no such thing",
+            group=_CONTEXT, names=("--bit-exact",), off_names=("--no-bit-exact",), off_help="promise no such thing"
         ),
     )
     chat_template: str | None = _option(
+        help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
+        "llama3, ...)",
         native_type=c_char_p,
-        flag=Flag(
-            group=_TEMPLATE,
-            names=("--chat-template",),
-            env="LLAMA_ARG_CHAT_TEMPLATE",
-            metavar="JINJA",
-            help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
-            "llama3, ...)",
-        ),
+        flag=Flag(group=_TEMPLATE, names=("--chat-template",), env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
     )
     device: str | None = _option(
+        help="devices that the target may use (--list-devices), or none",
+        default_text="all",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-dev", "--device"),
-            env="LLAMA_ARG_DEVICE",
-            metavar="A,B,...",
-            help="devices that the target may use (--list-devices), or none (default: all)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-dev", "--device"), env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
     )
     device_draft: str | None = _option(
+        help="devices that the drafter may use",
+        default_text="the one where the target's output is",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-devd", "--device-draft", "--spec-draft-device"),
-            metavar="A,B,...",
-            help="the same for the drafter (default: the one where the target's output is)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-devd", "--device-draft", "--spec-draft-device"), metavar="A,B,..."),
     )
     override_tensor: str | None = _option(
+        help="the target's tensors whose names match lie in that buffer, such as 'ffn_.*_exps=CPU'",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(
@@ -635,114 +478,81 @@ class EngineOptions:
             names=("-ot", "--override-tensor"),
             env="LLAMA_ARG_OVERRIDE_TENSOR",
             metavar="REGEX=BUFFER,...",
-            help="the target's tensors whose names match lie in that buffer, such as 'ffn_.*_exps=CPU'",
         ),
     )
     override_tensor_draft: str | None = _option(
+        help="the drafter's tensors whose names match lie in that buffer",
         native_type=c_char_p,
         in_cost=True,
         flag=Flag(
             group=_MACHINE,
             names=("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"),
             metavar="REGEX=BUFFER,...",
-            help="the same for the drafter",
         ),
     )
     cpu_moe: bool = _option(
         False,
+        help="the weights of all experts stay on the CPU",
         native_type=c_bool,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-cmoe", "--cpu-moe"),
-            env="LLAMA_ARG_CPU_MOE",
-            help="the weights of all experts stay on the CPU",
-        ),
+        flag=Flag(group=_MACHINE, names=("-cmoe", "--cpu-moe"), env="LLAMA_ARG_CPU_MOE"),
     )
     n_cpu_moe: int = _option(
         0,
+        help="the experts' weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-ncmoe", "--n-cpu-moe"),
-            env="LLAMA_ARG_N_CPU_MOE",
-            metavar="N",
-            help="those of the experts of the first N layers",
-        ),
+        flag=Flag(group=_MACHINE, names=("-ncmoe", "--n-cpu-moe"), env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
     )
     n_cpu_ffn: int = _option(
         0,
+        help="the dense feed-forward weights of the first N layers stay on the CPU",
         native_type=c_int32,
         low=0,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-ncffn", "--n-cpu-ffn"),
-            env="LLAMA_ARG_N_CPU_FFN",
-            metavar="N",
-            help="the dense feed-forward weights of the first N layers stay on the CPU",
-        ),
+        flag=Flag(group=_MACHINE, names=("-ncffn", "--n-cpu-ffn"), env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
     )
     kv_offload: bool = _option(
         True,
+        help="K, V and states lie with their layers",
         native_type=c_bool,
         in_cost=True,
         flag=Flag(
             group=_MACHINE,
             names=("-kvo", "--kv-offload"),
             env="LLAMA_ARG_KV_OFFLOAD",
-            help="K, V and states lie with their layers (default)",
             off_names=("-nkvo", "--no-kv-offload"),
             off_help="they lie in the host's memory",
         ),
     )
     rpc: str | None = _option(
+        help="RPC servers ('dflash-local rpc-server' on other machines), whose devices take layers of the target",
         native_type=c_char_p,
         in_cost=True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("--rpc",),
-            env="LLAMA_ARG_RPC",
-            metavar="HOST:PORT,...",
-            help="RPC servers ('dflash-local rpc-server' on other machines), whose devices take layers of the target",
-        ),
+        flag=Flag(group=_MACHINE, names=("--rpc",), env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
     )
     fit: bool = _option(
         True,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-fit", "--fit"),
-            env="LLAMA_ARG_FIT",
-            metavar="on|off",
-            help="choose what is not given of context, layers and shares so that devices keep --fit-target free, and "
-            "refuse what cannot fit before it is loaded (default: on)",
-        ),
+        help="choose what is not given of context, layers and shares so that devices keep `fit_target` free, and "
+        "refuse what cannot fit before it is loaded",
+        flag=Flag(group=_MACHINE, names=("-fit", "--fit"), env="LLAMA_ARG_FIT", metavar="on|off"),
     )
     fit_target: str = _option(
         "1024",
-        flag=Flag(
-            group=_MACHINE,
-            names=("-fitt", "--fit-target"),
-            env="LLAMA_ARG_FIT_TARGET",
-            metavar="MIB,MIB,...",
-            help="MiB that --fit leaves free on each device; one for all, or one for each (default: 1024)",
-        ),
+        help="MiB that `fit` leaves free on each device; one for all, or one for each",
+        flag=Flag(group=_MACHINE, names=("-fitt", "--fit-target"), env="LLAMA_ARG_FIT_TARGET", metavar="MIB,MIB,..."),
     )
     fit_ctx: int = _option(
         4096,
+        help="the least context of a slot that `fit` may choose",
         low=1,
-        flag=Flag(
-            group=_MACHINE,
-            names=("-fitc", "--fit-ctx"),
-            env="LLAMA_ARG_FIT_CTX",
-            metavar="N",
-            help="the least context of a slot that --fit may choose (default: 4096)",
-        ),
+        flag=Flag(group=_MACHINE, names=("-fitc", "--fit-ctx"), env="LLAMA_ARG_FIT_CTX", metavar="N"),
     )
-    max_queue: int = 64
-    progress: Callable[[float], bool] | None = None
+    max_queue: int = _option(64, help="requests that may wait for a slot")
+    progress: Callable[[float], bool] | None = _option(
+        help="called with 0..1 while loading; returning False cancels", default_text="not called"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, [spec.name for spec in fields(self)])
@@ -781,3 +591,5 @@ DEFAULTS: Mapping[str, Any] = defaults_of(EngineOptions)
 
 COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
 """The options that change what a pass costs. The context's length does not: rows attend to what is there."""
+
+EngineOptions.__doc__ = with_arguments(EngineOptions.__doc__, EngineOptions)

@@ -22,14 +22,16 @@ class Option:
     """What is known of an option besides its name, type and default (its field's `metadata["option"]`).
 
     Attributes:
-        help: what it means.
+        help: what it means; whatever describes it shows this text.
+        default_text: what its default means, where the value does not say so.
         native_type: of its field in the C struct; None: it has none.
         native_name: that field's name; None: the option's own.
         native_value: the value there; None: as it is. Raises RequestError.
         low: least integer.
     """
 
-    help: str | None = None
+    help: str
+    default_text: str | None = None
     native_type: Any = None
     native_name: str | None = None
     native_value: Callable[[Any], Any] | None = None
@@ -44,6 +46,19 @@ def options_of(owner: Any) -> dict[str, Any]:
 def defaults_of(owner: Any) -> dict[str, Any]:
     """Defaults by the names of fields; none of those that must be given."""
     return {spec.name: spec.default for spec in fields(owner) if spec.default is not MISSING}
+
+
+def with_arguments(text: str | None, owner: Any) -> str:
+    """A docstring with a list of the arguments that `owner`, a class of options, takes: before what is raised."""
+    defaults = defaults_of(owner)
+    lines = [f"    {name}: {in_python(option, defaults.get(name))}." for name, option in options_of(owner).items()]
+    head, raises, rest = inspect.cleandoc(text or "").partition("Raises:")
+    return "\n".join([head.rstrip(), "", "Args:", *lines, "", raises + rest]).strip()
+
+
+def in_python(option: Option, default: Any) -> str:
+    """What an option means, with the meaning of its default."""
+    return f"{option.help}; {default!r}: {option.default_text}" if option.default_text else option.help
 
 
 def native_fields(owner: Any) -> list[tuple[str, Any]]:
@@ -76,18 +91,20 @@ def takes_arguments_of(
 ) -> Callable[[Callable[[Owner, Options], Result]], Callable[Concatenate[Owner, P], Result]]:
     """Let a method that takes one `options` be called with the arguments of its class instead.
 
-    Its signature shows them, to type checkers and to `inspect` alike, so that no second list of them is needed.
+    Its signature shows them, to type checkers and to `inspect` alike, and its docstring explains them: there is no
+    second list.
     """
 
     def decorate(method: Callable[[Owner, Options], Result]) -> Callable[Concatenate[Owner, P], Result]:
-        def with_arguments(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
             return method(self, options(*args, **kwargs))
 
-        update_wrapper(with_arguments, method)
+        update_wrapper(call, method)
+        call.__doc__ = with_arguments(method.__doc__, options)
         own = inspect.signature(method)
         owner = next(iter(own.parameters.values()))
         arguments = inspect.signature(options).parameters.values()
-        with_arguments.__signature__ = own.replace(parameters=[owner, *arguments])  # type: ignore[attr-defined]
-        return with_arguments
+        call.__signature__ = own.replace(parameters=[owner, *arguments])  # type: ignore[attr-defined]
+        return call
 
     return decorate

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
-"""RequestOptions: a prompt, and everything that a request can be told about its answer.
+"""RequestOptions: a prompt, and everything that can be chosen for its answer.
 
 An option is one field. All that others need to know of it comes from that field:
 
@@ -22,12 +22,13 @@ from typing import Any, get_args
 from dflash_local.arguments import check_fields
 from dflash_local.drafting import MAX_NODES, Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
 from dflash_local.errors import RequestError
-from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of
+from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of, with_arguments
 from dflash_local.sampling import SamplingParams
 
 MAX_STOP = 1024  # characters of a stop string: so much text may be held back
 MAX_STOPS = 64  # stop strings of a request over HTTP
 
+ENGINES = "the engine's setting"
 _INT32_MAX = 2**31 - 1
 
 
@@ -113,13 +114,15 @@ class RequestOptions:
         native_type=c_char_p,
         native_value=_sampling_json,
         help="how the next token is chosen (SamplingParams)",
+        default_text="llama.cpp's defaults",
     )
     _: KW_ONLY
     budget: Budget = _option(
         "auto",
         native_type=c_int32,
         native_value=budget_nodes,
-        help='nodes of a draft tree, the anchor counted; 1: no draft; "auto": the engine\'s setting',
+        help="nodes of a draft tree, the anchor counted; 1: no draft",
+        default_text=ENGINES,
         body=BodyField(
             schema={"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_NODES}, {"enum": ["auto", None]}]},
             help="nodes of a draft tree, the anchor counted; auto: what pays, 1: no draft",
@@ -128,20 +131,23 @@ class RequestOptions:
     draft: Draft | None = _option(
         native_type=c_int32,
         native_value=_or_engines(draft_mode),
-        help="the shape that drafts may have; None: the engine's setting",
-        body=BodyField(schema=_names(Draft), help="the shape that drafts may have"),
+        help="the shape that drafts may have",
+        default_text=ENGINES,
+        body=BodyField(schema=_names(Draft)),
     )
     accept: Accept | None = _option(
         native_type=c_int32,
         native_value=_or_engines(accept_rule),
-        help="how drafts are accepted; None: the engine's setting",
-        body=BodyField(schema=_names(Accept), help="how drafts are accepted"),
+        help="how drafts are accepted",
+        default_text=ENGINES,
+        body=BodyField(schema=_names(Accept)),
     )
     draft_n_max: int = _option(
         0,
         native_type=c_int32,
         native_value=draft_tokens,
-        help="most draft tokens on a path, never more than the engine's setting; 0: that",
+        help="most draft tokens on a path, never more than the engine's setting",
+        default_text="that",
         body=BodyField(
             name="speculative.n_max",
             low=0,
@@ -152,7 +158,8 @@ class RequestOptions:
     lookup: bool | None = _option(
         native_type=c_int32,
         native_value=_or_engines(int),
-        help="draft what the text itself said before, too; None: the engine's setting",
+        help="draft what the text itself said before, too",
+        default_text=ENGINES,
         body=BodyField(help="draft what the text itself said before, too (default: the server's)"),
     )
     cache_prompt: bool = _option(
@@ -221,7 +228,8 @@ class RequestOptions:
         body=BodyField(name="t_max_predict_ms", low=-1),
     )
     id_slot: int | None = _option(
-        help="the slot that must run it, which is waited for; None: any",
+        help="the slot that must run it, which is waited for",
+        default_text="any",
         body=BodyField(low=-1, none=-1, help="the slot that must run it, which is waited for; -1: any"),
     )
 
@@ -249,6 +257,9 @@ class RequestOptions:
 REQUEST_OPTIONS: Mapping[str, RequestOption] = options_of(RequestOptions)
 
 REQUEST_DEFAULTS: Mapping[str, Any] = defaults_of(RequestOptions)
+
+
+RequestOptions.__doc__ = with_arguments(RequestOptions.__doc__, RequestOptions)
 
 
 def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import partial
@@ -268,7 +269,7 @@ def add_engine_flags(
 
 
 def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
-    text = flag.help or argparse.SUPPRESS
+    text = SILENT if flag.silent else _help(option, flag, default)
     if flag.metavar or flag.choices:
         kind: Callable[[str], Any] = str
         if flag.choices:
@@ -290,6 +291,17 @@ def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, d
         add_flag(group, *flag.names, env=flag.env, off=flag.off_names, off_help=flag.off_help or "", **switch)
     elif flag.off_names:
         group.add_argument(*flag.off_names, dest=name, action="store_false", default=default, help=flag.off_help)
+
+
+def _help(option: EngineOption, flag: Flag, default: Any) -> str:
+    """What an option means, with the command line's names of others, and its default."""
+    text = re.sub(r"`(\w+)`", lambda name: OPTIONS[name[1]].flag.names[-1], option.help)  # type: ignore[union-attr]
+    told = flag.default_text or option.default_text
+    if told is None and isinstance(default, bool) and not flag.metavar:
+        return f"{text} (default)" if default else text
+    if told is None and default is not None:
+        told = str(default) if not isinstance(default, bool) else "on" if default else "off"
+    return f"{text} (default: {told})" if told else text
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
