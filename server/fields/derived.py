@@ -70,7 +70,7 @@ else:
     )
 
 
-def options_of(body: OptionFields, defaults: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
+def chosen_options(body: OptionFields, defaults: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
     """All options that a body may say, by Python's names: its own, else those of `defaults`, else RequestOptions'."""
     options = {name: REQUEST_DEFAULTS[name] for name in BODY_OPTIONS} | dict(defaults)
     for name, field in BODY_OPTIONS.items():

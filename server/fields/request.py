@@ -11,7 +11,7 @@ from dflash_local.errors import RequestError
 from dflash_local.request_options import MAX_STOPS
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
-from dflash_local.server.fields.derived import options_of
+from dflash_local.server.fields.derived import chosen_options
 from dflash_local.server.fields.generation_fields import GenerationFields
 from dflash_local.server.fields.probs import ProbFields, Probs
 
@@ -75,12 +75,12 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
 
 def _options(body: GenerationFields, probs: Probs, defaults: Defaults) -> dict[str, Any]:
     stream = bool(body.stream)
-    options = options_of(body, defaults.options, stream=stream)
+    options = chosen_options(body, defaults.options, stream=stream)
     drafts = options["return_drafts"]
     return {
         **options,
         **probs.options,
-        "stop": _stops(options["stop"]) or defaults.stop,
+        "stop": _stops(body.given().get("stop", ())) or defaults.stop,
         "trace": drafts and not stream,
         "timings": options["timings"] or (drafts and stream),
     }
