@@ -30,7 +30,7 @@ from dflash_local.demo import quantizer
 from dflash_local.demo.inflate import InflatedFile, inflated_files
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
-from dflash_local.options import EngineOptions
+from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import flags
 from dflash_local.plan.memory import COLUMNS, HOST

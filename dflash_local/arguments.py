@@ -47,11 +47,11 @@ def checked(function: F) -> F:
     return with_checks  # type: ignore[return-value]
 
 
-def check_fields(instance: Any, names: Iterable[str]) -> None:
-    """The same for fields of a dataclass that was made. Elements are left to who reads them."""
+def check_fields(instance: Any, names: Iterable[str], *, deep: bool = False) -> None:
+    """The same for fields of a dataclass that was made. Elements are left to who reads them, unless `deep`."""
     hints = _hints_of(cast(Hashable, type(instance)))
     for name in names:
-        check(name, getattr(instance, name), hints[name], deep=False)
+        check(name, getattr(instance, name), hints[name], deep=deep)
 
 
 def check_json(name: str, value: object) -> None:

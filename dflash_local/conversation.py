@@ -113,7 +113,7 @@ def stream_deltas(answer: ChatAnswer, generation: Generation) -> Stream[ChatDelt
 
 def _deltas(answer: ChatAnswer, generation: Generation) -> Iterator[ChatDelta]:
     for chunk in generation:
-        if generation.request.drafts:
+        if generation.request.return_drafts:
             yield ChatDelta({}, chunk=chunk)
         for delta in answer.push(chunk.text):
             yield ChatDelta(delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from dflash_local.errors import RequestError
 
@@ -27,37 +27,6 @@ class AcceptRule(IntEnum):
 
     MATCH = 0
     BLOCK = 1
-
-
-class Drafting(NamedTuple):
-    """What a request says about drafting (fields of dflash_request); the defaults mean the engine's settings."""
-
-    budget: int = 0
-    draft: int = -1
-    accept: int = -1
-    n_max: int = 0
-    lookup: int = -1
-
-
-def request_drafting(
-    budget: Budget = "auto",
-    draft: Draft | None = None,
-    accept: Accept | None = None,
-    draft_n_max: int = 0,
-    lookup: bool | None = None,
-) -> Drafting:
-    """A request's share of dflash_request; "auto", None and 0 mean the engine's settings.
-
-    Raises:
-        RequestError: a value is not one of those allowed; `param` names it.
-    """
-    return Drafting(
-        budget_nodes(budget),
-        -1 if draft is None else draft_mode(draft),
-        -1 if accept is None else accept_rule(accept),
-        draft_tokens(draft_n_max),
-        -1 if lookup is None else int(_boolean(lookup, "lookup")),
-    )
 
 
 def budget_nodes(budget: Budget) -> int:
@@ -88,12 +57,6 @@ def draft_tokens(draft_n_max: int, param: str = "draft_n_max") -> int:
             f"{param} must be an integer from 0 to {MAX_NODES - 1}, got {draft_n_max!r:.80}", param=param
         )
     return draft_n_max
-
-
-def _boolean(value: object, param: str) -> bool:
-    if not isinstance(value, bool):
-        raise RequestError(f"{param} must be true or false, got {value!r:.80}", param=param)
-    return value
 
 
 def _named(value: object, names: Any, param: str, if_number: str | None = None) -> int:

@@ -27,16 +27,18 @@ from dflash_local.conversation import (
 from dflash_local.diagnose import costs, tuning
 from dflash_local.diagnose.devices import warn_of_software_devices
 from dflash_local.diagnose.machine import free_memory
-from dflash_local.drafting import MAX_NODES, Accept, Budget, Draft, request_drafting
+from dflash_local.drafting import MAX_NODES
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ContextLengthError, EngineDeadError, ModelError, RequestError
-from dflash_local.generation import Chunk, Completion, Generation, GenerationRequest, Progress, Step, Stream, Timings
+from dflash_local.generation import Chunk, Completion, Generation, Progress, Step, Stream, Timings
 from dflash_local.native import NativeEngine, TreeRows, check_gguf, schema_ignored
-from dflash_local.options import EngineOptions, takes_arguments_of
+from dflash_local.option import takes_arguments_of
 from dflash_local.plan.check import fitted
+from dflash_local.request_options import RequestOptions, stop_strings
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.scheduler import Counters, Scheduler, SlotUse
 from dflash_local.throughput import Throughput
-from dflash_local.token_probs import ProbsRequest, TokenProb
+from dflash_local.token_probs import TokenProb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,10 +48,8 @@ __all__ = [
     "Progress", "SamplingParams", "Score", "SlotFile", "Step", "Stream", "Timings", "TokenProb", "TreeRows",
 ]  # fmt: skip
 
-_INT32_MAX = 2**31 - 1
 log = logging.getLogger(__name__)
 
-MAX_STOP = 1024  # characters of a stop string: so much text may be held back
 # Characters for each token of the context, from which on a prompt's text is measured before it is read.
 _LONG_TEXT = 8
 
@@ -92,8 +92,8 @@ class Engine:
         with Engine("target.gguf", "drafter.gguf") as engine:
             print(engine.generate("What is 48 plus 24?", max_tokens=64).text)
 
-    The arguments are those of EngineOptions (options.py), where each is explained; `options` has them, None if the
-    native engine was made elsewhere.
+    The arguments are those of EngineOptions, where each is explained; `options` has them, None if the native engine was
+    made elsewhere.
 
     Raises:
         NativeLibraryError: the patched llama.cpp is missing.
@@ -345,106 +345,39 @@ class Engine:
 
     # ---- generation ----
 
-    @checked
-    def submit(
-        self,
-        prompt_tokens: Sequence[int],
-        sampling: SamplingParams | None = None,
-        *,
-        max_tokens: int = -1,
-        stop: str | Sequence[str] = (),
-        budget: Budget = "auto",
-        draft: Draft | None = None,
-        accept: Accept | None = None,
-        draft_n_max: int = 0,
-        lookup: bool | None = None,
-        cache_prompt: bool = True,
-        special: bool | frozenset[int] = False,
-        trace: bool = False,
-        progress: bool = False,
-        timings: bool = False,
-        n_probs: int = 0,
-        post_sampling_probs: bool = False,
-        probs_from: int = 0,
-        prediction: Sequence[int] = (),
-        return_drafts: bool = False,
-        time_limit_ms: int = -1,
-        id_slot: int | None = None,
-    ) -> Generation:
+    @takes_arguments_of(RequestOptions)
+    def submit(self, request: RequestOptions) -> Generation:
         """Check and prepare a request on the calling thread, then queue it; never blocks on the engine.
 
-        Args:
-            prompt_tokens: at least one token id.
-            max_tokens: most new tokens; -1: until the slot's context is full.
-            stop: the answer ends before the first of these strings, of at most MAX_STOP characters.
-            budget: nodes per tree for this request; "auto": the engine's setting.
-            draft, accept: as for the engine, for this request; None: the engine's setting.
-            draft_n_max: most draft tokens on a path, never more than the engine's setting; 0: that.
-            lookup: quote the text itself, too; None: the engine's setting.
-            cache_prompt: do not read again what a slot or the host holds of the prompt's beginning.
-            special: show control tokens in the text: all of them, or the given ones.
-            trace: keep what the controller chose at each step, in `Generation.steps` and `Completion.steps`.
-            progress: chunks that tell how much of the prompt has been read, at the start and after each of its passes.
-            timings: each chunk of text has the timings until then.
-            n_probs: for each new token tell how likely it was, and the `n_probs` likeliest tokens at its place, in
-                `Chunk.probs` and `Completion.probs`; 0: do not.
-            post_sampling_probs: by what the samplers left to draw from, not by the model's raw logits.
-            probs_from: tell the same of the prompt's tokens from this index on, in `Completion.prompt_probs`; 0: of
-                none. At least that part of the prompt is read, whatever is cached. The first token follows nothing and
-                has no probability.
-            prediction: tokens that the answer is expected to have, in part or with changes: what follows in them is
-                drafted, by a target without a drafter too. The answer is the same with any prediction.
-            return_drafts: each chunk of text has its pass in `Chunk.step`, with the tree that was verified.
-            time_limit_ms: so long after its first token the answer ends with the next line; 0 or less: no limit.
-            id_slot: the slot that must run it, which is waited for; None: any.
-
         Raises:
-            RequestError: a parameter is out of range (`param` names it); ContextLengthError: the prompt is too long.
+            RequestError: an argument is out of range (`param` names it); ContextLengthError: the prompt is too long.
             QueueFullError: too many requests wait.
             EngineDeadError: the engine was closed or died.
         """
-        tokens = self._token_array(prompt_tokens, "prompt")
+        request = self._with_tokens(request)
+        if request.id_slot is not None:
+            self._check_slot(request.id_slot, "id_slot")
+        for name, most in (("n_probs", self.n_vocab), ("probs_from", request.n_prompt)):
+            if not 0 <= (value := getattr(request, name)) <= most:
+                raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
+        # On this thread: a large grammar takes its time, and the engine's has other requests to run.
+        return self._scheduler.submit(request, self._native.prepare(request.native_params()))
+
+    def _with_tokens(self, request: RequestOptions) -> RequestOptions:
+        """The same with its tokens as int32, which the vocabulary and the context of a slot hold."""
+        tokens = self._token_array(request.prompt_tokens, "prompt")
         if not tokens:
             raise RequestError("the prompt is empty: give at least one token", param="prompt")
         if len(tokens) >= self.n_ctx_slot:
             raise self._too_long(len(tokens))
-        if max_tokens < -1:
-            raise RequestError(f"max_tokens must be an integer of at least -1, got {max_tokens!r}", param="max_tokens")
-        if id_slot is not None:
-            self._check_slot(id_slot, "id_slot")
-        stops = _stops(stop)
-        drafting = request_drafting(budget, draft, accept, draft_n_max, lookup)
-        probs = self._probs_request(n_probs, post_sampling_probs, probs_from, len(tokens))
-        predicted = self._token_array(prediction, "prediction")
+        predicted = self._token_array(request.prediction, "prediction")
         if len(predicted) > self.n_ctx_slot:
             raise RequestError(
                 f"the prediction has {len(predicted)} tokens, more than the context of {self.n_ctx_slot} in which the "
                 "answer must fit",
                 param="prediction",
             )
-        sampling = sampling or SamplingParams()
-        fields = sampling.to_json()
-        # On this thread: a large grammar takes its time, and the engine's has other requests to run.
-        prepared = self._native.prepare(
-            tokens, min(max_tokens, _INT32_MAX), fields, drafting, cache_prompt, probs, predicted, return_drafts
-        )
-        return self._scheduler.submit(
-            GenerationRequest(
-                prepared,
-                tokens,
-                stops,
-                special=special,
-                trace=trace,
-                progress=progress,
-                timings=timings,
-                sampling=sampling,
-                max_tokens=max_tokens,
-                probs=n_probs > 0,
-                drafts=return_drafts,
-                time_limit_ms=time_limit_ms,
-                id_slot=id_slot,
-            )
-        )
+        return replace(request, prompt_tokens=tokens, prediction=predicted)
 
     @checked
     def end_reasoning(self, generation: Generation) -> bool:
@@ -557,7 +490,7 @@ class Engine:
         # The format's own markers (such as <tool_call>) may be control tokens, and its parser must see them.
         words = [self.tokenize(word, add_special=False) for word in sampling.preserved_tokens or ()]
         options.setdefault("special", frozenset(ids[0] for ids in words if len(ids) == 1))
-        tokens, stops = self.tokenize_prompt(prompt.prompt), (*_stops(stop), *prompt.stops)
+        tokens, stops = self.tokenize_prompt(prompt.prompt), (*stop_strings(stop), *prompt.stops)
         try:
             return self.submit(tokens, sampling, stop=stops, **options)
         except RequestError as error:
@@ -728,12 +661,6 @@ class Engine:
         if not self._finalizer.alive:
             raise EngineDeadError("the engine was closed")
 
-    def _probs_request(self, n: int, post_sampling: bool, start: int, n_prompt: int) -> ProbsRequest:
-        for name, value, most in (("n_probs", n, self.n_vocab), ("probs_from", start, n_prompt)):
-            if not 0 <= value <= most:
-                raise RequestError(f"{name} must be an integer from 0 to {most}, got {value!r:.80}", param=name)
-        return ProbsRequest(n, post_sampling, start)
-
     def _token_array(self, tokens: Sequence[int], param: str) -> array[int]:
         """`tokens` as int32, every one of them in the vocabulary."""
         self._raise_if_closed()
@@ -760,15 +687,3 @@ def _use(use: SlotUse) -> dict[str, Any]:
         "params": {**use.sampling.settings(), "max_tokens": use.max_tokens, "n_predict": use.max_tokens},
         "next_token": [{"has_next_token": use.runs, "n_remain": use.n_remain, "n_decoded": use.n_generated}],
     }
-
-
-def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    for index, item in enumerate(stops):
-        if not isinstance(item, str):
-            raise RequestError(f"stop must be a string or a list of strings, got {item!r}", param="stop")
-        if len(item) > MAX_STOP:
-            raise RequestError(
-                f"stop[{index}] has {len(item)} characters, at most {MAX_STOP} are allowed", param="stop"
-            )
-    return tuple(item for item in stops if item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from dflash_local.arguments import checked
 from dflash_local.errors import DFlashError
 from dflash_local.native import PreparedRequest, SlotStats, VerifiedTree
-from dflash_local.sampling import SamplingParams
+from dflash_local.request_options import RequestOptions
 from dflash_local.token_probs import TokenProb
 
 Item = TypeVar("Item")
@@ -234,29 +234,6 @@ class Completion:
     slot_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """What to generate, and what the Python side does with it; see `Engine.submit`."""
-
-    prepared: PreparedRequest
-    prompt: Sequence[int]
-    stop: tuple[str, ...] = ()
-    special: bool | frozenset[int] = False
-    trace: bool = False
-    progress: bool = False
-    timings: bool = False
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    max_tokens: int = -1
-    probs: bool = False
-    drafts: bool = False
-    time_limit_ms: int = -1
-    id_slot: int | None = None  # the slot that must run it; None: any
-
-    @property
-    def n_prompt(self) -> int:
-        return len(self.prompt)
-
-
 class Generation:
     """The handle of one request: iterate over its chunks (`for` or `async for`), or wait for `result()`.
 
@@ -264,8 +241,14 @@ class Generation:
     first chunk whenever it begins, and raises what made the request fail.
     """
 
-    def __init__(self, request: GenerationRequest, cancel: Callable[[Generation], None], task: int = 0) -> None:
-        self.request, self.task = request, task
+    def __init__(
+        self,
+        request: RequestOptions,
+        prepared: PreparedRequest,
+        cancel: Callable[[Generation], None],
+        task: int = 0,
+    ) -> None:
+        self.request, self.prepared, self.task = request, prepared, task
         self.created = time.monotonic()
         self.steps: list[Step] = []  # so far, if the request asked for a trace
         self.prompt_probs: list[TokenProb] = []  # so far; all of them when the first chunk is there
@@ -379,7 +362,7 @@ class Generation:
             acceptance_lengths=[len(chunk.tokens) for chunk in self._chunks if chunk.accepted is not None],
             steps=self.steps,
             stopped_by=stopped_by,
-            probs=[prob for chunk in self._chunks for prob in chunk.probs or ()] if self.request.probs else None,
+            probs=[prob for chunk in self._chunks for prob in chunk.probs or ()] if self.request.n_probs else None,
             end_prob=self._chunks[-1].end_prob if self._chunks else None,
             prompt_probs=self.prompt_probs,
             truncated=truncated,

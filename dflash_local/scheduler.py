@@ -22,18 +22,9 @@ from dflash_local.errors import (
     RequestError,
     RPCError,
 )
-from dflash_local.generation import (
-    Chunk,
-    FinishReason,
-    Generation,
-    GenerationRequest,
-    Progress,
-    Step,
-    Timings,
-    Waiter,
-    wake,
-)
-from dflash_local.native import MAX_NODES, NativeEngine, SlotState, SlotStats, StepUpdate
+from dflash_local.generation import Chunk, FinishReason, Generation, Progress, Step, Timings, Waiter, wake
+from dflash_local.native import MAX_NODES, NativeEngine, PreparedRequest, SlotState, SlotStats, StepUpdate
+from dflash_local.request_options import RequestOptions
 from dflash_local.sampling import SamplingParams
 from dflash_local.stats import Histogram
 from dflash_local.text import Pieces, TextStream
@@ -147,7 +138,7 @@ class _Running:
         n_remain = request.max_tokens - self.n_tokens if runs and request.max_tokens >= 0 else -1
         return SlotUse(
             self.generation.task,
-            request.sampling,
+            request.sampling or SamplingParams(),
             request.max_tokens,
             self.n_cached,
             self.n_read,
@@ -179,7 +170,7 @@ class _Running:
         self.n_tokens += len(tokens)
         chunk = Chunk(text, tokens, None if update.first else update.n_accepted)
         self._trace(update, chunk)
-        if self.generation.request.probs:
+        if self.generation.request.n_probs:
             probs = update.probs[update.n_prompt_probs :]
             chunk.probs = probs[: len(tokens)]
             if not self.is_cut and len(probs) > len(tokens):
@@ -207,12 +198,12 @@ class _Running:
             self.n_drafter_passes += update.n_denoised > 0
             self.denoised_sum += update.n_denoised
             self.reason = update.reason
-        if not request.trace and not request.drafts:
+        if not request.trace and not request.return_drafts:
             return
         step = _step_of(update, len(chunk.tokens))
         if request.trace and not update.first:
             self.generation.steps.append(step)
-        if request.drafts:
+        if request.return_drafts:
             chunk.step = step
 
     def timings(self, stats: SlotStats) -> Timings:
@@ -297,14 +288,14 @@ class Scheduler:
 
     # ---- any thread ----
 
-    def submit(self, request: GenerationRequest) -> Generation:
-        """Queue a request. Its prepared request is the scheduler's from now on, which frees it if it never runs.
+    def submit(self, request: RequestOptions, prepared: PreparedRequest) -> Generation:
+        """Queue a request. `prepared` is the scheduler's from now on, which frees it if it never runs.
 
         Raises:
             QueueFullError: as many requests wait as may.
             EngineDeadError: there is no engine any more.
         """
-        generation = Generation(request, self.cancel, next(self._tasks))
+        generation = Generation(request, prepared, self.cancel, next(self._tasks))
         try:
             with self._lock:
                 self._raise_if_ended()
@@ -316,7 +307,7 @@ class Scheduler:
                 self._n_pending += 1
                 self._commands.put(lambda: self._waiting.append(generation))
         except DFlashError:
-            request.prepared.free()
+            prepared.free()
             raise
         return generation
 
@@ -468,7 +459,7 @@ class Scheduler:
     def _has_room(self, generation: Generation) -> bool:
         """Whether the slots' cache has room for a request; where that cannot be told, its start will say why."""
         try:
-            return self._native.has_room(generation.request.prepared)
+            return self._native.has_room(generation.prepared)
         except DFlashError:
             return True
 
@@ -476,8 +467,8 @@ class Scheduler:
         request = generation.request
         try:
             idle = list(self._idle) if request.id_slot is None else [request.id_slot]
-            slot = self._native.slot_choose(request.prepared, idle)
-            self._native.submit(slot, request.prepared)
+            slot = self._native.slot_choose(generation.prepared, idle)
+            self._native.submit(slot, generation.prepared)
         except DFlashError as error:
             self._release(generation)
             wake([generation.fail(error)])
@@ -580,7 +571,7 @@ class Scheduler:
         return running
 
     def _release(self, generation: Generation) -> None:
-        generation.request.prepared.free()
+        generation.prepared.free()
         with self._lock:
             self._pending.discard(generation)
             self._n_pending -= 1
@@ -594,7 +585,7 @@ class Scheduler:
         waiters: list[Waiter | None] = []
         for waiting in pending:
             if isinstance(waiting, Generation):
-                waiting.request.prepared.free()
+                waiting.prepared.free()
                 waiters.append(waiting.fail(_fresh(cause)))
             elif waiting.set_running_or_notify_cancel():
                 waiting.set_exception(_fresh(cause))

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import NamedTuple
-
-
-class ProbsRequest(NamedTuple):
-    """What a request wants to know (fields of dflash_request); the defaults mean nothing."""
-
-    n: int = 0
-    post_sampling: bool = False
-    start: int = 0
-
-
-NOTHING = ProbsRequest()
 
 
 @dataclass(slots=True)

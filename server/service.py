@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dflash_local.engine import Engine
+from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import EngineDeadError, EngineLostError
-from dflash_local.options import DEFAULTS
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.embeddings.options import ModelOptions

@@ -19,7 +19,6 @@ from typing import Any
 from dflash_local.errors import ComputeError, RequestError
 from dflash_local.native import (
     AcceptRule,
-    Drafting,
     DraftMode,
     NativeChat,
     NativeEngine,
@@ -29,9 +28,10 @@ from dflash_local.native import (
     SlotStats,
     StepUpdate,
     VerifiedTree,
-    _utf8,
 )
-from dflash_local.token_probs import NOTHING, ProbsRequest, TokenProb
+from dflash_local.native.library import utf8
+from dflash_local.request_options import RequestOptions
+from dflash_local.token_probs import TokenProb
 
 CONTROL, EOG = 256, 257
 N_VOCAB = 258
@@ -63,14 +63,15 @@ def prob_of(token: int, n: int) -> TokenProb:
 class _Slot:
     tokens: list[int] = field(default_factory=list)
     passes: list[list[int]] = field(default_factory=list)
-    n_predict: int = -1
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the request, by dflash_request's names
+    prediction: list[int] = field(default_factory=list)
     running: bool = False
     n_read: int = 0
-    plain: bool = False
     stats: SlotStats = field(default_factory=SlotStats)
-    probs: ProbsRequest = NOTHING
-    prediction: list[int] = field(default_factory=list)
-    drafts: bool = False
+
+    @property
+    def plain(self) -> bool:
+        return bool(self.params["budget"] == 1 or self.params["draft"] == DraftMode.OFF)
 
 
 def tree_of(anchor: int, accepted: Sequence[int]) -> VerifiedTree:
@@ -88,7 +89,7 @@ def tree_of(anchor: int, accepted: Sequence[int]) -> VerifiedTree:
 
 
 def _with_tree(slot: _Slot, anchor: int, update: StepUpdate, accepted: list[int]) -> StepUpdate:
-    if not slot.drafts:
+    if not slot.params["return_drafts"]:
         return update
     tree = tree_of(anchor, accepted)
     n_drafted, n = len(tree.tokens) - 1, len(accepted)
@@ -96,7 +97,7 @@ def _with_tree(slot: _Slot, anchor: int, update: StepUpdate, accepted: list[int]
 
 
 def _with_probs(slot: _Slot, update: StepUpdate) -> StepUpdate:
-    n, _, start = slot.probs
+    n, start = slot.params["n_probs"], slot.params["probs_from"]
     if not n:
         return update
     prompt = slot.tokens[start : slot.stats.n_prompt] if start and update.first else []
@@ -104,23 +105,15 @@ def _with_probs(slot: _Slot, update: StepUpdate) -> StepUpdate:
     return update._replace(probs=[prob_of(token, n) for token in tokens], n_prompt_probs=len(prompt))
 
 
-class FakePrepared(PreparedRequest):
-    """`alive` until it runs or is freed."""
+_DEFAULTS = RequestOptions([]).native_params()
 
-    def __init__(
-        self,
-        tokens: list[int],
-        n_predict: int,
-        sampling: str,
-        drafting: Drafting,
-        cache_prompt: bool,
-        probs: ProbsRequest,
-        prediction: Sequence[int],
-        return_drafts: bool,
-    ) -> None:
-        self.tokens, self.n_predict, self.sampling = tokens, n_predict, sampling
-        self.drafting, self.cache_prompt, self.probs = drafting, cache_prompt, probs
-        self.prediction, self.return_drafts = list(prediction), return_drafts
+
+class FakePrepared(PreparedRequest):
+    """`params` are those of `prepare`; `alive` until it runs or is freed."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self.params = {**_DEFAULTS, **params}
+        self.tokens, self.prediction = list(params["tokens"]), list(self.params["prediction"])
         self.alive = True
 
     def free(self) -> None:
@@ -222,28 +215,16 @@ class FakeNative(NativeEngine):
             "drafter_failure": "",
         }
 
-    def prepare(
-        self,
-        tokens: Sequence[int],
-        n_predict: int,
-        sampling: str,
-        drafting: Drafting,
-        cache_prompt: bool,
-        probs: ProbsRequest = NOTHING,
-        prediction: Sequence[int] = (),
-        return_drafts: bool = False,
-    ) -> FakePrepared:
-        if "refuse me" in sampling:
+    def prepare(self, params: Mapping[str, Any]) -> FakePrepared:
+        prepared = FakePrepared(params)
+        if "refuse me" in prepared.params["sampling"]:
             raise RequestError("grammar does not parse", param="grammar")
-        if drafting.accept == AcceptRule.BLOCK:
+        if prepared.params["accept"] == AcceptRule.BLOCK:
             raise RequestError(
                 "field 'accept': block needs a DFlash 2, DSpark or Domino drafter, and there is none", param="accept"
             )
         if self.on_prepare:
             self.on_prepare()
-        prepared = FakePrepared(
-            list(tokens), n_predict, sampling, drafting, cache_prompt, probs, prediction, return_drafts
-        )
         self.prepared.append(prepared)
         return prepared
 
@@ -266,16 +247,13 @@ class FakeNative(NativeEngine):
         state = self._slots[slot]
         assert not state.running, "submit on a running slot"
         request.alive = False
-        tokens, n_predict, drafting = request.tokens, request.n_predict, request.drafting
-        self.submitted.append(
-            {"slot": slot, "n_predict": n_predict, "sampling": request.sampling, "drafting": drafting}
-        )
+        tokens, params = request.tokens, request.params
+        self.submitted.append({"slot": slot, **params})
         n_cached = min(_n_common(state.tokens, tokens), len(tokens) - 1) if self._n_batch else 0
         state.stats = SlotStats(n_prompt=len(tokens), n_cached=n_cached, t_prompt_ms=1.0)
         state.n_read = n_cached
-        state.tokens, state.running, state.n_predict = list(tokens), True, n_predict
-        state.plain = drafting.budget == 1 or drafting.draft == DraftMode.OFF
-        state.probs, state.prediction, state.drafts = request.probs, request.prediction, request.return_drafts
+        state.tokens, state.running, state.params = list(tokens), True, params
+        state.prediction = request.prediction
         state.stats.n_prediction = len(request.prediction)
         state.passes = [list(tokens) for tokens in self._answer(bytes(t for t in tokens if t < 256))]
 
@@ -315,8 +293,9 @@ class FakeNative(NativeEngine):
         state = SlotState.WRITING
         if tokens and tokens[-1] == EOG:
             tokens, state = tokens[:-1], SlotState.STOP
-        room = slot.n_predict - slot.stats.n_generated
-        if slot.n_predict >= 0 and len(tokens) >= room:
+        n_predict = slot.params["n_predict"]
+        room = n_predict - slot.stats.n_generated
+        if n_predict >= 0 and len(tokens) >= room:
             tokens, state = tokens[:room], SlotState.LENGTH
         slot.tokens += tokens
         slot.stats.n_generated += len(tokens)
@@ -363,7 +342,7 @@ class FakeNative(NativeEngine):
         return copy
 
     def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
-        return [CONTROL] if parse_special and text == "<tool_call>" else list(_utf8(text, "prompt"))
+        return [CONTROL] if parse_special and text == "<tool_call>" else list(utf8(text, "prompt"))
 
     def token_piece(self, token: int, special: bool) -> bytes:
         if token < 256:

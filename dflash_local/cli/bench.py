@@ -16,8 +16,8 @@ from dflash_local.cli.bench_progress import watching
 from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine
 from dflash_local.cli.models import take_models
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
+from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
-from dflash_local.options import DEFAULTS, OPTIONS
 
 if TYPE_CHECKING:
     from dflash_local.engine import Engine

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.diagnose.build import look_at_build, look_at_library
     from dflash_local.diagnose.models import look_at_models
     from dflash_local.diagnose.tuning import look_at_tuning
-    from dflash_local.options import EngineOptions
+    from dflash_local.engine_options import EngineOptions
 
     machine = this_machine()
     info: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import partial
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from dflash_local.cli.models import add_hub_flags, take_models
 from dflash_local.drafting import Draft
+from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
-from dflash_local.options import DEFAULTS, OPTIONS, Flag, Option
 from dflash_local.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -267,8 +268,8 @@ def add_engine_flags(
     )
 
 
-def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, default: Any) -> None:
-    text = flag.help or argparse.SUPPRESS
+def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, default: Any) -> None:
+    text = SILENT if flag.silent else _help(option, flag, default)
     if flag.metavar or flag.choices:
         kind: Callable[[str], Any] = str
         if flag.choices:
@@ -290,6 +291,17 @@ def _add_option(group: FlagGroup, name: str, option: Option, flag: Flag, default
         add_flag(group, *flag.names, env=flag.env, off=flag.off_names, off_help=flag.off_help or "", **switch)
     elif flag.off_names:
         group.add_argument(*flag.off_names, dest=name, action="store_false", default=default, help=flag.off_help)
+
+
+def _help(option: EngineOption, flag: Flag, default: Any) -> str:
+    """What an option means, with the command line's names of others, and its default."""
+    text = re.sub(r"`(\w+)`", lambda name: OPTIONS[name[1]].flag.names[-1], option.help)  # type: ignore[union-attr]
+    told = flag.default_text or option.default_text
+    if told is None and isinstance(default, bool) and not flag.metavar:
+        return f"{text} (default)" if default else text
+    if told is None and default is not None:
+        told = str(default) if not isinstance(default, bool) else "on" if default else "off"
+    return f"{text} (default: {told})" if told else text
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dflash_local.diagnose.machine import GIB
 from dflash_local.diagnose.sizes import size_text
 
 if TYPE_CHECKING:
-    from dflash_local.options import EngineOptions
+    from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.fit import Fitted
 
 SLOTS = (1, 2, 4, 8)
@@ -73,7 +73,7 @@ def _devices(text: str) -> dict[str, int]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from dflash_local.options import EngineOptions
+    from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
     from dflash_local.plan.memory import MemoryPlan

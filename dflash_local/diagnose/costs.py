@@ -20,7 +20,7 @@ from dflash_local.diagnose import tuning
 from dflash_local.diagnose.finding import Finding, ok, warn
 from dflash_local.diagnose.identity import build_identity, model_identity
 from dflash_local.diagnose.machine import this_machine, usable_cores
-from dflash_local.options import COST_OPTIONS, EngineOptions
+from dflash_local.engine_options import COST_OPTIONS, EngineOptions
 
 
 def cost_file(

@@ -11,7 +11,7 @@ from dflash_local.diagnose.build import gpus
 from dflash_local.diagnose.finding import Finding, fail, ok, warn
 from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.sizes import model_size, size_text
-from dflash_local.options import EngineOptions
+from dflash_local.engine_options import EngineOptions
 
 # The engine's defaults, in tokens (ggml_ops/engine/load.cpp, context_size.cpp).
 DRAFT_CTX = 4096

@@ -14,8 +14,8 @@ from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.memory import look_at_memory
 from dflash_local.diagnose.pair import Drafter, block_refusal, compare, refuse_foreign
 from dflash_local.diagnose.sizes import model_size, size_text
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import ModelError
-from dflash_local.options import EngineOptions
 
 
 def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any]) -> Iterator[Finding]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from dflash_local.diagnose.machine import GIB, free_memory, free_swap
 from dflash_local.diagnose.sizes import size_text
+from dflash_local.engine_options import OPTIONS, EngineOptions
 from dflash_local.errors import RequestError
 from dflash_local.native import list_devices
-from dflash_local.options import OPTIONS, EngineOptions
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
 from dflash_local.plan.memory import COLUMNS, HOST, MIB, MemoryPlan

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dflash_local.options import DEFAULTS, EngineOptions
+from dflash_local.engine_options import DEFAULTS, EngineOptions
 from dflash_local.plan.memory import MIB, Device, MemoryPlan
 
 STEP = 256  # caches grow in such steps

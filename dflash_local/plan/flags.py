@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from dflash_local.options import DEFAULTS, OPTIONS, EngineOptions
+from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOptions
 
 # What a plan is about: its command line names these where they are not the default.
 _PLACES = (

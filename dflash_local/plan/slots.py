@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dflash_local.options import EngineOptions
+from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.memory import MemoryPlan
 
 # Parts of a plan that grow with slots, and what they are called.

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Mapped, Policy
-from dflash_local.server.fields.generation import VerboseFields
+from dflash_local.server.fields.generation_fields import VerboseFields
 from dflash_local.server.fields.probs import ChatProbFields
 
 

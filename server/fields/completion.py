@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, WithJsonSchema
 
 from dflash_local.server.fields.fields import Policy, Refused
-from dflash_local.server.fields.generation import GenerationFields, VerboseFields
+from dflash_local.server.fields.generation_fields import GenerationFields, VerboseFields
 from dflash_local.server.fields.probs import NativeProbFields, TextProbFields
 from dflash_local.server.fields.prompt import PROMPT_SCHEMA
 

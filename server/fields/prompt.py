@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dflash_local.errors import RequestError
-from dflash_local.server.fields.generation import MAX_CHOICES
+from dflash_local.server.fields.generation_fields import MAX_CHOICES
 
 Prompt = str | list[str | int]  # text, or token ids and texts in order
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dflash_local.conversation import CHAT_FIELDS
 from dflash_local.errors import RequestError
+from dflash_local.request_options import MAX_STOPS
 from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ConversationFields
-from dflash_local.server.fields.generation import MAX_STOPS, GenerationFields
+from dflash_local.server.fields.derived import chosen_options
+from dflash_local.server.fields.generation_fields import GenerationFields
 from dflash_local.server.fields.probs import ProbFields, Probs
 
 
@@ -41,6 +43,12 @@ class Defaults:
     verbose: bool = False
     cache_prompt: bool = True
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of Engine.submit; chats show the control tokens that their parser needs, unless all are shown."""
+        special = {"special": True} if self.special else {}
+        return {"max_tokens": self.max_tokens, "stop": self.stop, "cache_prompt": self.cache_prompt, **special}
+
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     """Everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has them."""
@@ -50,7 +58,6 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
     given = body.given()
     chat = isinstance(body, ConversationFields)
     known = SAMPLING_FIELDS - CHAT_FIELDS if chat else SAMPLING_FIELDS
-    drafts = bool(body.return_drafts)
     sampling = defaults.sampling
     if chat or {"grammar", "json_schema"} & given.keys():  # one of them at most
         sampling = replace(sampling, grammar=None, json_schema=None)
@@ -62,25 +69,21 @@ def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
         sampling=replace(sampling, **{name: given[name] for name in known & given.keys()}),
         probs=probs,
         prediction=body.prediction.text if body.prediction else "",
-        options={
-            **probs.options,
-            "max_tokens": defaults.max_tokens if body.max_tokens is None else body.max_tokens,
-            "stop": _stops(body.stop) or defaults.stop,
-            **({"special": True} if defaults.special else {}),
-            "budget": "auto" if body.budget is None else body.budget,
-            "draft": body.draft,
-            "accept": body.accept,
-            "draft_n_max": body.speculative_n_max or 0,
-            "cache_prompt": defaults.cache_prompt if body.cache_prompt is None else body.cache_prompt,
-            "id_slot": None if body.id_slot == -1 else body.id_slot,
-            "lookup": body.lookup,
-            "return_drafts": drafts,
-            "trace": drafts and not body.stream,
-            "progress": bool(body.stream and body.return_progress),
-            "timings": bool(body.stream and (body.timings_per_token or drafts)),
-            "time_limit_ms": -1 if body.t_max_predict_ms is None else body.t_max_predict_ms,
-        },
+        options=_options(body, probs, defaults),
     )
+
+
+def _options(body: GenerationFields, probs: Probs, defaults: Defaults) -> dict[str, Any]:
+    stream = bool(body.stream)
+    options = chosen_options(body, defaults.options, stream=stream)
+    drafts = options["return_drafts"]
+    return {
+        **options,
+        **probs.options,
+        "stop": _stops(body.given().get("stop", ())) or defaults.stop,
+        "trace": drafts and not stream,
+        "timings": options["timings"] or (drafts and stream),
+    }
 
 
 def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
@@ -99,8 +102,8 @@ def parse_chat(body: ConversationFields, defaults: Defaults) -> dict[str, Any]:
     return chat | {"chat_template_kwargs": kwargs} if kwargs else chat
 
 
-def _stops(stop: str | list[str] | None) -> tuple[str, ...]:
-    stops = [word for word in ([stop] if isinstance(stop, str) else stop or []) if word]
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    stops = [word for word in ([stop] if isinstance(stop, str) else stop) if word]
     if len(stops) > MAX_STOPS:
         raise RequestError(f"stop holds {len(stops)} strings, at most {MAX_STOPS} are allowed", param="stop")
     return tuple(stops)

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Policy
-from dflash_local.server.fields.generation import GenerationFields
+from dflash_local.server.fields.generation_fields import GenerationFields
 
 _NO_PLACE = "this format has no place for log-probabilities"
 

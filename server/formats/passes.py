@@ -78,6 +78,6 @@ class ChoicePasses:
 
 def choice_passes(engine: Engine, generations: Sequence[Generation]) -> list[ChoicePasses]:
     """One for each choice, or none at all if nobody asked."""
-    if not all(generation.request.drafts for generation in generations):
+    if not all(generation.request.return_drafts for generation in generations):
         return []
     return [ChoicePasses(choice, engine.pieces(special=True)) for choice in range(len(generations))]

@@ -13,9 +13,9 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.formats.chat import ChatReply
 from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
-from dflash_local.server.generation import describe, respond, start_chat, wants_details
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.submission import describe, respond, start_chat, wants_details
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

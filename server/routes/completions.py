@@ -19,7 +19,10 @@ from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.text import Echoed, TextReply
-from dflash_local.server.generation import (
+from dflash_local.server.infill import Gap
+from dflash_local.server.routes.endpoint import add_endpoint
+from dflash_local.server.service import Service
+from dflash_local.server.submission import (
     describe,
     ignored_parts,
     native_reply,
@@ -28,9 +31,6 @@ from dflash_local.server.generation import (
     submit_options,
     wants_details,
 )
-from dflash_local.server.infill import Gap
-from dflash_local.server.routes.endpoint import add_endpoint
-from dflash_local.server.service import Service
 
 MakeReply = Callable[[RequestFields, list[Prompt], list[Generation]], Reply]
 
@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             engine, echoed = service.engine, []
             if fields.probs.echo:
                 asked = [prompt for prompt in prompts for _ in range(fields.n)]
-                tokens = [generation.request.prompt for generation in generations]
+                tokens = [generation.request.prompt_tokens for generation in generations]
                 echoed = [Echoed(ids, _text_of(engine, text, ids)) for text, ids in zip(asked, tokens, strict=True)]
             reply = TextReply(settings.alias, choice_probs(engine, fields.probs, generations), echoed)
             reply.passes = choice_passes(engine, generations)

@@ -12,10 +12,10 @@ from dflash_local.server.answers.native import NativeAnswer, NativeEvent
 from dflash_local.server.fields.infill import InfillRequest
 from dflash_local.server.fields.request import parse_fields
 from dflash_local.server.formats.native import NativeReply
-from dflash_local.server.generation import ignored_parts, native_reply, respond, submit_all, submit_options
 from dflash_local.server.infill import FimTokens, Gap
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.submission import ignored_parts, native_reply, respond, submit_all, submit_options
 
 
 def fim_tokens(service: Service) -> object:

@@ -12,9 +12,9 @@ from dflash_local.server.answers.messages import Message, MessageError, MessageE
 from dflash_local.server.errors import JSON, MESSAGES
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.formats.messages import MessagesReply
-from dflash_local.server.generation import count_tokens, respond, start_chat
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.submission import count_tokens, respond, start_chat
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

@@ -16,9 +16,9 @@ from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.formats.responses import Count, ResponsesReply, echo
-from dflash_local.server.generation import count_tokens, respond, start_chat
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.submission import count_tokens, respond, start_chat
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

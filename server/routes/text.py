@@ -13,9 +13,9 @@ from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.prompt import parse_parts
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
-from dflash_local.server.generation import apply_chat
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
+from dflash_local.server.submission import apply_chat
 
 
 def tokenizer(service: Service) -> object:

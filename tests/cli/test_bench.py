@@ -32,9 +32,9 @@ class DraftingNative(FakeNative):
 
     def submit(self, slot: int, request: PreparedRequest) -> None:
         assert isinstance(request, FakePrepared)
-        assert not request.cache_prompt
+        assert not request.params["cache_prompt"]
         super().submit(slot, request)
-        width = 1 if request.drafting.budget == 1 else 5
+        width = 1 if request.params["budget"] == 1 else 5
         passes = [list(ANSWER[:1])] + [list(ANSWER[at : at + width]) for at in range(1, len(ANSWER), width)]
         self._slots[slot].passes = [*passes[:-1], [*passes[-1], EOG]]
 
@@ -77,7 +77,7 @@ def test_measure_alternates_and_finds_the_same_answers() -> None:
             engine, [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}], SamplingParams(), 50, repeat=2
         )
     # One warm-up each; then plain, drafted, and the second time the other way round, two prompts each.
-    assert [sent["drafting"].budget for sent in fake.submitted] == [1, 0, 1, 1, 0, 0, 0, 0, 1, 1]
+    assert [sent["budget"] for sent in fake.submitted] == [1, 0, 1, 1, 0, 0, 0, 0, 1, 1]
     seeds = [json.loads(sent["sampling"])["seed"] for sent in fake.submitted]
     assert seeds[2:] == [1, 2] * 4
     assert report.same == report.n_prompts == 2

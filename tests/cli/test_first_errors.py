@@ -58,7 +58,7 @@ def test_the_next_thing_to_type(
 
 def test_no_build(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DFLASH_LIBRARY", raising=False)
-    monkeypatch.setattr(native, "find_spec", lambda name: None)
+    monkeypatch.setattr(native.library, "find_spec", lambda name: None)
     native.load.cache_clear()
     try:
         assert "fix: run: dflash-local build" in failed(capsys, "demo", "--shape", "pocket")

@@ -21,8 +21,8 @@ from dflash_local.diagnose import build, costs, memory, tuning
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.identity import build_key
 from dflash_local.diagnose.machine import GIB, Machine, cpu_flags, look_at_machine, this_machine
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import NativeLibraryError
-from dflash_local.options import EngineOptions
 
 MACHINE = Machine("Some CPU", 8, 16, 32 * GIB, 16 * GIB, "Linux 6", "3.11", 0.5)
 CPU = {"name": "CPU", "type": "cpu", "description": "Some CPU", "memory_total": 32 * GIB, "memory_free": 16 * GIB}

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import NativeEngine
 
 
 def takes(engine: NativeEngine, schema: dict[str, Any], text: str) -> bool:
@@ -18,7 +18,7 @@ def takes_fields(engine: NativeEngine, sampling: dict[str, Any], text: str) -> b
     """The same of sampling fields that have a grammar."""
     fields = {**sampling, "generation_prompt": text + "<|im_end|>"}
     try:
-        engine.prepare([1], 8, json.dumps(fields), Drafting(), True).free()
+        engine.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps(fields)}).free()
     except RequestError as error:
         assert error.param == "generation_prompt", error
         return False

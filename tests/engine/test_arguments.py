@@ -15,9 +15,9 @@ import pytest
 from dflash_local import engine, native
 from dflash_local.diagnose import costs
 from dflash_local.engine import Engine
+from dflash_local.engine_options import COST_OPTIONS, EngineOptions
 from dflash_local.errors import DFlashError, PairError, RequestError
 from dflash_local.native import AcceptRule, DraftMode
-from dflash_local.options import COST_OPTIONS, EngineOptions
 from tests.fake_native import FakeNative
 
 DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Engine).parameters.items()}

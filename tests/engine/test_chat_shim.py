@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine, check_chat_template
+from dflash_local.native import NativeEngine, check_chat_template
 
 Body = dict[str, Any]
 
@@ -59,7 +59,7 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
 def apply(engine: NativeEngine, template: str | None = None, **body: Any) -> dict[str, Any]:
     """dflash_chat_apply(); what it asks of the sampler must be accepted there."""
     applied = engine.chat_apply(template, json.dumps({"messages": USER, **body}))
-    engine.prepare([1], 8, json.dumps(applied["sampling"]), Drafting(), True)
+    engine.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps(applied["sampling"])})
     return applied
 
 

@@ -16,7 +16,7 @@ from gguf import GGMLQuantizationType
 from dflash_local.convert.gguf_metadata import read_header, string, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.engine import Engine
-from dflash_local.options import EngineOptions
+from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.fit import fit
 from tests.trees import models
 

@@ -10,6 +10,7 @@ import pytest
 
 from dflash_local import native
 from dflash_local.errors import NativeLibraryError
+from dflash_local.native import library
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "find_spec", lambda _name: None)
+    monkeypatch.setattr(library, "find_spec", lambda _name: None)
     with pytest.raises(NativeLibraryError, match=r"not installed.*run: dflash-local build"):
         native.library_path()
 

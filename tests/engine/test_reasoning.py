@@ -11,7 +11,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import EngineDeadError, RequestError
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import NativeEngine
 from tests.engine.test_chat_shim import THINKING
 
 PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
@@ -36,7 +36,8 @@ class Answer:
         native.slot_clear(0)
         prompt = native.tokenize(PROMPT, True, True)
         fields = json.dumps({"temperature": 0, "ignore_eos": True, **sampling})
-        native.submit(0, native.prepare(prompt, n_predict, fields, Drafting(budget=1), False))
+        params = {"tokens": prompt, "n_predict": n_predict, "sampling": fields, "budget": 1, "cache_prompt": False}
+        native.submit(0, native.prepare(params))
         self.tokens: list[int] = []
 
     def steps(self, count: int = 1000) -> str:
@@ -65,7 +66,7 @@ def test_a_message_comes_before_the_end_of_a_budget(native: NativeEngine) -> Non
 @pytest.mark.parametrize(("message", "why"), [("x" * 5000, "longer than 4096"), (7, "must be a string")])
 def test_bad_messages_are_refused(native: NativeEngine, message: Any, why: str) -> None:
     with pytest.raises(RequestError, match=why) as caught:
-        native.prepare([1], 8, json.dumps({"reasoning_budget_message": message}), Drafting(), True)
+        native.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps({"reasoning_budget_message": message})})
     assert caught.value.param == "reasoning_budget_message"
 
 

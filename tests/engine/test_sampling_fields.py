@@ -15,7 +15,7 @@ import pytest
 
 from dflash_local import native
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import NativeEngine
 from dflash_local.sampling import SamplingParams
 
 Fields = dict[str, Any]
@@ -32,7 +32,7 @@ def engine(pocket: dict[str, Path]) -> Iterator[NativeEngine]:
 
 
 def check(engine: NativeEngine, sampling: str) -> None:
-    engine.prepare([1], 8, sampling, Drafting(), True).free()
+    engine.prepare({"tokens": [1], "n_predict": 8, "sampling": sampling}).free()
 
 
 def generate(engine: NativeEngine, **fields: Any) -> bytes:
@@ -40,7 +40,8 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
     engine.slot_clear(0)
     tokens: list[int] = []
     prompt = engine.tokenize(PROMPT, True, True)
-    engine.submit(0, engine.prepare(prompt, 16, json.dumps(fields), Drafting(budget=1), False))
+    params = {"tokens": prompt, "n_predict": 16, "sampling": json.dumps(fields), "budget": 1, "cache_prompt": False}
+    engine.submit(0, engine.prepare(params))
     while updates := engine.step():
         for update in updates:
             assert not update.error, update.error

@@ -15,7 +15,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine, schema_ignored
+from dflash_local.native import NativeEngine, schema_ignored
 from dflash_local.sampling import SamplingParams
 from tests.engine.grammars import takes
 
@@ -109,7 +109,7 @@ def test_patterns_that_no_grammar_holds_are_refused(engine: NativeEngine, patter
             engine.chat_apply(None, json.dumps({"messages": [{"role": "user", "content": "x"}], **body}))
         assert caught.value.param == f"{field}.properties.name.anyOf[0].pattern"
     with pytest.raises(RequestError, match=why):
-        engine.prepare([1], 8, json.dumps({"json_schema": schema}), Drafting(), True)
+        engine.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps({"json_schema": schema})})
 
 
 def test_patterns_everywhere(engine: NativeEngine) -> None:
@@ -251,7 +251,7 @@ def test_refusals_name_the_keyword(engine: NativeEngine, schema: Schema, path: s
         assert inner[1], caught.value
         assert inner[2] == (f".{path}" if path else "")
     with pytest.raises(RequestError, match=why) as caught:
-        engine.prepare([1], 8, json.dumps({"json_schema": outer}), Drafting(), True)
+        engine.prepare({"tokens": [1], "n_predict": 8, "sampling": json.dumps({"json_schema": outer})})
     assert (caught.value.param or "").startswith("json_schema.properties.a")
 
 
@@ -363,14 +363,14 @@ def test_nothing_of_a_schema_reaches_stderr(pocket: dict[str, Path]) -> None:
     script = f"""
 import json
 from dflash_local.errors import RequestError
-from dflash_local.native import Drafting, NativeEngine
+from dflash_local.native import NativeEngine
 engine = NativeEngine({{"model": {str(pocket["target"])!r}, "n_ctx": 64, "n_threads": 1, "warmup": False, "budget": 1}})
 for pattern in ("a", "^\\\\d+$", "\\x1b[31m", "(?=x)", "^[a", "^(?i)a$"):
     schema = {{"type": "string", "pattern": pattern}}
     tool = {{"type": "function", "function": {{"name": "f", "parameters": {{"properties": {{"a": schema}}}}}}}}
     user = {{"messages": [{{"role": "user", "content": "x"}}]}}
     for call in (
-        lambda: engine.prepare([1], 8, json.dumps({{"json_schema": schema}}), Drafting(), True),
+        lambda: engine.prepare({{"tokens": [1], "n_predict": 8, "sampling": json.dumps({{"json_schema": schema}})}}),
         lambda: engine.chat_apply(None, json.dumps({{**user, "json_schema": schema}})),
         lambda: engine.chat_apply(None, json.dumps({{**user, "tools": [tool]}})),
     ):

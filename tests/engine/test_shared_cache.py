@@ -15,9 +15,9 @@ import pytest
 
 from dflash_local.diagnose.memory import default_context
 from dflash_local.engine import Completion, Engine, SamplingParams
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
-from dflash_local.native import AcceptRule, Drafting, DraftMode, NativeEngine
-from dflash_local.options import EngineOptions
+from dflash_local.native import AcceptRule, DraftMode, NativeEngine
 from tests.fast import some_fast
 from tests.patience import PATIENCE
 
@@ -353,8 +353,8 @@ def test_a_drawn_chain_counts_whole_or_not_at_all(pocket: dict[str, Path]) -> No
         "model": str(pocket["target"]), "drafter": str(pocket["dflash2"]), "n_ctx": 512, "n_slots": 2,
         "share_ctx": True, "n_threads": 1, "warmup": False, "cache_ram": 0,
     })  # fmt: skip
-    chains = Drafting(budget=16, draft=DraftMode.CHAIN, accept=AcceptRule.BLOCK, n_max=0, lookup=0)
-    only = SamplingParams(temperature=1, top_k=1, ignore_eos=True).to_json()
+    chains = {"budget": 16, "draft": DraftMode.CHAIN, "accept": AcceptRule.BLOCK, "lookup": 0}
+    only = {"sampling": SamplingParams(temperature=1, top_k=1, ignore_eos=True).to_json(), **chains}
     try:
         prompt = native.tokenize("".join(PROMPT.format(i) for i in range(3)), True, True)
 
@@ -363,7 +363,7 @@ def test_a_drawn_chain_counts_whole_or_not_at_all(pocket: dict[str, Path]) -> No
             for slot in (0, 1):
                 native.cancel(slot)
                 native.slot_clear(slot)
-            native.submit(0, native.prepare(prompt, 60, only, chains, True))
+            native.submit(0, native.prepare({"tokens": prompt, "n_predict": 60, **only}))
             return [token for _ in range(5) for update in native.step() for token in update.tokens]
 
         begun = begin()
@@ -376,7 +376,8 @@ def test_a_drawn_chain_counts_whole_or_not_at_all(pocket: dict[str, Path]) -> No
         for room in (1, 2, n - 1, n, n + 1):
             written = begin()
             cells = native.stats()["cells"]
-            native.submit(1, native.prepare(words(room, cells["size"] - cells["used"] - room), 0, only, chains, True))
+            other = words(room, cells["size"] - cells["used"] - room)
+            native.submit(1, native.prepare({"tokens": other, "n_predict": 0, **only}))
             writer = next(update for update in native.step() if update.slot == 0)
             assert writer.error is None
             assert writer.n_drafted == (n if room > n else 0)

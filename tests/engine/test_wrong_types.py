@@ -15,9 +15,9 @@ import pytest
 
 from dflash_local import Engine, RequestError, SamplingParams
 from dflash_local.conversation import ChatPrompt
+from dflash_local.engine_options import EngineOptions
 from dflash_local.generation import Generation, Stream
 from dflash_local.native import TreeRows
-from dflash_local.options import EngineOptions
 from tests.fake_native import FakeNative
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]

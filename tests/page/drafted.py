@@ -99,7 +99,7 @@ class DraftedNative(FakeNative):
     def _pass(self, index: int, slot: _Slot) -> StepUpdate:
         before = slot.stats.t_generate_ms
         update = super()._pass(index, slot)
-        if not slot.drafts or update.tree is None:
+        if not slot.params["return_drafts"] or update.tree is None:
             return update
         if slot.plain or not update.n_accepted:
             reason = update.reason if slot.plain else "plain decoding is faster"

@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.gpu_proof.equality import BLOCK, gap
 from dflash_local import Engine
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import DFlashError
 from dflash_local.native import list_devices, plan
-from dflash_local.options import EngineOptions
 from dflash_local.sampling import SamplingParams
 
 

@@ -13,8 +13,8 @@ import pytest
 from dflash_local import Engine
 from dflash_local.cli import main
 from dflash_local.demo.pocket import bundled_pair
+from dflash_local.engine_options import EngineOptions
 from dflash_local.errors import RequestError
-from dflash_local.options import EngineOptions
 from dflash_local.plan import check
 from dflash_local.plan.check import unused
 from dflash_local.plan.fit import fit

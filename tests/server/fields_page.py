@@ -1,6 +1,6 @@
 """docs/fields.md: every field that a body may hold, by endpoint, and what becomes of it. Made of the fields themselves.
 
-Usage: python tests/server/fields_page.py    (writes the page; a test holds it to the fields)
+Usage: python -m tests.server.fields_page    (writes the page; a test holds it to the fields)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from dflash_local.server.app import create_app
 from dflash_local.server.fields.fields import Fields, Rule
 from dflash_local.server.routes.endpoint import Endpoint
+from tests.tables import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fields.md"
 # Tables, each with its columns: a heading and the path whose body it shows. Every body is in one of them.
@@ -36,7 +37,7 @@ Every field that a body may hold, and what becomes of it:
 | refused | 400, unless its value asks for what happens anyway (`false`, `0`, empty) |
 | – | not known at this endpoint: named in the header `X-DFlash-Ignored`, refused with `--strict-fields` |
 
-This page is made by `python tests/server/fields_page.py`. Types and ranges are in `/docs`; what the fields mean is in
+This page is made by `python -m tests.server.fields_page`. Types and ranges are in `/docs`; what the fields mean is in
 [serving.md](serving.md#what-a-request-may-say), llama-server's README and the owners' documents.
 """
 
@@ -75,12 +76,12 @@ def _table(columns: Mapping[str, str], found: Mapping[str, type[Fields]]) -> str
     for name in names:
         rules = [model.RULES.get(name) for model in models]
         rows.append([f"`{name}`", *(SHOWN[rule.kind] if rule else "–" for rule in rules), _about(name, rules)])
-    return _markdown(["field", *columns, ""], rows)
+    return markdown(["field", *columns, ""], rows)
 
 
 def _list(model: type[Fields]) -> str:
     rows = [[f"`{name}`", SHOWN[rule.kind], _about(name, [rule])] for name, rule in sorted(model.RULES.items())]
-    return _markdown(["field", "", ""], rows)
+    return markdown(["field", "", ""], rows)
 
 
 def _about(name: str, rules: Sequence[Rule | None]) -> str:
@@ -90,11 +91,7 @@ def _about(name: str, rules: Sequence[Rule | None]) -> str:
         if rule is not None:
             other = rule.kind == "read" and rule.target != name
             said.append(f"another name of `{rule.target}`" if other else rule.text)
-    return "; ".join(dict.fromkeys(part for part in said if part)).replace("|", "\\|")
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+    return "; ".join(dict.fromkeys(part for part in said if part))
 
 
 if __name__ == "__main__":

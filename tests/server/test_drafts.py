@@ -92,7 +92,7 @@ def test_held_back_text_has_its_pass(server: Live) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_nothing_unasked(server: Live, native: FakeNative, path: str) -> None:
     found = events(server, path, body_of() | {"return_drafts": False})
-    assert not native.prepared[-1].return_drafts
+    assert not native.prepared[-1].params["return_drafts"]
     assert all("pass" not in event.get("dflash", {}) for event in found)
     answer = post(server, path, {**body_of(), "return_drafts": None})
     assert "passes" not in answer["dflash"]
@@ -116,4 +116,4 @@ def test_refused(server: Live, path: str, body: dict[str, Any]) -> None:
 def test_lookup(server: Live, native: FakeNative) -> None:
     for value, told in ((None, -1), (True, 1), (False, 0)):
         post(server, PATHS[0], {"messages": MESSAGES, "lookup": value})
-        assert native.prepared[-1].drafting.lookup == told
+        assert native.prepared[-1].params["lookup"] == told

@@ -14,7 +14,7 @@ import pytest
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.engine import Engine
-from dflash_local.native import AcceptRule, Drafting, DraftMode
+from dflash_local.native import AcceptRule, DraftMode
 from dflash_local.sampling import SamplingParams
 from dflash_local.server.fields.completion import NativeRequest
 from dflash_local.server.fields.request import parse_fields
@@ -325,10 +325,8 @@ def test_options_reach_the_engine(server: Live, native: FakeNative) -> None:
     }  # fmt: skip
     server.http.post("/v1/completions", json=body).raise_for_status()
     sent = native.submitted[0]
-    assert (sent["n_predict"], sent["drafting"]) == (
-        9,
-        Drafting(budget=3, draft=DraftMode.CHAIN, accept=AcceptRule.MATCH, n_max=7),
-    )
+    names = ("n_predict", "budget", "draft", "accept", "draft_n_max", "lookup")
+    assert [sent[name] for name in names] == [9, 3, DraftMode.CHAIN, AcceptRule.MATCH, 7, -1]
     assert json.loads(sent["sampling"]) == {
         "temperature": 0, "top_k": 5, "min_p": 0.1, "dry_multiplier": 0.5, "logit_bias": {"7": -100},
         "ignore_eos": True, "grammar": "root ::= [a-z]+",

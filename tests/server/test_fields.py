@@ -16,7 +16,7 @@ from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import CompletionRequest
 from dflash_local.server.fields.fields import ignored_header
-from dflash_local.server.fields.request import Defaults
+from dflash_local.server.fields.request import Defaults, parse_fields
 from dflash_local.server.service import Settings
 from tests.fake_native import FakeNative
 from tests.server.live import Live, live
@@ -273,3 +273,15 @@ def test_mapped_fields_reach_the_engine(server: Live, native: FakeNative) -> Non
     server.http.post("/v1/completions", json=body).raise_for_status()
     assert json.loads(native.submitted[0]["sampling"]) == {"repeat_penalty": 1.5, "grammar": 'root ::= "a" | "b"'}
     assert native.submitted[0]["n_predict"] == 3
+
+
+def test_stop_strings_of_the_command_line_are_not_counted() -> None:
+    defaults = Defaults(stop=tuple(f"word {i}" for i in range(65)))
+    options = parse_fields(CompletionRequest.of({"prompt": "x"}), defaults).options
+    assert options["stop"] == defaults.stop
+    assert parse_fields(CompletionRequest.of({"prompt": "x", "stop": "a"}), defaults).options["stop"] == ("a",)
+
+
+def test_a_limit_of_drafts_is_told_in_words() -> None:
+    with pytest.raises(RequestError, match=r"speculative\.n_max must be at most 63, got 64"):
+        CompletionRequest.of({"prompt": "x", "speculative.n_max": 64})

@@ -6,7 +6,7 @@ from tests.server import fields_page
 
 
 def test_the_page_is_that_of_the_fields() -> None:
-    assert fields_page.PAGE.read_text(encoding="utf-8") == fields_page.text(), "python tests/server/fields_page.py"
+    assert fields_page.PAGE.read_text(encoding="utf-8") == fields_page.text(), "python -m tests.server.fields_page"
 
 
 def test_every_body_is_in_it() -> None:

@@ -368,7 +368,7 @@ def test_options() -> None:
         "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, "ignored": [],
     }  # fmt: skip
     assert converted(messages=ASK, output_format={"type": "json_schema", "schema": schema})["response_format"]
-    assert MessagesRequest.of({"messages": ASK}).chat().max_tokens == 4096
+    assert MessagesRequest.of({"messages": ASK}).chat().given()["max_tokens"] == 4096
 
 
 # ---- refusals ----

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from dflash_local.errors import DFlashError, RequestError
-from dflash_local.native import Drafting, TreeRows
+from dflash_local.native import TreeRows
 
 from . import ledger, models
 from .forest import chain, grow, star, words
@@ -81,7 +81,8 @@ def test_good_trees_after_bad_ones(twin: Twin) -> None:
 
 
 def test_a_running_slot(twin: Twin) -> None:
-    twin.trees.submit(2, twin.trees.prepare([1, 2, 3], 20, '{"ignore_eos": true}', Drafting(), False))
+    params = {"tokens": [1, 2, 3], "n_predict": 20, "sampling": '{"ignore_eos": true}', "cache_prompt": False}
+    twin.trees.submit(2, twin.trees.prepare(params))
     twin.trees.step()
     with pytest.raises(DFlashError, match="slot 2 is running"):
         twin.trees.tree_pass([TreeRows(2, [1], [-1])], models.N_VOCAB)

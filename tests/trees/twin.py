@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dflash_local.native import Drafting, NativeEngine, TreeRows
+from dflash_local.native import NativeEngine, TreeRows
 
 from .forest import Tree, chain, words
 from .models import N_VOCAB
@@ -38,7 +38,8 @@ def feed(native: NativeEngine, slot: int, tokens: list[int], width: int = 64) ->
 def greedy(native: NativeEngine, slot: int, prompt: list[int], n: int, cache_prompt: bool = True) -> list[int]:
     """The first n tokens of plain decoding after a prompt."""
     sampling = '{"temperature": 0, "ignore_eos": true}'
-    native.submit(slot, native.prepare(prompt, n, sampling, Drafting(budget=1), cache_prompt))
+    params = {"tokens": prompt, "n_predict": n, "sampling": sampling, "budget": 1, "cache_prompt": cache_prompt}
+    native.submit(slot, native.prepare(params))
     answer: list[int] = []
     while updates := native.step():
         answer += [token for update in updates for token in update.tokens]

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from dflash_local import native
 from dflash_local.build import recipe
 from dflash_local.cli.console import set_up_console
 from dflash_local.errors import BuildError
 from dflash_local.file_lock import locked
 from dflash_local.hub.links import link_or_copy
+from dflash_local.native import library
 
 
 def refuse(*_: object, **__: object) -> None:
@@ -41,10 +41,10 @@ def test_without_symbolic_links_a_file_has_a_second_name(
 
 def test_both_names_of_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-    assert native._library_in(tmp_path, "dflash") is None
+    assert library._library_in(tmp_path, "dflash") is None
     for name in ("libdflash.dll", "dflash.dll"):  # mingw's and Microsoft's
         (tmp_path / name).touch()
-        assert native._library_in(tmp_path, "dflash") == tmp_path / name
+        assert library._library_in(tmp_path, "dflash") == tmp_path / name
 
 
 def test_gcc_is_named_and_nvcc_keeps_microsofts_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

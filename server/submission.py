@@ -18,7 +18,7 @@ from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.fields import Fields
-from dflash_local.server.fields.generation import MAX_CHOICES, GenerationFields, VerboseFields
+from dflash_local.server.fields.generation_fields import MAX_CHOICES, GenerationFields, VerboseFields
 from dflash_local.server.fields.request import RequestFields, parse_chat, parse_fields
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.native import NativeReply
@@ -84,7 +84,7 @@ def describe(
     tokens: bool = False,
 ) -> Details:
     """The details of running generations in llama-server's own format; slow for long prompts."""
-    prompts = [generation.request.prompt for generation in generations[:: len(generations) // n_prompts]]
+    prompts = [generation.request.prompt_tokens for generation in generations[:: len(generations) // n_prompts]]
     texts = [engine.detokenize(prompt, special=True) for prompt in prompts]
     return Details(model, generation_settings(engine, fields), texts, generations, tokens=tokens)
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from dflash_local.drafting import MAX_NODES, AcceptRule, DraftMode
 from dflash_local.errors import RequestError
+from dflash_local.server.fields.derived import OptionFields, SamplingFields
 from dflash_local.server.fields.fields import Fields, Mapped, Policy, Refused
 from dflash_local.server.fields.prediction import Prediction
-from dflash_local.server.fields.sampling import SamplingFields
 
 MAX_CHOICES = 128
-MAX_STOPS = 64
 MAX_PING = 86_400
 
 
@@ -30,13 +28,6 @@ class StreamOptions(Fields):
     )
 
 
-# Values of these are checked by dflash_local.drafting.
-_NODES = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_NODES}, {"enum": ["auto", None]}]}
-_Budget = Annotated[Any, WithJsonSchema(_NODES)]
-_Draft = Annotated[Any, WithJsonSchema({"enum": [*(mode.name.lower() for mode in DraftMode), None]})]
-_Accept = Annotated[Any, WithJsonSchema({"enum": [*(rule.name.lower() for rule in AcceptRule), None]})]
-
-
 # Where an empty text, or an empty anything, is a form's way to say nothing.
 _TEXTLESS = (
     "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json", "logit_bias",
@@ -45,8 +36,8 @@ _TEXTLESS = (
 _EMPTY = ("stop", "stream_options", "guided_choice", "structured_outputs", "options")
 
 
-class GenerationFields(SamplingFields):
-    """Length, choices, streaming and drafting of an answer, and how its tokens are chosen."""
+class GenerationFields(OptionFields, SamplingFields):
+    """Choices and streaming of an answer, the options of a request, and how tokens are chosen."""
 
     model: str | None = Field(None, description="any name: there is one model, and answers have its name")
     stream: bool | None = Field(None, description="the answer as server-sent events")
@@ -55,31 +46,10 @@ class GenerationFields(SamplingFields):
         None, ge=1, le=MAX_CHOICES, description="how many answers; with a seed, answer i has seed + i"
     )
     best_of: int | None = Field(None, description="more than n: refused")
-    max_tokens: int | None = Field(None, ge=-1, description="most new tokens; -1: until the context is full")
-    stop: str | list[str] | None = Field(None, description=f"up to {MAX_STOPS} strings, before which the answer ends")
     prediction: Prediction | None = Field(None, description="text that the answer is expected to have: it is drafted")
-    budget: _Budget = Field(None, description="nodes of a draft tree, the anchor counted; auto: what pays, 1: no draft")
-    draft: _Draft = Field(None, description="the shape that drafts may have")
-    accept: _Accept = Field(None, description="how drafts are accepted")
-    speculative_n_max: int | None = Field(
-        None, alias="speculative.n_max", ge=0, lt=MAX_NODES, description="most draft tokens on a path; 0: the server's"
-    )
-    lookup: bool | None = Field(None, description="draft what the text itself said before, too (default: the server's)")
-    return_drafts: bool | None = Field(
-        None, description="what each pass verified and kept, in `dflash` (and `timings`) of all events of a stream"
-    )
-    return_progress: bool | None = Field(
-        None, description="events of a stream that tell how much of the prompt has been read"
-    )
-    timings_per_token: bool | None = Field(None, description="`timings` in all events of a stream")
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MAX_PING, description="seconds after which a silent stream is pinged; -1: never"
     )
-    t_max_predict_ms: int | None = Field(
-        None, ge=-1, description="so long after its first token the answer ends with the next line; 0 or less: never"
-    )
-    cache_prompt: bool | None = Field(None, description="keep and reuse what a slot has read (default: the server's)")
-    id_slot: int | None = Field(None, ge=-1, description="the slot that must run it, which is waited for; -1: any")
 
     POLICY: ClassVar = Policy(
         # The first one counts, as in llama-server.

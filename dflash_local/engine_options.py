@@ -1,0 +1,595 @@
+# ruff: noqa: RUF009  _option() makes a dataclasses.field()
+"""EngineOptions: everything that can be chosen when an engine is made.
+
+An option is one field. All that others need to know of it comes from that field:
+
+* the keyword argument of `Engine` (engine.py),
+* the field of dflash_engine_params (native/; the fields stand in the header's order),
+* the command line flag and its environment variable (cli/flags.py),
+* whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
+* what --help, `help(EngineOptions)` and docs/options.md say of it.
+
+So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from ctypes import c_bool, c_char_p, c_float, c_int32, c_uint32, c_uint64
+from dataclasses import KW_ONLY, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from dflash_local.arguments import check_fields
+from dflash_local.drafting import Accept, Budget, Draft, accept_rule, budget_nodes, draft_mode, draft_tokens
+from dflash_local.errors import RequestError
+from dflash_local.option import Option, defaults_of, native_params, options_of, with_arguments
+
+FlashAttention = Literal["auto", "on", "off"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
+Path = str | os.PathLike[str]
+
+_FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
+_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
+AUTO_SLOTS = 4  # what -np -1 means, as in llama-server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """How the command line names an option.
+
+    With a metavar or choices it takes a value. Else the field is a bool: `names` switch it on, `off_names` off.
+    """
+
+    group: str  # the title under which --help lists it
+    names: tuple[str, ...] = ()
+    env: str | None = None  # llama-server's variable
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()  # which are the metavar too
+    default_text: str | None = None  # where the command line's default is another than Python's
+    silent: bool = False  # --help leaves it out
+    off_names: tuple[str, ...] = ()
+    off_help: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOption(Option):
+    """An option of the engine; `in_cost`: it changes what a pass costs."""
+
+    in_cost: bool = False
+    flag: Flag | None = None
+
+
+def _option(default: Any = None, **facts: Any) -> Any:
+    return field(default=default, metadata={"option": EngineOption(**facts)})
+
+
+def _optional_path(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _file_or_none(cost_cache: bool | Path) -> str | None:
+    return None if isinstance(cost_cache, bool) else os.fspath(cost_cache)  # True: Engine knows the file
+
+
+def _flash_mode(flash_attn: str) -> int:
+    if flash_attn not in _FLASH_MODES:
+        raise RequestError(
+            f"flash_attn must be one of {', '.join(_FLASH_MODES)}, got {flash_attn!r}", param="flash_attn"
+        )
+    return _FLASH_MODES[flash_attn]
+
+
+def _number_or_default(number: int | None) -> int:
+    return number or 0
+
+
+def _mib_or_auto(mib: int | None) -> int:
+    return -2 if mib is None else mib
+
+
+def _one_stream(kv_unified: bool | None) -> bool:
+    return kv_unified is not False
+
+
+def _similarity(share: float) -> float:
+    if not 0 <= share <= 1:
+        raise RequestError(f"slot_similarity must be between 0 and 1, got {share}", param="slot_similarity")
+    return share
+
+
+_MODELS, _DRAFTING, _CONTEXT, _MACHINE = "models", "drafting", "context and batching", "machine"
+_TEMPLATE = "chat template"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The arguments of `Engine`. Each is explained where it stands; docs/options.md lists them with their flags.
+
+    Raises:
+        RequestError: a value is out of range; `param` names the field.
+    """
+
+    model: Path = field(
+        metadata={
+            "option": EngineOption(
+                help="the target, a GGUF file",
+                native_type=c_char_p,
+                native_value=os.fspath,
+                flag=Flag(group=_MODELS, names=("-m", "--model"), env="LLAMA_ARG_MODEL", metavar="GGUF"),
+            )
+        }
+    )
+    drafter: Path | None = _option(
+        help="its DFlash drafter, a GGUF file made by 'dflash-local convert'; without one, decoding is plain",
+        native_type=c_char_p,
+        native_value=_optional_path,
+        flag=Flag(
+            group=_MODELS,
+            names=("-md", "--model-draft", "--spec-draft-model"),
+            env="LLAMA_ARG_SPEC_DRAFT_MODEL",
+            metavar="GGUF",
+        ),
+    )
+    _: KW_ONLY
+    n_ctx: int = _option(
+        0,
+        help="context of all slots together, in tokens; 0: what the model was trained with, as far as memory allows",
+        native_type=c_uint32,
+        low=0,
+        flag=Flag(group=_CONTEXT, names=("-c", "--ctx-size"), env="LLAMA_ARG_CTX_SIZE", metavar="N"),
+    )
+    n_slots: int = _option(
+        1,
+        help="requests that run at the same time, each in a slot; -1: 4 slots that share the context",
+        native_type=c_uint32,
+        low=1,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-np", "--parallel"),
+            env="LLAMA_ARG_N_PARALLEL",
+            metavar="N",
+            default_text="-1 in serve, else 1",
+        ),
+    )
+    n_batch: int = _option(
+        2048,
+        help="most prompt rows of one target pass",
+        native_type=c_uint32,
+        low=1,
+        flag=Flag(group=_CONTEXT, names=("-b", "--batch-size"), env="LLAMA_ARG_BATCH", metavar="N"),
+    )
+    n_ubatch: int = _option(
+        512,
+        help="rows computed at once; prompts are read in chunks of this size",
+        native_type=c_uint32,
+        low=1,
+        in_cost=True,
+        flag=Flag(group=_CONTEXT, names=("-ub", "--ubatch-size"), env="LLAMA_ARG_UBATCH", metavar="N"),
+    )
+    n_threads: int | None = _option(
+        help="CPU threads",
+        default_text="one for each physical core",
+        native_type=c_int32,
+        native_value=_number_or_default,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-t", "--threads"), env="LLAMA_ARG_THREADS", metavar="N"),
+    )
+    n_threads_batch: int | None = _option(
+        help="CPU threads for prompts",
+        default_text="as many as for steps",
+        native_type=c_int32,
+        native_value=_number_or_default,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-tb", "--threads-batch"), metavar="N"),
+    )
+    n_gpu_layers: int = _option(
+        -1,
+        help="target layers on the GPU",
+        default_text="all",
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE, names=("-ngl", "--gpu-layers", "--n-gpu-layers"), env="LLAMA_ARG_N_GPU_LAYERS", metavar="N"
+        ),
+    )
+    n_gpu_layers_draft: int = _option(
+        -1,
+        help="drafter layers on the GPU",
+        default_text="all",
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"),
+            env="LLAMA_ARG_N_GPU_LAYERS_DRAFT",
+            metavar="N",
+        ),
+    )
+    main_gpu: int = _option(
+        0,
+        help="the device to use when the model is not split; with rows split, the one for intermediate results",
+        native_type=c_int32,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-mg", "--main-gpu"), env="LLAMA_ARG_MAIN_GPU", metavar="N"),
+    )
+    flash_attn: FlashAttention = _option(
+        "auto",
+        help="flash attention; auto: where the device has it",
+        native_type=c_int32,
+        native_value=_flash_mode,
+        in_cost=True,
+        flag=Flag(group=_CONTEXT, names=("-fa", "--flash-attn"), env="LLAMA_ARG_FLASH_ATTN", metavar="on|off|auto"),
+    )
+    cache_type_k: str = _option(
+        "f16",
+        help="KV cache type for K: f32, f16, bf16, q8_0, q4_0, ...",
+        native_type=c_char_p,
+        native_name="type_k",
+        in_cost=True,
+        flag=Flag(group=_CONTEXT, names=("-ctk", "--cache-type-k"), env="LLAMA_ARG_CACHE_TYPE_K", metavar="TYPE"),
+    )
+    cache_type_v: str = _option(
+        "f16",
+        help="KV cache type for V: f32, f16, bf16, q8_0, q4_0, ...",
+        native_type=c_char_p,
+        native_name="type_v",
+        in_cost=True,
+        flag=Flag(group=_CONTEXT, names=("-ctv", "--cache-type-v"), env="LLAMA_ARG_CACHE_TYPE_V", metavar="TYPE"),
+    )
+    cache_type_k_draft: str = _option(
+        "f16",
+        help="KV cache type for the drafter's K: f16 or f32",
+        native_type=c_char_p,
+        native_name="type_k_draft",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"),
+            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
+            metavar="TYPE",
+        ),
+    )
+    cache_type_v_draft: str = _option(
+        "f16",
+        help="KV cache type for the drafter's V: f16 or f32",
+        native_type=c_char_p,
+        native_name="type_v_draft",
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"),
+            env="LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
+            metavar="TYPE",
+        ),
+    )
+    tensor_split: str | None = _option(
+        help="the target's share on each device, such as 3,1",
+        default_text="by free memory",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-ts", "--tensor-split"), env="LLAMA_ARG_TENSOR_SPLIT", metavar="A,B,..."),
+    )
+    split_mode: SplitMode | None = _option(
+        help="how to split the target over devices: whole layers, the rows of its weights (CUDA, SYCL), weights "
+        "and K/V (experimental), or not at all",
+        default_text="layer",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE, names=("-sm", "--split-mode"), env="LLAMA_ARG_SPLIT_MODE", choices=get_args(SplitMode)
+        ),
+    )
+    mmap: bool = _option(True, help="map the files instead of reading them", native_type=c_bool, native_name="use_mmap")
+    mlock: bool = _option(False, help="keep the files in memory", native_type=c_bool, native_name="use_mlock")
+    swa_full: bool = _option(
+        False,
+        help="sliding-window layers keep the whole context, as other layers do, instead of their window",
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(group=_CONTEXT, names=("--swa-full",), env="LLAMA_ARG_SWA_FULL"),
+    )
+    warmup: bool = _option(
+        True,
+        help="run the first passes at the start, to measure this machine's costs",
+        native_type=c_bool,
+        flag=Flag(
+            group=_MACHINE,
+            names=("--warmup",),
+            off_names=("--no-warmup",),
+            off_help="skip the first passes that measure this machine's costs",
+            silent=True,
+        ),
+    )
+    draft_ctx: int = _option(
+        0,
+        help="newest positions that the drafter looks at; bounds its memory",
+        default_text="4096",
+        native_type=c_uint32,
+        low=0,
+        in_cost=True,
+        flag=Flag(group=_DRAFTING, names=("--draft-ctx",), metavar="N"),
+    )
+    draft_n_max: int = _option(
+        0,
+        help="most draft tokens on a path",
+        default_text="what the drafter's block holds",
+        native_type=c_int32,
+        native_value=draft_tokens,
+        flag=Flag(
+            group=_DRAFTING, names=("--spec-draft-n-max", "--draft-max"), env="LLAMA_ARG_SPEC_DRAFT_N_MAX", metavar="N"
+        ),
+    )
+    budget: Budget = _option(
+        "auto",
+        help="tokens checked per step, the certain one counted: auto chooses by measured cost, 1 drafts nothing",
+        native_type=c_int32,
+        native_value=budget_nodes,
+        flag=Flag(group=_DRAFTING, names=("--budget",), metavar="auto|N"),
+    )
+    draft: Draft = _option(
+        "tree",
+        help="the shape that drafts may have; where the target cannot check trees, tree means chain",
+        native_type=c_int32,
+        native_value=draft_mode,
+        flag=Flag(group=_DRAFTING, names=("--draft",), choices=get_args(Draft)),
+    )
+    accept: Accept = _option(
+        "match",
+        help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
+        "chains, for DFlash 2 and DSpark drafters: the same distribution, other text",
+        native_type=c_int32,
+        native_value=accept_rule,
+        flag=Flag(group=_DRAFTING, names=("--accept",), choices=get_args(Accept)),
+    )
+    lookup: bool = _option(
+        True,
+        help="draft also what followed earlier occurrences of the last tokens",
+        native_type=c_bool,
+        flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
+    )
+    kv_unified: bool | None = _option(
+        help="each slot may use the whole context, as long as the others leave it",
+        default_text="each has its share, unless -1 slots were asked for",
+        native_type=c_bool,
+        native_value=_one_stream,
+        in_cost=True,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-kvu", "--kv-unified"),
+            env="LLAMA_ARG_KV_UNIFIED",
+            off_names=("-no-kvu", "--no-kv-unified"),
+            off_help="a KV cache for each slot",
+        ),
+    )
+    cost_cache: bool | Path = _option(
+        True,
+        help="keep the measured costs on disk for the next start: in the cache folder, or in the file of this path",
+        native_type=c_char_p,
+        native_value=_file_or_none,
+        flag=Flag(
+            group=_MACHINE,
+            off_names=("--no-cost-cache",),
+            off_help="measure them at every start, and keep nothing of it on disk",
+        ),
+    )
+    share_ctx: bool | None = _option(
+        help="whether each slot may use the whole context",
+        default_text="as kv_unified and n_slots say",
+        native_type=c_bool,
+    )  # None: as n_slots and kv_unified say
+    n_ctx_slot: int = _option(
+        0,
+        help="most tokens of one slot; where the context has no size, it is as many for each slot",
+        default_text="no limit",
+        native_type=c_uint32,
+        low=0,
+        flag=Flag(group=_CONTEXT, names=("--kv-unified-per-slot",), env="LLAMA_ARG_KV_UNIFIED_PER_SLOT", metavar="N"),
+    )
+    cache_ram: int | None = _option(
+        help="host memory in MiB for conversations that no slot holds any more; -1: no limit, 0: none",
+        default_text="8192, less where memory is short",
+        native_type=c_int32,
+        native_value=_mib_or_auto,
+        low=-1,
+        flag=Flag(group=_CONTEXT, names=("-cram", "--cache-ram"), env="LLAMA_ARG_CACHE_RAM", metavar="MIB"),
+    )
+    cache_idle_slots: bool = _option(
+        True,
+        help="idle slots whose room others need leave their conversation there",
+        native_type=c_bool,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("--cache-idle-slots",),
+            env="LLAMA_ARG_CACHE_IDLE_SLOTS",
+            off_names=("--no-cache-idle-slots",),
+            off_help="they forget it",
+        ),
+    )
+    slot_similarity: float = _option(
+        0.1,
+        help="a prompt goes on in the slot that holds more than this share of it; 0: never",
+        native_type=c_float,
+        native_value=_similarity,
+        flag=Flag(group=_CONTEXT, names=("-sps", "--slot-prompt-similarity"), metavar="SHARE"),
+    )
+    n_checkpoints: int = _option(
+        2,
+        help="places per slot to which recurrent states and sliding windows can go back",
+        native_type=c_int32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"),
+            env="LLAMA_ARG_CTX_CHECKPOINTS",
+            metavar="N",
+        ),
+    )
+    checkpoint_step: int = _option(
+        64,
+        help="least tokens between two such places",
+        native_type=c_int32,
+        low=0,
+        flag=Flag(
+            group=_CONTEXT,
+            names=("-cms", "--checkpoint-min-step"),
+            env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
+            metavar="N",
+        ),
+    )
+    host_memory: int = _option(
+        0, help="bytes of free memory to reckon with; 0: what the system says", native_type=c_uint64
+    )
+    bit_exact: bool | None = _option(
+        help="run only if drafted text is plain text bit for bit, else say why not; implies `swa_full`, which takes "
+        "memory",
+        default_text="bit for bit where that costs nothing, on most CPUs",
+        flag=Flag(
+            group=_CONTEXT, names=("--bit-exact",), off_names=("--no-bit-exact",), off_help="promise no such thing"
+        ),
+    )
+    chat_template: str | None = _option(
+        help="Jinja source to use instead of the model's own template, or the name of one of llama.cpp's (chatml, "
+        "llama3, ...)",
+        native_type=c_char_p,
+        flag=Flag(group=_TEMPLATE, names=("--chat-template",), env="LLAMA_ARG_CHAT_TEMPLATE", metavar="JINJA"),
+    )
+    device: str | None = _option(
+        help="devices that the target may use (--list-devices), or none",
+        default_text="all",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-dev", "--device"), env="LLAMA_ARG_DEVICE", metavar="A,B,..."),
+    )
+    device_draft: str | None = _option(
+        help="devices that the drafter may use",
+        default_text="the one where the target's output is",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-devd", "--device-draft", "--spec-draft-device"), metavar="A,B,..."),
+    )
+    override_tensor: str | None = _option(
+        help="the target's tensors whose names match lie in that buffer, such as 'ffn_.*_exps=CPU'",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-ot", "--override-tensor"),
+            env="LLAMA_ARG_OVERRIDE_TENSOR",
+            metavar="REGEX=BUFFER,...",
+        ),
+    )
+    override_tensor_draft: str | None = _option(
+        help="the drafter's tensors whose names match lie in that buffer",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"),
+            metavar="REGEX=BUFFER,...",
+        ),
+    )
+    cpu_moe: bool = _option(
+        False,
+        help="the weights of all experts stay on the CPU",
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-cmoe", "--cpu-moe"), env="LLAMA_ARG_CPU_MOE"),
+    )
+    n_cpu_moe: int = _option(
+        0,
+        help="the experts' weights of the first N layers stay on the CPU",
+        native_type=c_int32,
+        low=0,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-ncmoe", "--n-cpu-moe"), env="LLAMA_ARG_N_CPU_MOE", metavar="N"),
+    )
+    n_cpu_ffn: int = _option(
+        0,
+        help="the dense feed-forward weights of the first N layers stay on the CPU",
+        native_type=c_int32,
+        low=0,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("-ncffn", "--n-cpu-ffn"), env="LLAMA_ARG_N_CPU_FFN", metavar="N"),
+    )
+    kv_offload: bool = _option(
+        True,
+        help="K, V and states lie with their layers",
+        native_type=c_bool,
+        in_cost=True,
+        flag=Flag(
+            group=_MACHINE,
+            names=("-kvo", "--kv-offload"),
+            env="LLAMA_ARG_KV_OFFLOAD",
+            off_names=("-nkvo", "--no-kv-offload"),
+            off_help="they lie in the host's memory",
+        ),
+    )
+    rpc: str | None = _option(
+        help="RPC servers ('dflash-local rpc-server' on other machines), whose devices take layers of the target",
+        native_type=c_char_p,
+        in_cost=True,
+        flag=Flag(group=_MACHINE, names=("--rpc",), env="LLAMA_ARG_RPC", metavar="HOST:PORT,..."),
+    )
+    fit: bool = _option(
+        True,
+        help="choose what is not given of context, layers and shares so that devices keep `fit_target` free, and "
+        "refuse what cannot fit before it is loaded",
+        flag=Flag(group=_MACHINE, names=("-fit", "--fit"), env="LLAMA_ARG_FIT", metavar="on|off"),
+    )
+    fit_target: str = _option(
+        "1024",
+        help="MiB that `fit` leaves free on each device; one for all, or one for each",
+        flag=Flag(group=_MACHINE, names=("-fitt", "--fit-target"), env="LLAMA_ARG_FIT_TARGET", metavar="MIB,MIB,..."),
+    )
+    fit_ctx: int = _option(
+        4096,
+        help="the least context of a slot that `fit` may choose",
+        low=1,
+        flag=Flag(group=_MACHINE, names=("-fitc", "--fit-ctx"), env="LLAMA_ARG_FIT_CTX", metavar="N"),
+    )
+    max_queue: int = _option(64, help="requests that may wait for a slot")
+    progress: Callable[[float], bool] | None = _option(
+        help="called with 0..1 while loading; returning False cancels", default_text="not called"
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self, [spec.name for spec in fields(self)])
+        if self.share_ctx is None:
+            share = self.kv_unified if self.kv_unified is not None else self.n_slots == -1
+            object.__setattr__(self, "share_ctx", share)
+        if self.n_slots == -1:
+            object.__setattr__(self, "n_slots", AUTO_SLOTS)
+        if self.bit_exact:  # a smaller cache uses its cells again in another order
+            object.__setattr__(self, "swa_full", True)
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if option.low is not None and value is not None and not option.low <= value <= _UINT32_FIELD_MAX:
+                raise RequestError(f"{name} must be at least {option.low}, got {value}", param=name)
+        self.native_params()
+        _ = self.fit_targets
+
+    @property
+    def fit_targets(self) -> list[int]:
+        """MiB of `fit_target`."""
+        sizes = self.fit_target.split(",")
+        if not all(size.isdecimal() for size in sizes):
+            raise RequestError(
+                f"fit_target must be MiB such as 1024 or 1024,2048, got {self.fit_target!r}", param="fit_target"
+            )
+        return [int(size) for size in sizes]
+
+    def native_params(self) -> dict[str, Any]:
+        """Fields of dflash_engine_params by their names there, as str, numbers or None."""
+        return native_params(self, OPTIONS)
+
+
+OPTIONS: Mapping[str, EngineOption] = options_of(EngineOptions)
+
+DEFAULTS: Mapping[str, Any] = defaults_of(EngineOptions)
+
+COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
+"""The options that change what a pass costs. The context's length does not: rows attend to what is there."""
+
+EngineOptions.__doc__ = with_arguments(EngineOptions.__doc__, EngineOptions)

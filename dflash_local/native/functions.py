@@ -1,0 +1,217 @@
+"""Functions of libdflash that need no engine: files, vocabularies, plans, tuning, RPC servers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_int32
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dflash_local.errors import RequestError
+from dflash_local.native.library import check, load, path_bytes, take_json, utf8
+from dflash_local.native.structs import EngineParams, ProgressCallback, RPCServerParams, Status, TuneParams, fill
+
+if TYPE_CHECKING:
+    import ctypes
+
+    import numpy as np
+
+
+def library_info() -> dict[str, Any]:
+    """dflash_library_info(): ABI, versions, loaded backends, devices, CPU features."""
+    lib = load()
+    return take_json(lib, lib.dflash_library_info())
+
+
+class Device(NamedTuple):
+    """A device that weights can lie on, by ggml's name; bytes of its memory."""
+
+    name: str
+    description: str
+    memory_total: int
+    memory_free: int
+
+
+def list_devices(rpc: str | None = None) -> list[Device]:
+    """The devices besides the CPU: those that `device` and `device_draft` may name.
+
+    Args:
+        rpc: RPC servers ("host:port,...") whose devices are among them.
+
+    Raises:
+        RPCError: one of the servers can't be had.
+    """
+    remote = rpc_devices(rpc) if rpc else []
+    local = [device for device in library_info()["devices"] if device["type"] != "cpu"]
+    return [Device(**{name: device[name] for name in Device._fields}) for device in (*remote, *local)]
+
+
+def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], ftype: str, *, n_threads: int = 0) -> None:
+    """Quantize the GGUF `source` into `target`; `ftype` is one of llama-quantize's names ("q4_0", "q4_k_m", ...)."""
+    lib = load()
+    check(lib, lib.dflash_quantize(path_bytes(source), path_bytes(target), ftype.encode(), n_threads))
+
+
+def quantize_rows(kind: int, rows: np.ndarray) -> np.ndarray:
+    """Float32 rows [n, columns] as blocks [n, row bytes] of a quantized type (a GGMLQuantizationType), by ggml's own
+    functions. Columns must be whole blocks."""
+    import numpy as np
+
+    lib = load()
+    rows = np.ascontiguousarray(rows, np.float32)
+    n_rows, n_columns = rows.shape
+    out = np.empty((n_rows, lib.ggml_row_size(kind, n_columns)), np.uint8)
+    n_bytes = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out.ctypes.data, 0, n_rows, n_columns, None)
+    assert n_bytes == out.size, kind
+    return out
+
+
+def check_gguf(path: str | os.PathLike[str]) -> None:
+    """Raise ModelError unless `path` is a sound GGUF file that its architecture can load."""
+    lib = load()
+    check(lib, lib.dflash_check_gguf(path_bytes(path)))
+
+
+def check_embedding_gguf(path: str | os.PathLike[str]) -> None:
+    """`check_gguf` for a model whose embeddings or scores are wanted: encoders pass, too."""
+    lib = load()
+    check(lib, lib.dflash_check_embedding_gguf(path_bytes(path)))
+
+
+@contextmanager
+def vocabulary_of(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The vocabulary of a model's file, or of the first part of a split one, for `vocab_tokenize`. Raises ModelError
+    for a file that is damaged or has none."""
+    lib, status = load(), c_int()
+    handle = lib.dflash_vocab_load(path_bytes(path), byref(status))
+    check(lib, status.value)
+    try:
+        yield lib.dflash_vocab_get(handle)
+    finally:
+        lib.dflash_vocab_free(handle)
+
+
+def vocab_tokenize(vocab: Any, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+    """Token ids of `text` by a vocabulary: from `vocabulary_of`, or (`llama_vocab_p`) of a model that llama-cpp-python
+    has loaded, by whose own function some texts would overflow the stack. Raises RequestError for a text that the
+    tokenizer cannot take."""
+    lib = load()
+    return tokenize(lib, lib.dflash_vocab_tokenize, vocab, utf8(text, "text"), add_special, parse_special)
+
+
+def tokenize(
+    lib: ctypes.CDLL, function: Callable[..., int], owner: Any, text: bytes, add_special: bool, parse_special: bool
+) -> list[int]:
+    """Token ids by `function`, which takes an engine or a vocabulary first."""
+    capacity = len(text) + 8
+    while True:
+        tokens = (c_int32 * capacity)()
+        count = function(owner, text, len(text), add_special, parse_special, tokens, capacity)
+        check(lib, count)
+        if count <= capacity:
+            return tokens[:count]
+        capacity = count
+
+
+def check_chat_template(source: str) -> None:
+    """Raise RequestError unless `source` is Jinja that llama.cpp can read, or the name of one of its templates."""
+    lib = load()
+    check(lib, lib.dflash_check_chat_template(utf8(source, "chat_template")))
+
+
+def matrix_rows(device: str, weights: str, rows: int = -1) -> int:
+    """The least number of rows for which `device` computes products with `weights` (a quantized type) by its matrix
+    kernel; 0: it has one kernel only.
+
+    `rows` > 0 sets that number first, for the whole process (at most one more than the vector kernel can compute); 0
+    gives the choice back to the device; -1 only asks.
+    """
+    lib = load()
+    count = int(lib.dflash_matrix_rows(device.encode(), weights.encode(), rows))
+    check(lib, count)
+    return count
+
+
+def tune(params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> dict[str, Any]:
+    """dflash_tune(): milliseconds of one product by each of a device's two kernels, for 1, 2, ... rows.
+
+    Args:
+        params: fields of `TuneParams` as str or int; what is absent keeps the library's default.
+        progress: called with 0..1; returning False cancels, which is a RequestError.
+    """
+    lib = load()
+    native = TuneParams()
+    lib.dflash_tune_params_default(byref(native))
+    fill(native, params)
+    status = c_int(Status.OK)
+    callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+    result = lib.dflash_tune(byref(native), callback, None, byref(status))
+    check(lib, status.value)
+    return dict(take_json(lib, result))
+
+
+def plan(params: Mapping[str, Any], devices: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """dflash_plan(): what an engine with these parameters would allocate. Nothing is allocated.
+
+    Args:
+        params: as of NativeEngine.
+        devices: bytes of devices of another machine, by name, which take the place of this one's.
+    """
+    lib = load()
+    status = c_int(Status.OK)
+    named = ",".join(f"{name}={size}" for name, size in devices.items()).encode() if devices else None
+    result = lib.dflash_plan(byref(engine_params(lib, params)), named, byref(status))
+    check(lib, status.value)
+    return dict(take_json(lib, result))
+
+
+def engine_params(lib: ctypes.CDLL, params: Mapping[str, Any]) -> EngineParams:
+    native = EngineParams()
+    lib.dflash_engine_params_default(byref(native))
+    fill(native, params)
+    return native
+
+
+def rpc_devices(servers: str) -> list[dict[str, Any]]:
+    """The devices of RPC servers ("host:port,..."), as in `library_info`. RPCError: one of the servers can't be had."""
+    lib = load()
+    status = c_int(Status.OK)
+    result = lib.dflash_rpc_devices(servers.encode(), byref(status))
+    check(lib, status.value)
+    return list(take_json(lib, result))
+
+
+def rpc_serve(params: Mapping[str, Any]) -> None:
+    """dflash_rpc_serve(): lend this machine's devices until the process ends. `params`: fields of `RPCServerParams`;
+    what is absent keeps the library's default.
+
+    Raises:
+        RequestError: an address or device is none; RPCError: nobody can listen there.
+    """
+    lib = load()
+    native = RPCServerParams()
+    lib.dflash_rpc_server_params_default(byref(native))
+    fill(native, params)
+    check(lib, lib.dflash_rpc_serve(byref(native)))
+
+
+def sampling_fields() -> list[dict[str, Any]]:
+    """dflash_sampling_fields(): name, type, default and bounds of every sampling field."""
+    lib = load()
+    return list(take_json(lib, lib.dflash_sampling_fields()))
+
+
+def schema_ignored(schema: Mapping[str, Any]) -> list[str]:
+    """The parts of a JSON schema that its grammar will not hold, such as "json_schema.properties.a.multipleOf".
+
+    Raises:
+        RequestError: no grammar can be made of it; `param` is the part.
+    """
+    lib = load()
+    try:
+        data = json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"json_schema must be JSON: {error}", param="json_schema") from None
+    return list(take_json(lib, lib.dflash_schema_ignored(data.encode())))

@@ -1,0 +1,353 @@
+"""NativeEngine, PreparedRequest and NativeChat: libdflash's opaque handles."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, byref, c_float, c_int, c_int32, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from dflash_local.errors import EngineDeadError, RequestError
+from dflash_local.native.functions import engine_params, tokenize
+from dflash_local.native.library import check, error_of, load, path_bytes, take_json, utf8
+from dflash_local.native.structs import (
+    NativeTreeRows,
+    ProgressCallback,
+    Request,
+    SlotStats,
+    Status,
+    StepUpdate,
+    TreeRows,
+    Update,
+    fill,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class NativeEngine:
+    """dflash_engine. Belongs to one thread at a time, except for `prepare`, `interrupt` and the text and chat methods.
+
+    Args:
+        params: fields of `EngineParams` as str, bytes, numbers or None; what is absent keeps the library's default.
+        progress: called with 0..1 while the models load; returning False cancels.
+    """
+
+    def __init__(self, params: Mapping[str, Any], progress: Callable[[float], bool] | None = None) -> None:
+        self._lib = load()
+        self._handle: int | None = None
+        self._calls, self._n_calls = threading.Condition(), 0  # of other threads, which the engine's end waits for
+        native = engine_params(self._lib, params)
+        status = c_int(Status.OK)
+        callback = ProgressCallback(lambda done, _user: progress(done)) if progress else ProgressCallback()
+        self._handle = self._lib.dflash_engine_create(byref(native), callback, None, byref(status))
+        if not self._handle:
+            raise error_of(self._lib, status.value)
+        self._n_slots = int(native.n_slots)
+        self._updates = (Update * self._n_slots)()
+
+    def destroy(self) -> None:
+        """Free everything. What runs on other threads (`prepare`, `tokenize`, `chat_apply`) comes to its end first."""
+        with self._calls:
+            handle, self._handle = self._handle, None
+            self._calls.wait_for(lambda: not self._n_calls)
+        if handle:
+            self._lib.dflash_engine_destroy(handle)
+
+    @contextmanager
+    def _alive(self) -> Iterator[int]:
+        """The engine's handle for a call on any thread; it stays valid until the call is over."""
+        with self._calls:
+            if self._handle is None:
+                raise EngineDeadError("the engine was closed")
+            handle = self._handle
+            self._n_calls += 1
+        try:
+            yield handle
+        finally:
+            with self._calls:
+                self._n_calls -= 1
+                self._calls.notify_all()
+
+    def info(self) -> dict[str, Any]:
+        """dflash_engine_info()."""
+        return take_json(self._lib, self._lib.dflash_engine_info(self._handle))
+
+    def rpc_check(self) -> None:
+        """Raise RPCError unless all RPC servers still answer."""
+        check(self._lib, self._lib.dflash_engine_rpc_check(self._handle))
+
+    def stats(self) -> dict[str, Any]:
+        """dflash_engine_stats()."""
+        return take_json(self._lib, self._lib.dflash_engine_stats(self._handle))
+
+    # -- requests --
+
+    def prepare(self, params: Mapping[str, Any]) -> PreparedRequest:
+        """Check a request and build its sampler and grammar, with the GIL released. Thread-safe.
+
+        Args:
+            params: fields of `Request` as str, numbers or sequences of tokens (RequestOptions.native_params); what is
+                absent keeps the library's default. An `array` of int32 crosses without a conversion per token.
+
+        Raises:
+            RequestError: something in it is out of range or malformed.
+        """
+        request = Request()
+        self._lib.dflash_request_default(byref(request))
+        fill(request, params)
+        prepared = c_void_p()
+        with self._alive() as handle:
+            check(self._lib, self._lib.dflash_request_prepare(handle, byref(request), byref(prepared)))
+        return PreparedRequest(self._lib, prepared)
+
+    def has_room(self, request: PreparedRequest) -> bool:
+        """Whether the slots' shared cache has room for the request now; always, if nothing runs."""
+        has_room = self._lib.dflash_has_room(self._handle, request.handle)
+        check(self._lib, has_room)
+        return bool(has_room)
+
+    def slot_choose(self, request: PreparedRequest, slots: Sequence[int]) -> int:
+        """Which of these idle slots (the one that is idle longest first) the request should have."""
+        slot = self._lib.dflash_slot_choose(self._handle, request.handle, (c_int32 * len(slots))(*slots), len(slots))
+        check(self._lib, slot)
+        return int(slot)
+
+    def submit(self, slot: int, request: PreparedRequest) -> None:
+        """Start a prepared request on an idle slot."""
+        check(self._lib, self._lib.dflash_submit(self._handle, slot, request.handle))
+        request.handle = None  # the engine's now
+
+    def cancel(self, slot: int) -> None:
+        """Stop a slot now; its tokens stay cached."""
+        check(self._lib, self._lib.dflash_cancel(self._handle, slot))
+
+    def end_reasoning(self, slot: int) -> bool:
+        """End the thoughts of a running slot's answer now; False if it does not think (any more)."""
+        ended = self._lib.dflash_slot_end_reasoning(self._handle, slot)
+        check(self._lib, ended)
+        return bool(ended)
+
+    def slot_clear(self, slot: int) -> int:
+        """Forget an idle slot's cached tokens; how many there were."""
+        count = self._lib.dflash_slot_clear(self._handle, slot)
+        check(self._lib, count)
+        return int(count)
+
+    def slot_save(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        """Write what an idle slot holds to a file; tokens and bytes."""
+        return self._move_slot(self._lib.dflash_slot_save, slot, path)
+
+    def slot_restore(self, slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        """Let an idle slot hold what a file has; tokens and bytes.
+
+        Raises:
+            RequestError: the file is damaged, or belongs to another pair; QueueFullError: there is no room for it now.
+        """
+        return self._move_slot(self._lib.dflash_slot_restore, slot, path)
+
+    def _move_slot(self, move: Callable[..., int], slot: int, path: str | os.PathLike[str]) -> tuple[int, int]:
+        n_tokens, n_bytes = c_int32(), c_uint64()
+        check(self._lib, move(self._handle, slot, path_bytes(path), byref(n_tokens), byref(n_bytes)))
+        return n_tokens.value, n_bytes.value
+
+    def step(self) -> list[StepUpdate]:
+        """One step over all slots, with the GIL released; empty if every slot is idle."""
+        updates = self._updates
+        count = self._lib.dflash_step(self._handle, updates, self._n_slots)
+        if count < 0:
+            raise error_of(self._lib, count)
+        return [
+            StepUpdate(
+                update.slot,
+                update.state,
+                update.tokens[: update.n_tokens] if update.n_tokens else [],
+                update.n_accepted,
+                update.n_drafted,
+                update.n_depth,
+                update.n_denoised,
+                (update.reason or b"").decode(),
+                update.draft_ms,
+                update.verify_ms,
+                update.first,
+                update.error.decode("utf-8", "replace") if update.error else None,
+                update.n_past,
+                update.probs.read() if update.probs.n else [],
+                update.probs.n_prompt,
+                update.plain_ms,
+                update.tree.read(),
+            )
+            for update in updates[:count]
+        ]
+
+    def interrupt(self) -> None:
+        """Make a running `step` return early. Thread-safe."""
+        self._lib.dflash_engine_interrupt(self._handle)
+
+    def slot_stats(self, slot: int) -> SlotStats:
+        """Counters of a slot's current or last request."""
+        stats = SlotStats()
+        check(self._lib, self._lib.dflash_slot_stats_get(self._handle, slot, byref(stats)))
+        return stats
+
+    # -- text (thread-safe) --
+
+    def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of `text`."""
+        data = utf8(text, "prompt")
+        with self._alive() as handle:
+            return tokenize(self._lib, self._lib.dflash_tokenize, handle, data, add_special, parse_special)
+
+    def token_piece(self, token: int, special: bool) -> bytes:
+        """Bytes of one token, perhaps a part of a UTF-8 character; control tokens are empty unless `special`."""
+        capacity = 64
+        while True:
+            buffer = ctypes.create_string_buffer(capacity)
+            with self._alive() as handle:
+                size = self._lib.dflash_token_piece(handle, token, special, buffer, capacity)
+                check(self._lib, size)
+            if size <= capacity:
+                return buffer.raw[:size]
+            capacity = size
+
+    def token_is_eog(self, token: int) -> bool:
+        """Whether a token ends an answer."""
+        return bool(self._lib.dflash_token_is_eog(self._handle, token))
+
+    # -- chat (thread-safe) --
+
+    def chat_apply(self, template: str | None, body: str) -> dict[str, Any]:
+        """Render a conversation: {"prompt", "stops", "sampling", "parser", "ignored"}; `body` is JSON with OpenAI's
+        fields, `template` Jinja source in place of the engine's template."""
+        source = None if template is None else utf8(template, "chat_template")
+        data = utf8(body, "messages")
+        with self._alive() as handle:
+            return take_json(self._lib, self._lib.dflash_chat_apply(handle, source, data))
+
+    def chat_new(self, parser: str) -> NativeChat:
+        """An incremental parser of one answer; `parser` is the "parser" of `chat_apply` as JSON."""
+        return NativeChat(self._lib, self._lib.dflash_chat_new(self._handle, parser.encode()), owner=self)
+
+    # -- proof --
+
+    def score(
+        self, slot: int, tokens: Sequence[int], start: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Teacher-forced ranks of tokens[start:]: (best id, best logit, the token's own logit), each [len(tokens) -
+        start]."""
+        import numpy as np
+
+        count = max(len(tokens) - start, 0)
+        best_id, best_logit, logit = np.empty(count, np.int32), np.empty(count, np.float32), np.empty(count, np.float32)
+        check(
+            self._lib,
+            self._lib.dflash_score(
+                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), start, width,
+                _int32(best_id), _float(best_logit), _float(logit),
+            ),
+        )  # fmt: skip
+        return best_id, best_logit, logit
+
+    def draft_probe(
+        self, slot: int, tokens: Sequence[int], n_block: int, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, np.ndarray]:
+        """One drafter pass in the open; `shapes` names the outputs ("hidden", "logits", "ids", "scores") and their
+        shapes."""
+        import numpy as np
+
+        outputs = {name: np.empty(shape, np.int32 if name == "ids" else np.float32) for name, shape in shapes.items()}
+        ids = outputs.get("ids")
+        hidden, logits, scores = (
+            None if name not in outputs else _float(outputs[name]) for name in ("hidden", "logits", "scores")
+        )
+        check(
+            self._lib,
+            self._lib.dflash_draft_probe(
+                self._handle, slot, (c_int32 * len(tokens))(*tokens), len(tokens), n_block,
+                hidden, logits, None if ids is None else _int32(ids), scores,
+            ),
+        )  # fmt: skip
+        return outputs
+
+    def tree_pass(self, trees: Sequence[TreeRows], n_vocab: int) -> list[np.ndarray | None]:
+        """One target pass over trees of idle slots, then the commit of their paths: each tree's logits [n_nodes,
+        n_vocab] or None.
+
+        Raises RequestError where the target refuses trees; the message says why.
+        """
+        import numpy as np
+
+        logits = [np.empty((len(tree.tokens), n_vocab), np.float32) if tree.want_logits else None for tree in trees]
+        rows = (NativeTreeRows * len(trees))()
+        for row, tree, out in zip(rows, trees, logits, strict=True):
+            if len(tree.parents) != len(tree.tokens):
+                raise RequestError(
+                    f"a tree of {len(tree.tokens)} tokens has {len(tree.parents)} parents", param="parents"
+                )
+            row.slot, row.n_nodes, row.n_path = tree.slot, len(tree.tokens), len(tree.path)
+            row.tokens, row.parents, row.path = (
+                (c_int32 * len(values))(*values) for values in (tree.tokens, tree.parents, tree.path)
+            )
+            if out is not None:
+                row.logits = _float(out)
+        check(self._lib, self._lib.dflash_tree_pass(self._handle, rows, len(trees)))
+        return logits
+
+    def cells(self) -> dict[str, Any]:
+        """dflash_cells(): the target's KV cells."""
+        return take_json(self._lib, self._lib.dflash_cells(self._handle))
+
+
+class PreparedRequest:
+    """dflash_prepared: a request that is ready to run. `NativeEngine.submit` takes the handle over.
+
+    Its owner calls `free` when the request will not run: memory of the library must not wait for the garbage collector.
+    """
+
+    def __init__(self, lib: ctypes.CDLL, handle: c_void_p) -> None:
+        self._lib = lib
+        self.handle: c_void_p | None = handle
+
+    def free(self) -> None:
+        """Release it; no effect after `NativeEngine.submit`. Any thread but not two at once, also after the engine's
+        end."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._lib.dflash_prepared_free(handle)
+
+    def __del__(self) -> None:
+        self.free()
+
+
+class NativeChat:
+    """dflash_chat: turns the text of one answer into OpenAI-shaped deltas."""
+
+    def __init__(self, lib: ctypes.CDLL, handle: int | None, owner: NativeEngine) -> None:
+        if not handle:
+            raise error_of(lib, Status.ERROR_ARG)
+        self._lib, self._handle = lib, handle
+        self._owner = owner  # the parser reads the engine's vocabulary
+
+    def push(self, text: str, is_final: bool) -> list[dict[str, Any]]:
+        """Add text; the deltas since the last call."""
+        return take_json(self._lib, self._lib.dflash_chat_push(self._handle, text.encode(), is_final))
+
+    def message(self) -> dict[str, Any]:
+        """The whole message so far."""
+        return take_json(self._lib, self._lib.dflash_chat_message(self._handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._lib.dflash_chat_delete(self._handle)
+
+
+def _int32(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(POINTER(c_int32))
+
+
+def _float(array: np.ndarray) -> Any:
+    return array.ctypes.data_as(POINTER(c_float))
