@@ -18,6 +18,7 @@ from gguf import GGMLQuantizationType as Type
 
 from dflash_local.errors import ConvertError
 
+from .kinds import KINDS
 from .tensor_spec import TensorSpec
 
 # Float32 rows [n, columns] -> their blocks as bytes [n, row bytes].
@@ -71,10 +72,7 @@ class Outtype:
         return self.matrix in _BELOW_8_BITS
 
 
-_TABLES = {
-    "token_embd.weight", "selector_predecessor.weight", "selector_successor.weight", "markov_w1.weight",
-    "markov_w2.weight", "domino_out.weight",
-}  # fmt: skip
+_TABLES = {"token_embd.weight", *(name for kind in KINDS for name in kind.tables)}
 
 OUTTYPES = {
     outtype.name: outtype

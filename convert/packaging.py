@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from dflash_local.errors import ConvertError
 
@@ -20,21 +20,22 @@ from .keys import Keys, wrong
 @dataclass(frozen=True)
 class Packaging:
     """`samples_from_anchor`: whether the first row of a block, the anchor's, proposes the token after it ("anchor
-    first") or nothing ("bonus anchor"); None if silence decides nothing. `partial_rotary`: whether
-    `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from the target's config.json,
-    and the published code rotates whole heads. `renames`: patterns of tensor names and what stands for them in the
-    authors' names. `kind`: what its class names say; tensors may say more. `marks`: keys of which config.json must have
-    all ("key" or "key=value", also inside dflash_config), where a class name has several meanings; `tensor`: a tensor
-    whose name begins so must be there. `copies_vocabulary`: embeddings and a head of the whole vocabulary are copies of
-    the target's, saved but never trained, so the target's serve. `depth_key`: what config.json calls the number of the
-    target's layers. `confidence_sees_markov`: whether the confidence head reads the token before, where config.json
-    does not say."""
+    first") or nothing ("bonus anchor"); None if silence decides nothing. `anchor_key`: a flag of its own that says it.
+    `partial_rotary`: whether `partial_rotary_factor` means something beside default RoPE; elsewhere it was copied from
+    the target's config.json, and the published code rotates whole heads. `renames`: patterns of tensor names and what
+    stands for them in the authors' names. `kind`: the kind that its class names say, by its name; tensors may say
+    more. `marks`: keys of which config.json must have all ("key" or "key=value", also inside dflash_config), where a
+    class name has several meanings; `tensor`: a tensor whose name begins so must be there. `copies_vocabulary`:
+    embeddings and a head of the whole vocabulary are copies of the target's, saved but never trained, so the target's
+    serve. `depth_key`: what config.json calls the number of the target's layers. `confidence_sees_markov`: whether the
+    confidence head reads the token before, where config.json does not say."""
 
     name: str
     architectures: tuple[str, ...]
     samples_from_anchor: bool | None = False
+    anchor_key: str = ""
     partial_rotary: bool = False
-    kind: Literal["DFlash", "DFlash 2", "DFlare", "Domino"] = "DFlash"
+    kind: str = "DFlash"
     is_gemma4: bool = False
     marks: tuple[str, ...] = ()
     tensor: str = ""
@@ -242,10 +243,13 @@ _PACKAGINGS = (
         samples_from_anchor=None,
         tensor="markov_head.",
     ),
-    Packaging("SpecForge Domino", ("DominoDraftModel",), kind="Domino", renames=_DOMINO_NAMES),
+    Packaging(
+        "SpecForge Domino", ("DominoDraftModel",), anchor_key="shift_label", kind="Domino", renames=_DOMINO_NAMES
+    ),
     Packaging(
         "SpecForge Domino",
         ("DFlashDraftModel",),
+        anchor_key="shift_label",
         kind="Domino",
         marks=("projector_type=domino",),
         renames=_DOMINO_NAMES,
@@ -295,8 +299,8 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     tokens = _speculative_tokens(keys)
     if tokens is not None and (n_silent := keys.integer("block_size", 16) - tokens) in (0, 1):
         return n_silent == 0
-    if packaging.kind == "Domino":
-        return keys.flag("shift_label", False)
+    if packaging.anchor_key:
+        return keys.flag(packaging.anchor_key, False)
     if packaging.samples_from_anchor is None:
         raise wrong(
             "sample_from_anchor",

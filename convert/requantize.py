@@ -15,6 +15,7 @@ from gguf.constants import GGML_QUANT_VERSION
 from dflash_local.errors import ConvertError, ModelError
 
 from .gguf_metadata import StoredGgufTensor, Value, read_model, u32
+from .kinds import KINDS
 from .names import ARCH
 from .outtypes import Outtype, RowQuantizer, quantized
 from .tensor_spec import TensorSpec
@@ -102,12 +103,10 @@ def _reduced(stored: dict[str, StoredGgufTensor], head: ReducedHead, name: str) 
     """The drafter's tensors with rows of `head.tokens` only, where rows are draft tokens."""
     if D2T in stored:
         raise ConvertError(f"{name} has a reduced vocabulary already", field=D2T, hint="give the whole drafter")
-    for kind, part, tensor_name in (
-        ("DFlash 2", "selector", "selector_hidden.weight"),
-        ("Domino", "recurrent cell", "domino_out.weight"),
-    ):
+    for kind in KINDS:
+        part, tensor_name = kind.needs_all_tokens or ("", "")
         if tensor_name in stored:
-            raise ConvertError(f"{name} is a {kind} drafter, whose {part} needs all tokens", field=tensor_name)
+            raise ConvertError(f"{name} is a {kind.name} drafter, whose {part} needs all tokens", field=tensor_name)
     projection = stored.get(OUTPUT) or stored.get(EMBEDDINGS) or _target_projection(head.target)
     if not head.tokens or not 0 <= head.tokens[0] <= head.tokens[-1] < projection.n_rows:
         raise ConvertError(f"the tokens must be of 0 to {projection.n_rows - 1}", field=D2T)

@@ -1,33 +1,46 @@
-"""The kinds of drafters: what each adds to a plain DFlash drafter. One module for each; `read_kind` chooses."""
+"""The kinds of drafters: what each adds to a plain DFlash drafter, and what can be done with it. One module for each.
+
+The engine's own table, for what it computes: ggml_ops/base/drafter_kind.h.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..keys import Keys, wrong
-from ..packaging import Packaging
-from .dflare import FUSION, DFlare
+from .dflare import DFlare
 from .dflash2 import DFlash2
 from .domino import Domino
-from .dspark import PREV, DSpark
-from .kind import Kind
+from .dspark import DSpark
+from .kind import Checkpoint, Kind
 
-__all__ = ["DFlare", "DFlash2", "DSpark", "Domino", "Kind", "read_kind"]
+__all__ = [
+    "KINDS",
+    "Checkpoint",
+    "DFlare",
+    "DFlash2",
+    "DSpark",
+    "Domino",
+    "Kind",
+    "kind_in",
+    "lattice_kinds",
+    "read_kind",
+]
+
+# a checkpoint is of the first that says so
+KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, DSpark)
 
 
-def read_kind(
-    keys: Keys, packaging: Packaging, found: Collection[str], n_embd: int, n_vocab: int, samples_from_anchor: bool
-) -> Kind:
-    """The kind of the checkpoint with these settings and tensor names. Raises ConvertError."""
-    if packaging.kind == "DFlash 2":
-        return DFlash2.read(keys, n_embd, n_vocab)
-    if packaging.kind == "DFlare" or FUSION in found:
-        return DFlare()
-    if packaging.kind == "Domino":
-        return Domino.read(keys, keys.integer("draft_vocab_size", n_vocab) < n_vocab)
-    if f"{PREV}.weight" in found:
-        return DSpark.read(keys, packaging, found, samples_from_anchor)
-    for name in ("markov_rank", "dspark_markov_rank"):
-        if keys.find(name)[1]:
-            raise wrong(keys.find(name)[0], f"it is not 0, and tensor '{PREV}.weight' is missing")
-    return Kind()
+def read_kind(checkpoint: Checkpoint) -> Kind:
+    """The kind of a checkpoint. Raises ConvertError."""
+    return next((kind for kind in KINDS if kind.is_kind_of(checkpoint)), Kind).read(checkpoint)
+
+
+def kind_in(keys: Collection[str]) -> type[Kind]:
+    """The kind of a drafter GGUF with these keys, without "dflash."; DFlare's are a plain drafter's."""
+    return next((kind for kind in KINDS if kind.key in keys), Kind)
+
+
+def lattice_kinds() -> str:
+    """The kinds whose candidates depend on the one before, for a sentence."""
+    *names, last = sorted(kind.name for kind in KINDS if kind.lattice)
+    return f"{', '.join(names)} or {last}"

@@ -9,9 +9,9 @@ from typing import ClassVar
 from gguf import GGMLQuantizationType
 
 from ..gguf_metadata import Value, u32
-from ..keys import Keys, wrong
+from ..keys import wrong
 from ..tensor_spec import Dimensions, TensorSpec, matrix
-from .kind import Kind
+from .kind import Checkpoint, Kind
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,10 @@ class DFlash2(Kind):
     """Source: package `dflash`, DFlash2DraftModel. The fields are keys of config.json and of the GGUF alike."""
 
     name: ClassVar[str] = "DFlash 2"
+    key: ClassVar[str] = "selector_rank"
+    lattice: ClassVar[bool] = True
+    needs_all_tokens: ClassVar[tuple[str, str] | None] = ("selector", "selector_hidden.weight")
+    tables: ClassVar[tuple[str, ...]] = ("selector_predecessor.weight", "selector_successor.weight")
 
     conv_kernel_size: int
     conv_group_size: int
@@ -26,14 +30,15 @@ class DFlash2(Kind):
     selector_top_k: int
 
     @classmethod
-    def read(cls, keys: Keys, n_embd: int, n_vocab: int) -> DFlash2:
-        """Raises ConvertError."""
+    def read(cls, checkpoint: Checkpoint) -> DFlash2:
+        keys, n_embd = checkpoint.keys, checkpoint.n_embd
         kind = cls(
             *(keys.integer(name) for name in ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
         )
         if n_embd % kind.conv_group_size:
             raise wrong("conv_group_size", f"{kind.conv_group_size} does not divide hidden_size {n_embd}")
-        top_k, n_vocab = kind.selector_top_k, min(n_vocab, keys.integer("selector_vocab_size", n_vocab))
+        top_k, n_vocab = kind.selector_top_k, checkpoint.n_vocab
+        n_vocab = min(n_vocab, keys.integer("selector_vocab_size", n_vocab))
         if n_embd < top_k * (top_k + 1) or n_vocab < top_k:
             raise wrong(
                 "selector_top_k",

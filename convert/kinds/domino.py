@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..gguf_metadata import Value, u32
-from ..keys import Keys, wrong
+from ..keys import wrong
 from ..tensor_spec import Dimensions, TensorSpec, matrix
-from .kind import Kind
+from .kind import Checkpoint, Kind
 
 _CELL, _INPUT, _OUTPUT = "prefix_gru", "embed_proj.0", "embed_proj.2"
 
@@ -20,15 +20,19 @@ class Domino(Kind):
     not corrected; `state_size` and `width`: of the cell's state, and of what corrections are made from."""
 
     name: ClassVar[str] = "Domino"
+    key: ClassVar[str] = "domino_prefix_length"
+    lattice: ClassVar[bool] = True
+    needs_all_tokens: ClassVar[tuple[str, str] | None] = ("recurrent cell", "domino_out.weight")
+    tables: ClassVar[tuple[str, ...]] = ("domino_out.weight",)
 
     prefix_length: int
     state_size: int
     width: int
 
     @classmethod
-    def read(cls, keys: Keys, n_vocab_is_reduced: bool) -> Domino:
-        """Raises ConvertError."""
-        if n_vocab_is_reduced:
+    def read(cls, checkpoint: Checkpoint) -> Domino:
+        keys = checkpoint.keys
+        if keys.integer("draft_vocab_size", checkpoint.n_vocab) < checkpoint.n_vocab:
             raise wrong("draft_vocab_size", "no Domino drafter has a reduced vocabulary")
         return cls(
             prefix_length=keys.integer("pure_draft_prefix_len", 0, minimum=0, maximum=64),

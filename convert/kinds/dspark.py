@@ -10,10 +10,9 @@ import numpy as np
 from gguf import GGMLQuantizationType
 
 from ..gguf_metadata import Value, boolean
-from ..keys import Keys, wrong
-from ..packaging import Packaging
+from ..keys import wrong
 from ..tensor_spec import Dimensions, Rows, TensorSpec, matrix, vector
-from .kind import Kind
+from .kind import Checkpoint, Kind
 
 PREV, NEXT = "markov_head.markov_w1", "markov_head.markov_w2"
 _CONFIDENCE = "confidence_head.proj"
@@ -26,6 +25,9 @@ class DSpark(Kind):
     `confidence_sees_markov`: the confidence head reads the embedding of the token before beside the hidden state."""
 
     name: ClassVar[str] = "DSpark"
+    key: ClassVar[str] = "has_confidence_head"
+    lattice: ClassVar[bool] = True
+    tables: ClassVar[tuple[str, ...]] = ("markov_w1.weight", "markov_w2.weight")
 
     rank: int
     samples_from_anchor: bool
@@ -33,17 +35,27 @@ class DSpark(Kind):
     confidence_sees_markov: bool
 
     @classmethod
-    def read(cls, keys: Keys, packaging: Packaging, found: Collection[str], samples_from_anchor: bool) -> DSpark:
-        """Raises ConvertError."""
+    def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
+        if f"{PREV}.weight" in checkpoint.found:
+            return True
+        for name in ("markov_rank", "dspark_markov_rank"):
+            key, rank = checkpoint.keys.find(name)
+            if rank:
+                raise wrong(key, f"it is not 0, and tensor '{PREV}.weight' is missing")
+        return False
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint) -> DSpark:
+        keys, sees_markov = checkpoint.keys, checkpoint.packaging.confidence_sees_markov
         for name in ("markov_head_type", "dspark_fixup_head_type"):
             if (kind := keys.text(name, "vanilla")) not in _HEAD_TYPES:
                 raise wrong(keys.find(name)[0], f"{kind!r} is not one of {', '.join(_HEAD_TYPES)}")
         rank = "markov_rank" if keys.find("dspark_markov_rank")[1] is None else "dspark_markov_rank"
         return cls(
             rank=keys.integer(rank, maximum=65536),
-            samples_from_anchor=samples_from_anchor,
-            has_confidence=f"{_CONFIDENCE}.weight" in found,
-            confidence_sees_markov=keys.flag("confidence_head_with_markov", packaging.confidence_sees_markov),
+            samples_from_anchor=checkpoint.samples_from_anchor,
+            has_confidence=f"{_CONFIDENCE}.weight" in checkpoint.found,
+            confidence_sees_markov=keys.flag("confidence_head_with_markov", sees_markov),
         )
 
     def metadata(self) -> dict[str, Value]:

@@ -7,14 +7,47 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..gguf_metadata import Value
+from ..keys import Keys
+from ..packaging import Packaging
 from ..tensor_spec import Dimensions, TensorSpec, matrix
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """What a kind is read from. `found` are the tensor names, `n_vocab` is the target's."""
+
+    keys: Keys
+    packaging: Packaging
+    found: Collection[str]
+    n_embd: int
+    n_vocab: int
+    samples_from_anchor: bool
+
+
+@dataclass(frozen=True)
 class Kind:
-    """A plain DFlash drafter; the others say what they add to it."""
+    """A plain DFlash drafter; the others say what they add to it.
+
+    `key`: what tells the kind in a GGUF, without "dflash."; whatever its value, others do not have it. `lattice`: its
+    candidates depend on the one before, so that the chance of a drawn draft is known. `needs_all_tokens`: the part of
+    it, and that part's tensor, for which a vocabulary cannot be reduced. `tables`: tensors that are read row by row.
+    """
 
     name: ClassVar[str] = "DFlash"
+    key: ClassVar[str] = ""
+    lattice: ClassVar[bool] = False
+    needs_all_tokens: ClassVar[tuple[str, str] | None] = None
+    tables: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def is_kind_of(cls, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint holds such a drafter."""
+        return checkpoint.packaging.kind == cls.name
+
+    @classmethod
+    def read(cls, checkpoint: Checkpoint) -> Kind:
+        """Raises ConvertError."""
+        return cls()
 
     def metadata(self) -> dict[str, Value]:
         """Keys of the GGUF, without "dflash."."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from dflash_local.convert.dialects import is_foreign
 from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local.convert.kinds import Kind, kind_in, lattice_kinds
 from dflash_local.convert.names import ARCH
 from dflash_local.convert.relabel import has_copied_rotation
 from dflash_local.convert.target import MASK_TOKEN, Target
@@ -60,9 +61,7 @@ class Drafter:
     taps: tuple[int, ...]
     block_size: int
     mask_token: int  # -1: none is named
-    is_dflash2: bool
-    is_dspark: bool
-    is_domino: bool
+    kind: type[Kind]
     tokens: list[bytes]
     pre_tokenizer: bytes
     keys: Mapping[str, Value] = field(default_factory=dict, repr=False)  # all that the file has
@@ -94,28 +93,21 @@ class Drafter:
             taps=tuple(int(layer) for layer in known(f"{ARCH}.target_layers", tuple)),
             block_size=known(f"{ARCH}.block_size", int, 16),  # upstream's default
             mask_token=known(MASK_TOKEN, int, -1),
-            is_dflash2=f"{ARCH}.selector_rank" in keys,
-            is_dspark=f"{ARCH}.has_confidence_head" in keys,  # whatever it says: others do not have the key
-            is_domino=f"{ARCH}.domino_prefix_length" in keys,
+            kind=kind_in({key.removeprefix(f"{ARCH}.") for key in keys}),
             tokens=known(TOKENS, list),
             pre_tokenizer=known(PRE_TOKENIZER, bytes, b""),
             keys=keys,
         )
 
-    @property
-    def kind(self) -> str:
-        kinds = (("DSpark", self.is_dspark), ("Domino", self.is_domino), ("DFlash 2", self.is_dflash2))
-        return next((name for name, is_it in kinds if is_it), "DFlash")
-
 
 def block_refusal(drafter: Drafter | None) -> str:
     """Why accept=block cannot be used, "" if it can: what has to be told before a model loads. libdflash decides for
     requests."""
-    if drafter is not None and (drafter.is_dflash2 or drafter.is_dspark or drafter.is_domino):
+    if drafter is not None and drafter.kind.lattice:
         return ""
     # Block verification needs the probability with which a draft was drawn, and only a lattice has that.
-    found = "there is none" if drafter is None else "this one is a DFlash drafter"
-    return f"accept=block needs a DFlash 2, DSpark or Domino drafter, and {found}"
+    found = "there is none" if drafter is None else f"this one is a {drafter.kind.name} drafter"
+    return f"accept=block needs a {lattice_kinds()} drafter, and {found}"
 
 
 def check(target: Path, drafter: Path) -> None:
@@ -249,7 +241,7 @@ def _block(target: Target, drafter: Drafter) -> Iterator[Finding]:
         what = f"the drafter's mask token {drafter.mask_token} is not in the vocabulary of {n_vocab}"
         yield fail("block", what, CONVERT_AGAIN, MASK_TOKEN)
     else:
-        yield ok("block", f"{drafter.kind}, {drafter.block_size} tokens, mask token {drafter.mask_token}")
+        yield ok("block", f"{drafter.kind.name}, {drafter.block_size} tokens, mask token {drafter.mask_token}")
 
 
 def _rotation(target: Target, drafter: Drafter) -> Iterator[Finding]:

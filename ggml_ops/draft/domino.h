@@ -19,7 +19,6 @@ class domino_selector : public selector {
   public:
     explicit domino_selector(const drafter_model & model);
 
-    bool    lattice() const override { return true; }
     int32_t n_scores() const override { return top_k() * top_k(); }
     void    build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override;
     void    finish(draft & drafted, draft_probe * probe) const override { finish_pairs(drafted, probe); }

@@ -187,13 +187,6 @@ std::map<ggml_backend_buffer_type_t, size_t> drafter::copied_memory() const {
                  : std::map<ggml_backend_buffer_type_t, size_t>{};
 }
 
-const char * drafter::kind() const {
-    return model_.domino_out           ? "domino"
-           : model_.markov_rank > 0    ? "dspark"
-           : model_.selector_top_k > 0 ? "dflash2"
-                                       : "dflash";
-}
-
 // ---- one pass ----
 
 namespace {
@@ -531,7 +524,7 @@ void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job
         draft & drafted = drafts[i];
         drafted.length  = graph.shape.n_pos + 1;
         drafted.top_k   = selector_->top_k();
-        drafted.lattice = selector_->lattice();
+        drafted.lattice = kind().lattice;
         drafted.ids.assign(next_ids, next_ids + n_ids);
         drafted.probs.assign(next_scores, next_scores + n_scores);
         next_ids += n_ids;

@@ -1,8 +1,6 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
-// A new kind of drafter joins in llama/drafter_model and drafter_tensors (its keys and tensors), draft/layers (what its
-// layers do more) or draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are
-// sound) and, where its checkpoints are converted, convert/config.py and convert/names.py.
+// How a new kind of drafter joins: docs/contributing.md. What kinds can do: base/drafter_kind.h.
 
 #pragma once
 
@@ -56,13 +54,11 @@ class drafter {
     drafter(const drafter &) = delete;
 
     const drafter_model & model() const { return model_; }
-    // "dflash", "dflash2", "dspark" or "domino".
-    const char * kind() const;
-    int32_t      tap_width() const { return model_.tap_width(); }
-    int32_t      n_ctx() const { return params_.n_ctx; }
-    bool         on_device() const { return on_device_; }
-    bool         lattice() const { return selector_->lattice(); }
-    int32_t      top_k() const { return selector_->top_k(); }
+    const drafter_kind &  kind() const { return *model_.kind; }
+    int32_t               tap_width() const { return model_.tap_width(); }
+    int32_t               n_ctx() const { return params_.n_ctx; }
+    bool                  on_device() const { return on_device_; }
+    int32_t               top_k() const { return selector_->top_k(); }
     // Throws std::runtime_error for an id that is none: a device or a server may return anything.
     int32_t target_token(int32_t id) const;
     size_t  memory_bytes() const { return kv_->memory_bytes(); }

@@ -24,7 +24,6 @@ class markov_selector : public selector {
     // d2t: the target's token of each draft token, empty: the same.
     markov_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
 
-    bool    lattice() const override { return true; }
     int32_t n_scores() const override { return top_k() * (top_k() + n_extra()); }
     void    build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override;
     void    finish(draft & drafted, draft_probe * probe) const override;

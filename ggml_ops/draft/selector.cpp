@@ -55,7 +55,6 @@ class marginals_selector : public selector {
     explicit marginals_selector(const drafter_model & model) :
         selector((int32_t) std::min<int64_t>(DFLASH_CANDIDATES, model.n_logits())) {}
 
-    bool    lattice() const override { return false; }
     int32_t n_scores() const override { return top_k(); }
 
     void build(draft_graph & graph, ggml_tensor *, ggml_tensor * logits) const override {
@@ -99,7 +98,6 @@ class lattice_selector : public selector {
         }
     }
 
-    bool    lattice() const override { return true; }
     int32_t n_scores() const override { return top_k() * top_k(); }
 
     void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const override {
@@ -141,16 +139,12 @@ class lattice_selector : public selector {
 }   // namespace
 
 std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t) {
-    if (model.markov_rank > 0) {
-        return std::make_unique<markov_selector>(model, d2t);
+    switch (model.kind->id) {
+        case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model, d2t);
+        case drafter_kind::DFLASH2: return std::make_unique<lattice_selector>(model);
+        case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
+        default: return std::make_unique<marginals_selector>(model);
     }
-    if (model.domino_out) {
-        return std::make_unique<domino_selector>(model);
-    }
-    if (model.selector_top_k > 0) {
-        return std::make_unique<lattice_selector>(model);
-    }
-    return std::make_unique<marginals_selector>(model);
 }
 
 }   // namespace dflash

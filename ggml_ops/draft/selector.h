@@ -28,7 +28,6 @@ class selector {
     virtual ~selector() = default;
 
     int32_t         top_k() const { return top_k_; }   // candidates of a position
-    virtual bool    lattice() const  = 0;              // whether scores depend on the candidate before
     virtual int32_t n_scores() const = 0;              // of a position
 
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
@@ -45,8 +44,8 @@ class selector {
     int32_t top_k_;
 };
 
-// DFlash: the top-k of each position. DFlash 2 and DSpark: a lattice. The model has its output projection; d2t: the
-// target's token of each draft token, empty: the same. Throws std::runtime_error.
+// The selector of the model's kind. The model has its output projection; d2t: the target's token of each draft token,
+// empty: the same. Throws std::runtime_error.
 std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
 
 // ---- parts of graphs ----

@@ -15,7 +15,7 @@ namespace dflash {
 // them: position d is d tokens after the anchor.
 //
 // DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r].
-// DFlash 2 and DSpark: a lattice. probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at
+// With a lattice: probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at
 // position d given candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
 struct draft {
     int32_t              length  = 0;   // the anchor and the drafted positions; <= 1: nothing drafted

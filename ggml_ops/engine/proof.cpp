@@ -129,7 +129,7 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     // row 0 belongs to the anchor, which may propose nothing
     const int32_t k = drafter_->top_k(), skipped = model.anchor_first ? 0 : k;
     copy(full.ids, ids ? ids + skipped : nullptr);
-    copy(full.scores, scores ? scores + (drafter_->lattice() ? k * skipped : skipped) : nullptr);
+    copy(full.scores, scores ? scores + (drafter_->kind().lattice ? k * skipped : skipped) : nullptr);
 }
 
 // ---- passes over any trees ----

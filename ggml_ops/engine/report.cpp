@@ -121,13 +121,13 @@ std::string engine::info() const {
     }
     if (drafter_) {
         json d             = describe(draft_model_.get());
-        d["kind"]          = drafter_->kind();
+        d["kind"]          = drafter_->kind().name;
         d["block_size"]    = drafter_->model().block_size;
         d["anchor_first"]  = drafter_->model().anchor_first;
         d["keeps_block"]   = drafter_->model().keeps_block();
         d["n_vocab_draft"] = drafter_->model().output->ne[1];
         d["top_k"]         = drafter_->top_k();
-        d["lattice"]       = drafter_->lattice();
+        d["lattice"]       = drafter_->kind().lattice;
         d["target_layers"] = drafter_->model().target_layers;
         d["mask_token"]    = llama_vocab_mask(llama_model_get_vocab(draft_model_.get()));
         d["draft_ctx"]     = drafter_->n_ctx();

@@ -9,10 +9,11 @@
 namespace dflash {
 
 void require_lattice(const drafter * drafter) {
-    if (!drafter || !drafter->lattice()) {
-        throw field_error("accept", std::string("block needs a DFlash 2, DSpark or Domino drafter, and ") +
-                                        (drafter ? "this one is a DFlash drafter" : "there is none") +
-                                        ": leave accept at match");
+    if (!drafter || !drafter->kind().lattice) {
+        const std::string found =
+            drafter ? std::string("this one is a ") + drafter->kind().title + " drafter" : "there is none";
+        throw field_error(
+            "accept", "block needs a " + lattice_kinds() + " drafter, and " + found + ": leave accept at match");
     }
 }
 

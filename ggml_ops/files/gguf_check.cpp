@@ -761,6 +761,16 @@ class checker {
         check_domino();
         check_selector();
         check_markov();
+        check_kind();
+    }
+
+    void check_kind() {
+        const auto has    = [&](const char * name) { return file_.find_tensor(name) != nullptr; };
+        const auto refuse = [&](const char * tensor, const std::string & why) { fail_tensor(tensor, why); };
+        report_.kind      = &find_drafter_kind(has, refuse);
+        if (report_.kind->needs_block_size && report_.block_size == 0) {
+            fail_key(own("block_size"), std::string("is missing; a ") + report_.kind->title + " drafter needs it");
+        }
     }
 
     void check_matrix(const gguf_tensor * tensor, const std::string & name, int64_t n_in, int64_t n_out) const {
@@ -823,11 +833,6 @@ class checker {
         check_matrix(out, "domino_out.weight", width, n_vocab_);
         check_matrix(file_.find_tensor("domino_hidden.weight"), "domino_hidden.weight", n_embd_, width);
         check_matrix(file_.find_tensor("domino_state.weight"), "domino_state.weight", size, width);
-        for (const char * other : { "markov_w1.weight", "selector_hidden.weight", "d2t" }) {
-            if (file_.find_tensor(other) != nullptr) {
-                fail_tensor(other, "does not go with a Domino drafter");
-            }
-        }
     }
 
     void check_taps() {
@@ -860,9 +865,6 @@ class checker {
         if (!has_tensors) {
             return;
         }
-        if (report_.block_size == 0) {
-            fail_key(own("block_size"), "is missing; a DFlash 2 drafter needs it");
-        }
         if (n_embd_ % group != 0) {
             fail_key(own("conv_group_size"),
                 "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd_));
@@ -872,7 +874,6 @@ class checker {
                                                 "; k * (k + 1) must not exceed the embedding length " +
                                                 std::to_string(n_embd_));
         }
-        report_.selector_top_k = static_cast<uint64_t>(top_k);
     }
 
     // DSpark: two tables of one rank, and a head that judges a position from its hidden state and the token before.
@@ -888,8 +889,8 @@ class checker {
             }
             return;
         }
-        if (next == nullptr || file_.find_tensor("selector_hidden.weight") != nullptr) {
-            fail_tensor("markov_w1.weight", "comes with markov_w2.weight and without a selector");
+        if (next == nullptr) {
+            fail_tensor("markov_w1.weight", "comes without markov_w2.weight; convert the drafter again");
         }
         const gguf_tensor * d2t     = file_.find_tensor("d2t");
         const int64_t       rank    = static_cast<int64_t>(prev->ne[0]);
@@ -910,9 +911,6 @@ class checker {
         }
         if (file_.find_tensor("markov_w2.scale") != nullptr) {
             fail_tensor("markov_w2.scale", "belongs to NVFP4 weights; convert the drafter with --outtype q8_0 or f16");
-        }
-        if (report_.block_size == 0) {
-            fail_key(own("block_size"), "is missing; a DSpark drafter needs it");
         }
     }
 

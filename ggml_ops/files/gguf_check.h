@@ -7,6 +7,8 @@
 
 #pragma once
 
+#include "base/drafter_kind.h"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,8 +29,8 @@ struct gguf_report {
     // drafters only
     std::vector<int64_t> target_layers;
     int64_t              mask_token     = -1;
-    uint64_t             block_size     = 0;       // 0: the file does not say
-    uint64_t             selector_top_k = 0;       // > 0: a DFlash 2 drafter
+    uint64_t             block_size     = 0;   // 0: the file does not say
+    const drafter_kind * kind           = nullptr;
     bool                 has_embeddings = false;   // own token_embd.weight, else the target's is used
     bool                 has_output     = false;   // own output.weight, else the target's is used
 

@@ -51,6 +51,14 @@ void read_rope(const llama_model & model, drafter_model & m) {
     m.tap_rope_base = number(model, "backbone_rotary_base", m.rope_base);
 }
 
+const drafter_kind & find_kind(const llama_model & model) {
+    const auto has    = [&](const char * name) { return drafter_tensor(model, name) != nullptr; };
+    const auto refuse = [](const char * tensor, const std::string & why) {
+        throw std::runtime_error(std::string("the drafter's tensor '") + tensor + "' " + why);
+    };
+    return find_drafter_kind(has, refuse);
+}
+
 void read_hparams(const llama_model & model, drafter_model & m) {
     const llama_hparams & h = model.hparams;
 
@@ -82,10 +90,8 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.markov_rank              = model.dspark_markov_w1 ? (int32_t) model.dspark_markov_w1->ne[0] : 0;
     const std::string * prefix = find_key(model, "domino_prefix_length");
     m.domino_prefix            = prefix ? std::stoi(*prefix) : 0;
-    // Where the file does not say, DSpark drafters propose from the anchor's row and others do not (upstream:
-    // build_dspark_markov_head).
     const std::string * anchor = find_key(model, "sample_from_anchor");
-    m.anchor_first             = anchor ? *anchor == "true" : m.markov_rank > 0;
+    m.anchor_first             = anchor ? *anchor == "true" : m.kind->anchor_first;
 }
 
 void read_tensors(const llama_model & model, drafter_model & m) {
@@ -160,16 +166,6 @@ void refuse_unsupported(const llama_model & model, const drafter_model & m) {
             "the drafter has dflash.backbone_rotary_base and M-RoPE (dflash.rope.dimension_sections), which no drafter "
             "has together");
     }
-    if (m.selector_top_k > 0 && m.d2t) {
-        throw std::runtime_error(
-            "the drafter has both a selector and a reduced vocabulary (d2t), which no DFlash 2 has");
-    }
-    if (m.selector_top_k > 0 && m.markov_rank > 0) {
-        throw std::runtime_error("the drafter has both a selector (DFlash 2) and a Markov head (DSpark)");
-    }
-    if (m.domino_out && (m.selector_top_k > 0 || m.markov_rank > 0 || m.d2t)) {
-        throw std::runtime_error("a Domino drafter has no other head and no reduced vocabulary (d2t)");
-    }
     for (uint32_t il = 0; il < h.n_layer(); ++il) {
         const llama_layer & l = model.layers[il];
         if (l.wq_s || l.wk_s || l.wv_s || l.wo_s || l.ffn_gate_s || l.ffn_up_s || l.ffn_down_s || model.fc_s ||
@@ -194,6 +190,7 @@ drafter_model access_drafter(const llama_model * model) {
         throw std::runtime_error("the drafter's layers are DeepSeek-V4's, which dflash-local does not run");
     }
     drafter_model m = {};
+    m.kind          = &find_kind(*model);
     read_hparams(*model, m);
     read_rope(*model, m);
     read_tensors(*model, m);

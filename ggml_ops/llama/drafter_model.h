@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include "base/drafter_kind.h"
+
 #include "llama.h"
 
 #include "ggml.h"
@@ -42,6 +44,8 @@ struct drafter_layer {
 
 struct drafter_model {
     static constexpr int32_t MAX_LENGTH = 64;   // nodes of a path
+
+    const drafter_kind * kind;
 
     // hyper-parameters; a scale of 0 means that there is none
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
@@ -85,7 +89,7 @@ struct drafter_model {
     ggml_tensor * domino_hh;         // Domino: [size, 3 * size], the same from the state before
     ggml_tensor * domino_hidden;     // Domino: [n_embd, width]
     ggml_tensor * domino_state;      // Domino: [size, width]
-    ggml_tensor * domino_out;        // Domino: [width, n_vocab]; null: another kind
+    ggml_tensor * domino_out;        // Domino: [width, n_vocab]
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
 
     std::vector<drafter_layer> layers;
@@ -103,7 +107,7 @@ struct drafter_model {
     }
     // Whether a block always has block_size rows, and only its proposals are cut. Drafters in the form of the authors'
     // are fed shorter blocks, as the authors do.
-    bool keeps_block() const { return (anchor_first || markov_rank > 0 || domino_out) && looks_ahead(); }
+    bool keeps_block() const { return (anchor_first || kind->whole_block) && looks_ahead(); }
     // Rows of a block of `length` tokens: the anchor and what it proposes.
     int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }

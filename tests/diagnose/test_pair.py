@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dflash_local.convert.gguf_metadata import Value, read_metadata
+from dflash_local.convert.kinds import DFlash2
 from dflash_local.convert.target import Target
 from dflash_local.convert.writer import write_gguf
 from dflash_local.demo.pocket import PAIRS, bundled_pair
@@ -58,7 +59,7 @@ def test_bundled_pairs_fit(drafter: str) -> None:
     pair = bundled_pair(drafter)
     check(*pair)
     read = Drafter.read(pair.drafter)
-    assert read.is_dflash2 == (drafter == "dflash2")
+    assert (read.kind is DFlash2) == (drafter == "dflash2")
     assert {finding.level for finding in compare(Target.read(pair.target), read)} == {Level.OK}
 
 

@@ -452,7 +452,7 @@ const std::vector<bad_case> bad_cases = {
     { "corrections of fewer tokens", "domino", [](image & m) { m.at("domino_out.weight").dims = { 8, 3 }; }, "domino_out.weight" },
     { "no corrections",        "domino", [](image & m) { m.at("domino_out.weight").name = "other.weight"; }, "domino_out.weight" },
     { "wide corrections",      "domino", [](image & m) { m.at("domino_hidden.weight").dims = { 64, 9 }; }, "domino_hidden.weight" },
-    { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "markov_w1.weight" },
+    { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "domino_gru_ih.weight" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -467,7 +467,7 @@ void test_sound(const scratch & files) {
     const gguf_report d = check(files, drafter(false).encode());
     CHECK(d.error.empty() && d.is_drafter());
     CHECK(d.block_size == 8 && d.mask_token == 3 && d.target_layers == std::vector<int64_t>({ 0, 1 }));
-    CHECK(d.selector_top_k == 0 && !d.has_embeddings && !d.has_output);
+    CHECK(d.kind->id == drafter_kind::DFLASH && !d.has_embeddings && !d.has_output);
 
     CHECK(check(files, dflare().encode()).error.empty());
     CHECK(check(files, dspark().encode()).error.empty());
@@ -486,7 +486,7 @@ void test_sound(const scratch & files) {
     m.tensors.push_back({ "mask_embd.weight", { 64 }, F32 });
     const gguf_report d2 = check(files, m.encode());
     CHECK(d2.error.empty());
-    CHECK(d2.selector_top_k == 4 && d2.has_embeddings && d2.has_output);
+    CHECK(d2.kind->id == drafter_kind::DFLASH2 && d2.has_embeddings && d2.has_output);
 
     // unusual, and fine: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
     m         = target();

@@ -1,0 +1,65 @@
+// The kinds of drafters: what tells one in a GGUF, and what it can do. What differs between kinds is asked of this
+// table, by whoever reads a file, builds a graph or checks a request.
+
+#pragma once
+
+#include <string>
+
+namespace dflash {
+
+struct drafter_kind {
+    enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO };
+
+    kind_id      id;
+    const char * name;               // in reports
+    const char * title;              // in sentences
+    const char * tensor;             // that every drafter of this kind has and no other; null: what is left
+    bool         lattice;            // scores depend on the candidate before, so the chance of a drawn draft is known
+    bool         anchor_first;       // the block's layout where the file does not say
+    bool         whole_block;        // trained on blocks of one size: only its proposals are cut, not its rows
+    bool         reduced_head;       // may have a vocabulary of its own (d2t)
+    bool         needs_block_size;   // its file must give it
+};
+
+// clang-format off
+inline constexpr drafter_kind DRAFTER_KINDS[] = {
+    //                                                                     lattice  anchor  whole  reduced  needs
+    //                                                                              first   block  head     size
+    { drafter_kind::DFLASH,  "dflash",  "DFlash",   nullptr,                 false, false,  false, true,  false },
+    { drafter_kind::DFLASH2, "dflash2", "DFlash 2", "selector_hidden.weight", true, false,  false, false, true  },
+    { drafter_kind::DSPARK,  "dspark",  "DSpark",   "markov_w1.weight",      true,  true,   true,  true,  true  },
+    { drafter_kind::DOMINO,  "domino",  "Domino",   "domino_gru_ih.weight",  true,  false,  true,  false, false },
+};
+// clang-format on
+
+// The kind of a drafter with these tensors: has(name). refuse(tensor, why) is called for what does not go together.
+template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has && has, Refuse && refuse) {
+    const drafter_kind * found = &DRAFTER_KINDS[0];
+    for (const drafter_kind & kind : DRAFTER_KINDS) {
+        if (kind.tensor == nullptr || !has(kind.tensor)) {
+            continue;
+        }
+        if (found->tensor != nullptr) {
+            refuse(kind.tensor, std::string("does not go with '") + found->tensor + "': a drafter is of one kind");
+        }
+        found = &kind;
+    }
+    if (!found->reduced_head && has("d2t")) {
+        refuse("d2t", std::string("is a reduced vocabulary, which no ") + found->title + " drafter has");
+    }
+    return *found;
+}
+
+// "DFlash 2, DSpark or Domino": the kinds that have a lattice.
+inline std::string lattice_kinds() {
+    std::string text, last;
+    for (const drafter_kind & kind : DRAFTER_KINDS) {
+        if (kind.lattice) {
+            text += (text.empty() || last.empty() ? "" : ", ") + last;
+            last = kind.title;
+        }
+    }
+    return text + " or " + last;
+}
+
+}   // namespace dflash
