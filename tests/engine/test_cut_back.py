@@ -95,6 +95,15 @@ def test_a_copy_of_a_window_goes_back_by_one_token(make: Make, name: str, tmp_pa
         assert check(engine, text[: 300 - back] + more) == kept, back
 
 
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_copy_that_cannot_go_back_gives_way_to_what_the_slot_holds(make: Make, name: str) -> None:
+    engine = make(name, n_checkpoints=0)
+    text, beginning = words(engine, 10, 300), words(engine, 11, 5)
+    say(engine, text, 1, cache_prompt=False)
+    say(engine, text[:20] + beginning, 1)  # the whole text to the host; of the slot's, no window has passed
+    assert check(engine, text[:298] + words(engine, 12, 5)) == 20
+
+
 @pytest.mark.parametrize("name", ["hybrid", "gemma4"])
 def test_a_checkpoint_of_another_text_is_none(make: Make, name: str) -> None:
     """Cut back to the first of two checkpoints, and grown past the place of the second with other words."""

@@ -179,6 +179,15 @@ def test_a_conversation_comes_back_from_the_host(make: Make, alone: Any, n_slots
     assert back.acceptance_lengths == expected.acceptance_lengths
 
 
+def test_what_gives_its_beginning_away_stays_on_the_host(make: Make) -> None:
+    engine = make(1024, n_slots=1)
+    first = words("long", 500)
+    for prompt in (first, words("other", 700)):
+        engine.generate(prompt, GREEDY, max_tokens=4, draft="off")
+    assert engine.generate(first[:100] + words("another end", 50), GREEDY, max_tokens=4).cached_tokens == 100
+    assert engine.generate(first, GREEDY, max_tokens=4).cached_tokens == 499
+
+
 def test_without_host_memory_it_is_read_again(make: Make, alone: Any) -> None:
     engine = make(1024, cache_ram=0)
     first = words("forgotten", 500)
