@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
 from dflash_local.convert import OUTTYPES
-from dflash_local.convert.gguf_metadata import array, pack_metadata, string, u32
+from dflash_local.convert.gguf_metadata import array, string, u32
+from dflash_local.convert.writer import write_gguf
 
 RESULT = record.RESULTS / "convert_memory"
 MB = 1_000_000
@@ -191,7 +192,7 @@ def write_target(path: Path, shape: Shape) -> Path:
         "tokenizer.ggml.token_type": array(GGUFValueType.INT32, [1] * len(tokens)),
         "tokenizer.ggml.merges": array(GGUFValueType.STRING, [f"{token} {token}" for token in tokens]),
     }
-    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(metadata)) + pack_metadata(metadata))
+    write_gguf(path, metadata, [])
     return path
 
 

@@ -41,7 +41,7 @@ BLOCK = 16  # nodes of a tree and tokens of the drafter's block
 UPSTREAM_N_MAX = (3, 7, 15)
 ATTENTION_EVERY = 4  # of a hybrid's layers
 AL = 8.0  # at which the bar is asked for
-GDN_COLUMNS, GDN_CHANNELS, GDN_THREADS = 16, 8, 128  # gdn_tree_gpu.h
+GDN_COLUMNS, GDN_CHANNELS = 16, 8  # gdn_tree_gpu.h
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from gguf import GGUFReader
+from gguf import GGMLQuantizationType as Type
 
 from dflash_local.build.upstream import cache_dir
+from dflash_local.convert.gguf_metadata import StoredGgufTensor, read_header
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import inflate
 from dflash_local.demo.pocket import bundled_pair, shape_of, sources
 from dflash_local.demo.shapes import Pair
@@ -42,9 +43,15 @@ def make(work: Path | None, shape: str, ftype: str, drafter: str) -> Pair:
 def hostile(drafter: Path, path: Path) -> Path:
     """Copy `drafter` with noise of the same scale in place of every matrix (norms stay): a sound file that guesses at
     random."""
-    shutil.copyfile(drafter, path)
-    for tensor in GGUFReader(path, "r+").tensors:
-        if tensor.data.ndim > 1:
-            rng = np.random.default_rng(zlib.crc32(tensor.name.encode()))
-            tensor.data[...] = rng.standard_normal(tensor.data.shape) * tensor.data.astype(np.float32).std()
+
+    def output(tensor: StoredGgufTensor) -> OutputTensor:
+        if len(tensor.shape) == 1:
+            return OutputTensor.of(tensor)
+        rng = np.random.default_rng(zlib.crc32(tensor.name.encode()))
+        noise = rng.standard_normal(tensor.shape) * tensor.numbers().std()
+        kind = {Type.F32: np.float32, Type.F16: np.float16}[tensor.type]
+        return OutputTensor(tensor.name, tensor.shape, tensor.type, lambda: [noise.astype(kind)])
+
+    metadata, tensors = read_header(drafter)
+    write_gguf(path, metadata, [output(tensor) for tensor in tensors.values()])
     return path

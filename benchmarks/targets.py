@@ -56,7 +56,7 @@ def _all_mxfp4(source: Path, path: Path) -> None:
 
     def output(tensor: StoredGgufTensor) -> OutputTensor:
         if tensor.type != Type.F16:
-            return OutputTensor(tensor.name, tensor.shape, tensor.type, tensor.chunks)
+            return OutputTensor.of(tensor)
 
         def chunks() -> Iterator[np.ndarray]:
             for rows in tensor.chunks(_ROWS * tensor.row_bytes):

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
+from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType, quants
 
 from dflash_local.errors import ModelError
 
-from .gguf_parts import part_paths
+from .gguf_parts import MAGIC, part_paths
 
 # Keys that say how the data lies in files, not what it is: a file that is written anew has others.
 _LAYOUT = ("general.alignment", "split.no", "split.count", "split.tensors.count")
@@ -87,6 +87,10 @@ class StoredGgufTensor:
         step = max(1, n_bytes // max(1, self.row_bytes))
         for first in range(0, self.n_rows, step):
             yield self.rows(first, min(first + step, self.n_rows))
+
+    def numbers(self) -> npt.NDArray[np.float32]:
+        """The whole tensor as float32, in its shape."""
+        return quants.dequantize(self.rows(0, self.n_rows), self.type).reshape(self.shape)
 
 
 def u32(data: int) -> Value:
@@ -189,8 +193,7 @@ def alignment_of(metadata: Mapping[str, Value]) -> Any:
 def _open(path: Path) -> Iterator[mmap.mmap]:
     try:
         with path.open("rb") as file:
-            head = file.read(4)
-            if head != b"GGUF":
+            if file.read(4) != MAGIC:
                 raise ModelError(f"{path.name} is not a GGUF file", hint="give a .gguf file")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 yield data

@@ -1,4 +1,5 @@
-"""The files of a split model: llama.cpp finds them by the name of the first, and so does everything here."""
+"""Which files are GGUFs, and which belong to a split model: llama.cpp finds its parts by the name of the first, and so
+does everything here."""
 
 from __future__ import annotations
 
@@ -7,6 +8,14 @@ from pathlib import Path
 
 # A name without its ending: what all parts share, the part's number from 1, how many there are.
 SPLIT_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
+
+MAGIC = b"GGUF"  # what every GGUF file begins with
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file begins as a GGUF does. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def part_paths(path: Path) -> list[Path]:

@@ -1,9 +1,8 @@
 """What `torch.save` wrote, read without torch: the tensors of a `.bin` or `.pt` file, and plain values beside them.
 
-Such a file holds a pickle, which is a program. It is not run: of pickle's instructions only those are known that a
-dictionary of tensors needs, and none of them calls or imports anything (pickle_reader.py). A name that stands for
-something else than a tensor, its storage or an ordered dictionary is refused by its name. Tensors are found, not read;
-memory does not depend on the size of the file.
+Such a file holds a pickle, which is a program that could do anything. Of its instructions only those are run that a
+dictionary of tensors needs, and a name that stands for something else than a tensor, its storage or an ordered
+dictionary is refused (pickle_reader.py). Tensors are found, not read; memory does not depend on the size of the file.
 Source: torch/serialization.py (`_save`, `_legacy_save`) and torch/_utils.py (`_rebuild_tensor_v2`).
 """
 
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from dflash_local.errors import ConvertError
 
-from .pickle_reader import Name, PickleError, read_pickle
+from .pickle_reader import PickleError, read_pickle
 from .safetensors_file import ITEM_BYTES, READABLE, StoredTensor
 from .zip_records import Record, ZipError, read_records
 
@@ -33,7 +32,6 @@ _LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C.to_bytes(10, "little"),
 _STORAGES = {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16",
              "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8",
              "ByteStorage": "U8", "BoolStorage": "BOOL"}  # fmt: skip
-_STORAGE_NAMES = frozenset(f"torch.{name}" for name in _STORAGES)
 _HINT = "download the file again; if it is whole, ask its author for safetensors"
 
 
@@ -74,7 +72,7 @@ def read_torch_file(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(4)
-            value = _zipped(file, size) if head == b"PK\x03\x04" else _legacy(file, size)
+            value = _zipped(path, file) if head == b"PK\x03\x04" else _legacy(file, size)
     except OSError as error:
         raise ConvertError(f"cannot read {path.name}: {error.strerror}", field=path.name) from error
     except (PickleError, ZipError) as error:
@@ -102,6 +100,13 @@ def read_torch_tensors(path: Path) -> Iterator[StoredTensor]:
                 hint="save the model's state_dict() alone",
             )
         yield value
+
+
+@dataclass(frozen=True)
+class _Dtype:
+    """What a class of storages stands for."""
+
+    name: str
 
 
 @dataclass(frozen=True)
@@ -179,10 +184,10 @@ def _value(stream: io.BytesIO, storages: Storages) -> Any:
 
     def persistent(what: Any) -> _Storage:
         match what:
-            case ("storage", Name(kind), str(key), str(_), int(count), *rest) if kind in _STORAGE_NAMES:
+            case ("storage", _Dtype(dtype), str(key), str(_), int(count), *rest):
                 if not _is_size(count) or any(part is not None for part in rest):
                     raise PickleError(f"storage {key!r} is a view or has no size")
-                return storages(_STORAGES[kind.removeprefix("torch.")], key, count)
+                return storages(dtype, key, count)
         raise PickleError("it refers to something that is no storage")
 
     def ordered_dict(arguments: tuple[Any, ...]) -> dict[Any, Any]:
@@ -190,13 +195,14 @@ def _value(stream: io.BytesIO, storages: Storages) -> Any:
             raise PickleError("an ordered dictionary has arguments")
         return {}
 
+    names = {f"torch.{name}": _Dtype(dtype) for name, dtype in _STORAGES.items()}
     calls = {"torch._utils._rebuild_tensor_v2": _Tensor.rebuild, "collections.OrderedDict": ordered_dict}
-    return read_pickle(stream, calls, _STORAGE_NAMES, persistent)
+    return read_pickle(stream, names | calls, persistent)
 
 
-def _zipped(file: BinaryIO, size: int) -> Any:
+def _zipped(path: Path, file: BinaryIO) -> Any:
     """The value of a file since torch 1.6: a zip archive of NAME/data.pkl and, for each storage, NAME/data/KEY."""
-    records = read_records(file, size)
+    records = read_records(path)
     pickles = [name for name in records if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise PickleError(f"it is a zip archive with {len(pickles)} data.pkl")

@@ -17,7 +17,8 @@ from gguf import GGML_QUANT_SIZES, GGUF_VERSION, GGMLQuantizationType
 
 from dflash_local.errors import ConvertError
 
-from .gguf_metadata import Value, alignment_of, pack_metadata, pack_string
+from .gguf_metadata import StoredGgufTensor, Value, alignment_of, pack_metadata, pack_string
+from .gguf_parts import MAGIC
 
 Chunks = Iterable[npt.NDArray[Any]]
 # tensor name, bytes written so far, bytes in all
@@ -32,6 +33,11 @@ class OutputTensor:
     shape: tuple[int, ...]
     type: GGMLQuantizationType
     chunks: Callable[[], Chunks]
+
+    @classmethod
+    def of(cls, tensor: StoredGgufTensor, name: str | None = None) -> OutputTensor:
+        """A tensor of another file as it is, under another `name` if one is given."""
+        return cls(name or tensor.name, tensor.shape, tensor.type, tensor.chunks)
 
     @property
     def n_bytes(self) -> int:
@@ -85,7 +91,7 @@ def write_gguf(
     """
     alignment = alignment_of(metadata)
     with _complete_or_absent(path) as file:
-        file.write(b"GGUF" + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))
+        file.write(MAGIC + struct.pack("<IQQ", GGUF_VERSION, len(tensors), len(metadata)) + pack_metadata(metadata))
         offset = 0
         for tensor in tensors:
             n_dims = len(tensor.shape)

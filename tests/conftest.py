@@ -95,7 +95,7 @@ def repo() -> Path:
 
 @pytest.fixture(scope="session")
 def pocket() -> dict[str, Path]:
-    """The GGUFs that ship with the package: `target` with its drafters, `hybrid-target` and `hybrid-dflash`."""
+    """The pocket models: `target` with its drafters, `hybrid-target` and `hybrid-dflash`."""
     folder = ROOT / "dflash_local" / "demo"
     names = ("target", *DRAFTERS, "hybrid-target", "hybrid-dflash")
     files = {name: folder / f"pocket-{name}.gguf" for name in names}

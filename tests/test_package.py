@@ -14,6 +14,7 @@ import pytest
 import dflash_local
 from dflash_local import errors
 from dflash_local.cli import COMMANDS
+from dflash_local.demo.pocket import PAIRS, SHIPPED, bundled_pair
 
 ROOMS = {"dflash_local": "dflash_local", "convert": "dflash_local/convert", "server": "dflash_local/server"}
 
@@ -46,16 +47,31 @@ def wheel(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked
 
 
-def test_wheel_holds_every_module_and_model(wheel: Path, repo: Path) -> None:
+def test_wheel_holds_every_module(wheel: Path, repo: Path) -> None:
     sources = repo / "server" / "page"  # what is built from them is packed
     for room, package in ROOMS.items():
         for file in (repo / room).rglob("*"):
             if file.is_relative_to(sources) and not file.is_relative_to(sources / "dist"):
                 continue
-            if file.suffix in (".py", ".gguf", ".json", ".typed", ".html", ".css"):
+            if file.suffix in (".py", ".json", ".typed", ".html", ".css"):
                 assert (wheel / package / file.relative_to(repo / room)).is_file(), (
                     f"pyproject.toml forgets {file.relative_to(repo)}"
                 )
+
+
+def test_wheel_holds_two_pocket_pairs(wheel: Path) -> None:
+    """They are most of it; the others are in a checkout, which whoever asks for them is told."""
+    names = {name for drafter in SHIPPED for name in (path.name for path in bundled_pair(drafter))}
+    assert {path.name for path in (wheel / "dflash_local").rglob("*.gguf")} == names
+    code = (
+        "from dflash_local.demo.pocket import PAIRS, SHIPPED, bundled_pair\n"
+        "from dflash_local.errors import DFlashError\n"
+        "for drafter in PAIRS:\n"
+        "    try: print(drafter, *(path.is_file() for path in bundled_pair(drafter)))\n"
+        "    except DFlashError as error: print(error)\n"
+    )
+    for drafter, line in zip(PAIRS, python(code, wheel.parent, wheel).splitlines(), strict=True):
+        assert line == f"{drafter} True True" if drafter in SHIPPED else f"--drafter {drafter}'` in a checkout" in line
 
 
 def test_wheel_holds_the_built_page_alone(wheel: Path, repo: Path) -> None:

@@ -42,8 +42,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--drafter",
         choices=("dflash", "dflash2", "dflash-small", "dspark", "dspark-first", "hybrid"),
         default="dflash",
-        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter (default: "
-        "%(default)s)",
+        help="'hybrid' is another target (gated delta-net and attention layers) with its own drafter; all but dflash "
+        "and dspark need a checkout (default: %(default)s)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     parser.add_argument("--port", type=count(1), default=8080, help="default: %(default)s")

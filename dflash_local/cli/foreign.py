@@ -78,7 +78,6 @@ _DRAFTER = "the drafter computes on the target's threads"
 _NAMED = "give the model by name: -hf USER/NAME:QUANT"
 _REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
 _SYNTHETIC = "drafts are never accepted by chance: that would be other text"
-_LATER = "it is not supported yet"
 
 FOREIGN: tuple[Foreign, ...] = (
     # what llama-server switches and is always so here
@@ -190,7 +189,6 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--completion-bash", REFUSED, "there is no completion script"),
     # variables alone: their flags are those of llama.cpp's other programs
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
-    # not yet
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+from dflash_local.convert.gguf_parts import MAGIC
 from dflash_local.errors import ModelError
 
 HERE = "'dflash-local' alone lists the models that are here; -hf USER/NAME:QUANT downloads one"
@@ -23,10 +24,10 @@ def check_model_file(text: str, flag: str) -> None:
         raise ModelError(f"{text}: no such file", hint=_missing(path, flag))
     try:
         with path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(len(MAGIC))
     except OSError as error:
         raise ModelError(f"{text} cannot be read: {error.strerror}", hint="check who may read it: ls -l") from None
-    if start != b"GGUF":
+    if start != MAGIC:
         hint = HERE
         if path.suffix in (".safetensors", ".bin", ".pt"):
             hint = _convert(path.parent, flag)

@@ -1,5 +1,5 @@
-"""The pocket pairs that ship with the package: a small real target with five drafters, and a hybrid one with its own.
-Inflated copies are in the cache."""
+"""The pocket pairs: a small real target with five drafters, and a hybrid one with its own. Inflated copies are in the
+cache."""
 
 from __future__ import annotations
 
@@ -18,13 +18,23 @@ _HERE = Path(__file__).parent
 DRAFTERS = ("dflash", "dflash2", "dflash-small", "dspark", "dspark-first")
 HYBRID = "hybrid"  # in place of a drafter's name: the hybrid target (Qwen3.5 form) with its DFlash drafter
 PAIRS = (*DRAFTERS, HYBRID)
+SHIPPED = ("dflash", "dspark")  # with every installation (pyproject.toml); the others with a checkout
 
 
 def bundled_pair(drafter: str = "dflash") -> Pair:
-    """One of `PAIRS` as shipped (f16): the pocket target with that drafter, or the hybrid target with its own."""
-    if drafter == HYBRID:
-        return Pair(_HERE / "pocket-hybrid-target.gguf", _HERE / "pocket-hybrid-dflash.gguf")
-    return Pair(_HERE / "pocket-target.gguf", _HERE / f"pocket-{drafter}.gguf")
+    """One of `PAIRS` as it was trained (f16): the pocket target with that drafter, or the hybrid target with its own.
+
+    Raises:
+        DFlashError: this installation has no such pair.
+    """
+    names = ("hybrid-target", "hybrid-dflash") if drafter == HYBRID else ("target", drafter)
+    pair = Pair(*(_HERE / f"pocket-{name}.gguf" for name in names))
+    if not _complete(pair):
+        raise DFlashError(
+            f"the pocket pair {drafter!r} is part of a checkout of dflash-local, and this is none",
+            hint=f"take {' or '.join(SHIPPED)}, or run `make demo DEMO_ARGS='--drafter {drafter}'` in a checkout",
+        )
+    return pair
 
 
 def shape_of(name: str, drafter: str) -> Shape:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_local.convert.gguf_metadata import read_header
+from dflash_local.convert.gguf_parts import MAGIC
 from dflash_local.errors import HubError, ModelError
 from dflash_local.hub.cache import HubFile
 from dflash_local.hub.client import Hub
@@ -50,7 +51,7 @@ def _write_gguf_header(hub: Hub, file: HubFile, path: Path) -> None:
             read_header(path)
             return
         except ModelError:
-            if not data.startswith(b"GGUF") or len(data) < length or length == _GGUF_STEPS[-1]:
+            if not data.startswith(MAGIC) or len(data) < length or length == _GGUF_STEPS[-1]:
                 raise
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_local.convert.gguf_parts import part_paths
+from dflash_local.convert.gguf_parts import is_gguf, part_paths
 from dflash_local.hub import inventory, selection
 from dflash_local.hub.cache import Cache, HubFile, cache_root
 
@@ -112,9 +112,7 @@ def _ollama(folder: Path) -> Iterator[LocalModel]:
             layers = json.loads(file.read_text(encoding="utf-8"))["layers"]
             digest = next((layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL), None)
             blob = folder / "blobs" / Path(str(digest).replace(":", "-")).name
-            with blob.open("rb") as content:
-                is_gguf = content.read(4) == b"GGUF"
-            if is_gguf:
+            if is_gguf(blob):
                 yield LocalModel(OLLAMA, f"{file.parent.name}:{file.name}", blob, blob.stat().st_size)
 
 

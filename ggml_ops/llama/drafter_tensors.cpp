@@ -14,7 +14,7 @@ namespace {
 enum class use { MATRIX, ROWS, VECTOR };   // multiplied with; rows are looked up; element by element
 
 // Sizes of a drafter. ANY: what the file has; whoever uses the tensor checks it.
-enum size { N_EMBD, N_Q, N_KV, N_TAPS, N_LAYER, N_VOCAB, N_VOCAB_DRAFT, ANY };
+enum size { N_EMBD, N_Q, N_KV, N_TAPS, N_LAYER, N_VOCAB_DRAFT, ANY };
 
 struct extra {
     const char *      name;   // of a layer's: without "blk.N."
@@ -60,7 +60,6 @@ int64_t value_of(size size, const llama_model_base & model, int64_t found) {
         case N_KV: return h.n_embd_k_gqa();
         case N_TAPS: return (int64_t) model.target_layer_ids.size();
         case N_LAYER: return h.n_layer();
-        case N_VOCAB: return model.vocab.n_tokens();
         case N_VOCAB_DRAFT: {
             const ggml_tensor * d2t = model.ml->get_tensor_meta("d2t");
             return d2t ? d2t->ne[0] : model.vocab.n_tokens();

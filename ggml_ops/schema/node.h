@@ -84,8 +84,6 @@ struct schema_node {
     std::vector<const schema_node *> all_of = {};
     std::vector<group>               groups = {};
 
-    bool has_array() const { return (spoken & TYPE_ARRAY) != 0; }
-    bool has_object() const { return (spoken & TYPE_OBJECT) != 0; }
 };
 
 class schema_document {

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from gguf import GGUFReader
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks import train_eagle3
@@ -21,6 +20,7 @@ from benchmarks.systems import PLAIN, Setting
 from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import SHAPES
+from tests.gguf_files import numbers
 
 Array = npt.NDArray[Any]
 
@@ -84,7 +84,7 @@ def test_training_attends_as_drafting_does(target: Qwen3ForCausalLM, head: train
 
 
 def weights(path: Path) -> dict[str, Array]:
-    return {tensor.name: np.asarray(tensor.data, np.float64) for tensor in GGUFReader(path).tensors}
+    return {name: data.astype(np.float64) for name, data in numbers(path).items()}
 
 
 def once(w: dict[str, Array], eps: float, heads: int, kv: int, taps: Array, words: Array) -> tuple[Array, Array]:

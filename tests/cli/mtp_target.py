@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import numpy.typing as npt
+
+from dflash_local.convert.gguf_metadata import read_header, u32
+from tests.gguf_files import rewritten, stored
 
 ARCH = "qwen35"
 Arrays = dict[str, npt.NDArray[Any]]
@@ -17,26 +19,16 @@ Arrays = dict[str, npt.NDArray[Any]]
 def write(source: Path, out: Path, tokens: Sequence[int]) -> Path:
     """`source` (f16, of the Qwen3.5 form) with one more layer, which guesses a token by the one before it, as in the
     text `tokens`."""
-    reader = gguf.GGUFReader(source)
-    fields = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
-    n_layer, recurrent = fields[f"{ARCH}.block_count"].contents(), f"{ARCH}.attention.recurrent_layers"
-    changed = {f"{ARCH}.block_count": n_layer + 1, recurrent: [*fields[recurrent].contents(), False]}
-    writer = gguf.GGUFWriter(out, ARCH)
-    for key, field in fields.items():
-        if key != "general.architecture":
-            item = field.types[1] if len(field.types) > 1 else None
-            writer.add_key_value(key, changed.get(key, field.contents()), field.types[0], item)
-    writer.add_nextn_predict_layers(1)
-    stored = {tensor.name.removesuffix(".weight"): tensor.data for tensor in reader.tensors}
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    for name, values in _layer(stored, f"blk.{n_layer - 1}.", tokens).items():
-        writer.add_tensor(f"blk.{n_layer}.{name}.weight", values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return out
+    metadata, tensors = read_header(source)
+    n_layer, recurrent = metadata[f"{ARCH}.block_count"].data, f"{ARCH}.attention.recurrent_layers"
+    keys = {
+        f"{ARCH}.block_count": n_layer + 1,
+        recurrent: [*metadata[recurrent].data, False],
+        f"{ARCH}.nextn_predict_layers": u32(1),
+    }
+    known = {name.removesuffix(".weight"): stored(tensor) for name, tensor in tensors.items()}
+    layer = _layer(known, f"blk.{n_layer - 1}.", tokens)
+    return rewritten(source, out, keys, {f"blk.{n_layer}.{name}.weight": values for name, values in layer.items()})
 
 
 def _layer(stored: Arrays, twin: str, tokens: Sequence[int]) -> Arrays:

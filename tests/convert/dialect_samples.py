@@ -104,7 +104,7 @@ def write_dialect(path: Path, name: str, source: Path, changes: Mapping[str, Val
 
 
 def write_tensors(path: Path, keys: Mapping[str, Value], tensors: Mapping[str, StoredGgufTensor]) -> None:
-    outputs = [OutputTensor(name, t.shape, t.type, t.chunks) for name, t in tensors.items()]
+    outputs = [OutputTensor.of(t, name) for name, t in tensors.items()]
     write_gguf(path, keys, outputs, lambda name, n_bytes: None)
 
 

@@ -1,4 +1,8 @@
-"""Small checkpoints and targets to convert: sound ones, and the means to spoil them."""
+"""Small checkpoints and targets to convert: sound ones, and the means to spoil them.
+
+What the converter wrote is read with the `gguf` package, so that a fault in our own reader cannot hide one in what it
+reads; all other tests use our reader.
+"""
 
 from __future__ import annotations
 
@@ -190,22 +194,23 @@ def write_target(path: Path, changes: Mapping[str, Any] | None = None, arch: str
     return path
 
 
-def write_split(source: Path, stem: Path, is_later: Callable[[str], bool], alignment: int = 32) -> Path:
-    """The GGUF `source` in two parts, as llama-gguf-split makes them: keys in the first, which is returned; the tensors
-    that are later in the second. Both are aligned as said, the second without saying so if that is the default."""
+def write_split(source: Path, stem: Path, part_of: Callable[[str], int], alignment: int = 32, n_parts: int = 2) -> Path:
+    """The GGUF `source` in parts, as llama-gguf-split makes them: keys in the first, which is returned; each tensor in
+    the part that `part_of` its name gives, from 0. All are aligned as said, the others without saying so if that is the
+    default."""
     metadata, tensors = read_header(source)
-    outputs = [OutputTensor(name, tensor.shape, tensor.type, tensor.chunks) for name, tensor in tensors.items()]
+    outputs = [*map(OutputTensor.of, tensors.values())]
     aligned = {} if alignment == 32 else {"general.alignment": u32(alignment)}
-    paths = [stem.with_name(f"{stem.name}-{number:05}-of-00002.gguf") for number in (1, 2)]
+    paths = [stem.with_name(f"{stem.name}-{number:05}-of-{n_parts:05}.gguf") for number in range(1, n_parts + 1)]
     for number, path in enumerate(paths):
         keys = {
             **(metadata if number == 0 else {}),
             **aligned,
             "split.no": Value(gguf.GGUFValueType.UINT16, number),
-            "split.count": Value(gguf.GGUFValueType.UINT16, 2),
+            "split.count": Value(gguf.GGUFValueType.UINT16, n_parts),
             "split.tensors.count": Value(gguf.GGUFValueType.INT32, len(outputs)),
         }
-        write_gguf(path, keys, [output for output in outputs if is_later(output.name) == bool(number)])
+        write_gguf(path, keys, [output for output in outputs if part_of(output.name) == number])
     return paths[0]
 
 

@@ -52,7 +52,7 @@ def with_markov(tmp_path: Path, drafter: Path) -> Path:
     """The same with DSpark's heads: a tensor each, of other types than the rest."""
     rng = np.random.default_rng(5)
     metadata, tensors = read_header(drafter)
-    outputs = [OutputTensor(name, t.shape, t.type, t.chunks) for name, t in tensors.items()]
+    outputs = [OutputTensor.of(t, name) for name, t in tensors.items()]
     for name, shape, kind in (
         ("markov_w1.weight", (samples.N_VOCAB, 16), GGMLQuantizationType.BF16),
         ("markov_w2.weight", (samples.N_VOCAB, 16), GGMLQuantizationType.F16),
@@ -177,7 +177,7 @@ def test_peak_memory(tmp_path: Path, target: Path) -> None:
             chunk = (GGMLQuantizationType.F32, lambda zeros=zeros: [zeros])
             outputs.append(OutputTensor(name, shape, *chunk))
         else:
-            outputs.append(OutputTensor(name, tensor.shape, tensor.type, tensor.chunks))
+            outputs.append(OutputTensor.of(tensor, name))
     write_gguf(tmp_path / "large.gguf", metadata, outputs, lambda name, n_bytes: None)
     source = write_dialect(tmp_path / "other.gguf", "B", tmp_path / "large.gguf")
     assert source.stat().st_size > 200e6
@@ -377,7 +377,7 @@ def test_vectors_in_half_precision_become_float32(tmp_path: Path, target: Path, 
                 values = gguf.quants.quantize(tensor.rows(0, 1).view(np.float32)[0], kind)
                 outputs.append(OutputTensor(name, tensor.shape, kind, lambda values=values: [values]))  # type: ignore[misc]
             else:
-                outputs.append(OutputTensor(name, tensor.shape, tensor.type, tensor.chunks))
+                outputs.append(OutputTensor.of(tensor, name))
         write_gguf(tmp_path / "half.gguf", metadata, outputs, lambda name, n_bytes: None)
         _, output = relabelled(tmp_path / "half.gguf", target)
         halves = {name for name, (t, *_) in raw(tmp_path / "half.gguf").items() if t in ("F16", "BF16")}

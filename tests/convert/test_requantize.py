@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from dflash_local.convert import OUTTYPES, convert
-from dflash_local.convert.gguf_metadata import read_header, u32
+from dflash_local.convert.gguf_metadata import read_header, read_metadata, u32
 from dflash_local.convert.outtypes import OUTTYPES as TYPES
 from dflash_local.convert.outtypes import find_outtype
 from dflash_local.convert.requantize import ReducedHead, requantize
 from dflash_local.convert.tensor_spec import TensorSpec
+from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.engine import DraftProbe, Engine
 from dflash_local.errors import ConvertError
@@ -96,17 +97,11 @@ def test_every_type_drafts(tmp_path: Path, plain: list[str], outtype: str) -> No
 
 def written(path: Path, contents: Contents) -> Path:
     """The bundled DFlash drafter with other tensors."""
-    writer = gguf.GGUFWriter(path, "dflash")
-    for key, field in gguf.GGUFReader(DRAFTER).fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            item = field.types[1] if len(field.types) > 1 else None
-            writer.add_key_value(key, field.contents(), field.types[0], item)
-    for name, (kind, data) in contents.items():
-        writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    outputs = [
+        OutputTensor(name, data.shape, gguf.GGMLQuantizationType[kind], lambda data=data: [data])  # type: ignore[misc]
+        for name, (kind, data) in contents.items()
+    ]
+    write_gguf(path, read_metadata(DRAFTER), outputs)
     return path
 
 
@@ -145,8 +140,8 @@ def test_a_reduced_head_proposes_its_tokens_and_changes_no_answer(
     assert sum(answer.timings.draft_n_accepted for answer in drafted) >= REDUCED[kind]
     stored, others = samples.read_tensors(path), samples.read_tensors(source)
     assert stored["d2t"][1].tolist() == tokens
-    expected = next(t for t in gguf.GGUFReader(TARGET).tensors if t.name == "output.weight")
-    np.testing.assert_array_equal(stored["output.weight"][1], expected.data[tokens])
+    expected = samples.read_tensors(TARGET)["output.weight"][1]
+    np.testing.assert_array_equal(stored["output.weight"][1], expected[tokens])
     assert stored.keys() - others.keys() == {"d2t", "output.weight"}
     for name, (_, data) in others.items():
         np.testing.assert_array_equal(stored[name][1], data[tokens] if name == "markov_w2.weight" else data)

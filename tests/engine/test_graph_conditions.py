@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGMLQuantizationType
 
-from dflash_local.convert.gguf_metadata import read_header, string, u32
-from dflash_local.convert.writer import OutputTensor, write_gguf
+from dflash_local.convert.gguf_metadata import read_metadata, string, u32
 from dflash_local.engine import Engine
 from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.fit import fit
+from tests.gguf_files import rewritten
 from tests.trees import models
 
 Make = Callable[..., Path]
@@ -69,23 +68,15 @@ def test_slots_that_cannot_share_the_context_are_told(minimax: Path, caplog: pyt
 def longrope(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama with factors for texts of at most 256 tokens, and for longer ones."""
     folder = tmp_path_factory.mktemp("longrope")
-    metadata, tensors = read_header(models.write("llama", folder / "plain.gguf"))
-    outputs = [OutputTensor(name, tensor.shape, tensor.type, tensor.chunks) for name, tensor in tensors.items()]
-    n_pairs = metadata["llama.rope.dimension_count"].data // 2
-    for name, factor in (("long", 8.0), ("short", 1.0)):
-        factors = np.full(n_pairs, factor, np.float32)
-        outputs.append(
-            OutputTensor(
-                f"rope_factors_{name}.weight",
-                (n_pairs,),
-                GGMLQuantizationType.F32,
-                lambda data=factors: [data],  # type: ignore[misc]
-            )
-        )
+    plain = models.write("llama", folder / "plain.gguf")
+    n_pairs = read_metadata(plain)["llama.rope.dimension_count"].data // 2
+    factors = {
+        f"rope_factors_{name}.weight": np.full(n_pairs, factor, np.float32)
+        for name, factor in (("long", 8.0), ("short", 1.0))
+    }
     key = "llama.rope.scaling"
-    metadata |= {f"{key}.type": string("longrope"), f"{key}.original_context_length": u32(256)}
-    write_gguf(folder / "m.gguf", metadata, outputs)
-    return folder / "m.gguf"
+    keys = {f"{key}.type": string("longrope"), f"{key}.original_context_length": u32(256)}
+    return rewritten(plain, folder / "m.gguf", keys, factors)
 
 
 def test_factors_of_longrope_are_those_of_a_slot(longrope: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import httpx
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from dflash_local.hub.pairing import Pairing
 from dflash_local.hub.selection import Name
 from tests.convert import samples
 from tests.convert.dialect_samples import write_dialect
+from tests.gguf_files import numbers, stored
 from tests.server.live import serving
 
 from .stand_in import StandIn, refuse
@@ -122,9 +122,9 @@ def test_a_name_alone_finds_converts_and_keeps(
     assert keys["general.source.huggingface.repository"].data == DRAFTER.encode()
     assert keys["general.source.url"].data == f"https://huggingface.co/{DRAFTER}/tree/{'c' * 40}".encode()
     assert keys["general.name"].data == b"Pocket-DFlash"
-    ours, shipped = (gguf.GGUFReader(path).tensors for path in (drafter, pocket["dflash"]))
-    assert [t.name for t in ours] == [t.name for t in shipped]
-    assert all(np.array_equal(t.data, u.data) for t, u in zip(ours, shipped, strict=True))  # but for the type of fc
+    ours, shipped = numbers(Path(drafter)), numbers(pocket["dflash"])
+    assert list(ours) == list(shipped)
+    assert all(np.array_equal(ours[name], shipped[name]) for name in ours)  # but for the type of fc
     shown = capsys.readouterr().err
     assert "converting lab/Pocket-DFlash for Pocket-Q8_0.gguf" in shown and f"drafter: {DRAFTER}" in shown
     assert "100% of" in shown
@@ -320,8 +320,8 @@ def test_other_dialects_are_rewritten_into_the_cache(
     take_models(args)
     drafter = Path(engine_options(args)["drafter"])
     assert drafter.parent == tmp_path / "own" / "drafters" and args.auto_convert
-    ours, shipped = (gguf.GGUFReader(path).tensors for path in (drafter, pocket["dflash"]))
-    assert {t.name: t.data.tobytes() for t in ours} == {t.name: t.data.tobytes() for t in shipped}
+    ours, shipped = (read_header(path)[1].values() for path in (drafter, pocket["dflash"]))
+    assert {t.name: stored(t).tobytes() for t in ours} == {t.name: stored(t).tobytes() for t in shipped}
     assert main(["pull", TARGET]) == 0
     assert capsys.readouterr().out.splitlines()[1] == f"drafter: {drafter}"
 

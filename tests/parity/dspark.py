@@ -14,7 +14,8 @@ import torch
 from dflash.model import DFlashDraftModel, extract_context_feature
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from .f32 import read_tensors
+from tests.gguf_files import numbers
+
 from .reference import MASK, SHAPE, TARGET_LAYERS, huggingface_name
 
 Tensors = dict[str, torch.Tensor]
@@ -53,7 +54,7 @@ class DSpark:
         cls, path: Path, target: Qwen3ForCausalLM, taps: tuple[int, ...], block_size: int, anchor_first: bool
     ) -> "DSpark":
         """A drafter from its GGUF (f32)."""
-        found = {name: torch.from_numpy(tensor) for name, tensor in read_tensors(path).items()}
+        found = {name: torch.from_numpy(tensor) for name, tensor in numbers(path).items()}
         heads = {HEADS[name]: found.pop(name) for name in HEADS if name in found}
         layers = 1 + max(int(match[1]) for name in found if (match := re.match(r"blk\.(\d+)\.", name)))
         model = backbone(layers, taps)

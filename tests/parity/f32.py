@@ -4,40 +4,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import numpy.typing as npt
+from gguf import LlamaFileType
 
 from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import u32
+from tests.gguf_files import numbers, rewritten
 
 Tensors = dict[str, npt.NDArray[np.float32]]
-
-
-def read_tensors(path: Path) -> Tensors:
-    """Tensors of an f16 or f32 GGUF by name, widened to f32, numpy order (the reverse of ggml's `ne`)."""
-    return {tensor.name: np.array(tensor.data, dtype=np.float32) for tensor in gguf.GGUFReader(path).tensors}
 
 
 def widen(
     source: Path, destination: Path, keys: Mapping[str, Any] | None = None, tensors: Tensors | None = None
 ) -> Path:
-    """Copy `source` with all tensors as f32 and all metadata but the file type; returns `destination`. `keys` and
-    `tensors` replace those of the file; new tensors are added."""
-    reader = gguf.GGUFReader(source)
-    architecture = reader.fields["general.architecture"].contents()
-    writer = gguf.GGUFWriter(destination, architecture)
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key not in ("general.architecture", "general.file_type"):
-            value = (keys or {}).get(key, field.contents())
-            writer.add_key_value(key, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
-    for name, data in (read_tensors(source) | (tensors or {})).items():
-        writer.add_tensor(name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return destination
+    """Copy `source` with all tensors as f32; returns `destination`. `keys` and `tensors` replace those of the file; new
+    tensors are added."""
+    changed = {"general.file_type": u32(LlamaFileType.ALL_F32), **(keys or {})}
+    return rewritten(source, destination, changed, numbers(source) | (tensors or {}))
 
 
 F32: dict[str, Any] = {

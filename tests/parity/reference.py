@@ -17,7 +17,7 @@ import torch
 from dflash.model import DFlash2DraftModel, DFlashDraftModel, dflash_generate, extract_context_feature
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from .f32 import read_tensors
+from tests.gguf_files import numbers
 
 BLOCK_SIZE = 16
 MASK = 3
@@ -94,7 +94,7 @@ def huggingface_name(name: str) -> str:
 def load_target(path: Path) -> Qwen3ForCausalLM:
     """The pocket target as Hugging Face model in f32."""
     model = Qwen3ForCausalLM(Qwen3Config(**SHAPE, num_hidden_layers=TARGET_LAYERS, eos_token_id=END_OF_TURN))
-    state = {huggingface_name(name): torch.from_numpy(tensor) for name, tensor in read_tensors(path).items()}
+    state = {huggingface_name(name): torch.from_numpy(tensor) for name, tensor in numbers(path).items()}
     model.load_state_dict(
         {name if name.startswith("lm_head") else f"model.{name}": tensor for name, tensor in state.items()}, strict=True
     )
@@ -110,9 +110,7 @@ def load_drafter(path: Path, published: Drafter) -> DFlashDraftModel:
         config.is_causal = False
         config.dflash_config |= DFLASH2
     model = published.kind(config)
-    model.load_state_dict(
-        {huggingface_name(n): torch.from_numpy(t) for n, t in read_tensors(path).items()}, strict=True
-    )
+    model.load_state_dict({huggingface_name(n): torch.from_numpy(t) for n, t in numbers(path).items()}, strict=True)
     return model.eval()
 
 

@@ -20,8 +20,9 @@ from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 
 from dflash_local import Engine
 from dflash_local.demo.pocket import HYBRID, bundled_pair
+from tests.gguf_files import numbers
 
-from .f32 import engine_f32, read_tensors, widen
+from .f32 import engine_f32, widen
 from .reference import BLOCK_SIZE, END_OF_TURN, Drafter, Reference, load_drafter
 from .test_drafter import assert_close
 
@@ -87,7 +88,7 @@ def original(part: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def load_hybrid(path: Path) -> Qwen3_5ForCausalLM:
     """The hybrid pocket target as Hugging Face model in f32."""
     state = {}
-    for name, values in read_tensors(path).items():
+    for name, values in numbers(path).items():
         _, layer, part = name.split(".", 2) if name.startswith("blk.") else ("", "", name)
         state[f"model.layers.{layer}.{NAMES[part]}" if layer else NAMES[part]] = torch.from_numpy(
             original(part, values).copy()

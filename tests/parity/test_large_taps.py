@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from tests.fast import some_fast
+from tests.gguf_files import numbers, output, rewritten
 
-from .f32 import F32, read_tensors, widen
+from .f32 import F32, widen
 from .test_drafter import assert_close
 
 pytestmark = pytest.mark.parity
@@ -28,7 +29,7 @@ def scaled_target(source: Path, path: Path, scale: float) -> Path:
     """The target with what is added to the residual stream made larger."""
     larger = {
         name: data * np.float32(scale)
-        for name, data in read_tensors(source).items()
+        for name, data in numbers(source).items()
         if name == "token_embd.weight" or name.endswith(("attn_output.weight", "ffn_down.weight"))
     }
     # the norms' epsilon is the one thing that does not scale
@@ -43,25 +44,9 @@ def targets(target_f32: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def drafter_with(kind: str, source: Path, path: Path) -> Path:
     """The drafter with an `fc` of this type; its embeddings are its own, because the target's are larger now."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, "dflash")
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            writer.add_key_value(
-                key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None
-            )
-    for tensor in reader.tensors:
-        data = np.array(tensor.data, dtype=np.float32)
-        if tensor.name == "fc.weight":
-            qtype = gguf.GGMLQuantizationType[kind]
-            writer.add_tensor(tensor.name, gguf.quants.quantize(data, qtype), raw_dtype=qtype)
-        else:
-            writer.add_tensor(tensor.name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    tensors = numbers(source)
+    fc = output("fc.weight", tensors["fc.weight"], gguf.GGMLQuantizationType[kind])
+    return rewritten(source, path, {}, {**tensors, fc.name: fc})
 
 
 PROBE = """
@@ -95,7 +80,7 @@ def test_large_taps(
     switches: dict[str, str],
 ) -> None:
     """With our kernels and with ggml's own, whose products with float16 weights round the taps to float16."""
-    heads = {name: read_tensors(target_f32)[name] for name in ("token_embd.weight", "output.weight")}
+    heads = {name: numbers(target_f32)[name] for name in ("token_embd.weight", "output.weight")}
     whole = widen(pocket["dflash"], tmp_path / "f32.gguf", tensors=heads)
     drafter = drafter_with(kind, whole, tmp_path / "drafter.gguf")
     expected, found = (hidden(target, drafter, tmp_path / f"{target.stem}.npy", **switches) for target in targets)

@@ -4,15 +4,16 @@ beyond is never proposed."""
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 
 from dflash_local import Engine
+from dflash_local.convert.gguf_metadata import read_metadata, u32
 from dflash_local.diagnose.pair import check
 from dflash_local.errors import PairError
+from tests.gguf_files import numbers, rewritten
 
-from .f32 import engine_f32, read_tensors, widen
+from .f32 import engine_f32, widen
 
 pytestmark = pytest.mark.parity
 TOKENS = list(range(40, 120))
@@ -23,15 +24,15 @@ LISTS = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.s
 def padded(source: Path, path: Path, heads: Path, *, loud: bool = True, **keys: Any) -> Path:
     """The model with more tokens, and with embeddings and head of the model `heads` that have rows for them. Rows of a
     loud head are those of the likeliest token, three times as large: they would be proposed before all others."""
-    fields = gguf.GGUFReader(source).fields
+    metadata = read_metadata(source)
     filling = {"tokenizer.ggml.tokens": [f"[PAD{i}]" for i in range(N_PADDING)]}
     lists = {
-        key: fields[key].contents() + filling.get(key, [fields[key].contents()[-1]] * N_PADDING)
+        key: [*metadata[key].data, *filling.get(key, [metadata[key].data[-1]] * N_PADDING)]
         for key in LISTS
-        if key in fields
+        if key in metadata
     }
-    codebooks = {name: data for name, data in read_tensors(source).items() if data.shape[0] == N_VOCAB}
-    weights = codebooks | read_tensors(heads)
+    codebooks = {name: data for name, data in numbers(source).items() if data.shape[0] == N_VOCAB}
+    weights = codebooks | numbers(heads)
     with engine_f32(heads, None, n_ctx=256) as engine:
         likeliest = int(engine.score([*TOKENS, 0], len(TOKENS), 1).best_id[0])
     rows = {name: weights[name][-N_PADDING:] for name in ("token_embd.weight", *codebooks)}
@@ -87,7 +88,7 @@ def test_a_padded_drafter(target_f32: Path, drafter_f32: Path, tmp_path: Path) -
 def test_a_part_of_the_vocabulary(target_f32: Path, drafter_f32: Path, tmp_path: Path) -> None:
     drafter = tmp_path / "drafter.gguf"
     limit = 300
-    keyed(drafter_f32, drafter, limit)
+    rewritten(drafter_f32, drafter, {"dflash.selector_vocab_size": u32(limit)})
     with engine_f32(target_f32, drafter_f32, n_ctx=256) as plain, engine_f32(target_f32, drafter, n_ctx=256) as engine:
         logits = plain.draft_probe(TOKENS, BLOCK).logits[1:]
         best = np.argsort(-logits[:, :limit], -1, kind="stable")[:, : len(candidates(engine)[0])]
@@ -95,30 +96,13 @@ def test_a_part_of_the_vocabulary(target_f32: Path, drafter_f32: Path, tmp_path:
         assert max(map(max, candidates(plain))) >= limit  # it matters
 
 
-def keyed(source: Path, path: Path, limit: int) -> None:
-    writer = gguf.GGUFWriter(path, "dflash")
-    reader = gguf.GGUFReader(source)
-    for key, field in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
-            writer.add_key_value(
-                key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None
-            )
-    writer.add_uint32("dflash.selector_vocab_size", limit)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, np.array(tensor.data))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def test_another_vocabulary_is_refused(target_f32: Path, drafter_f32: Path, tmp_path: Path) -> None:
     """Of another length, and not only at the end."""
-    fields = gguf.GGUFReader(drafter_f32).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
+    metadata = read_metadata(drafter_f32)
+    tokens = metadata["tokenizer.ggml.tokens"].data
     drafter = widen(drafter_f32, tmp_path / "drafter.gguf", {
         "tokenizer.ggml.tokens": [*tokens[:500], *tokens[501:]],
-        "tokenizer.ggml.token_type": fields["tokenizer.ggml.token_type"].contents()[1:],
+        "tokenizer.ggml.token_type": metadata["tokenizer.ggml.token_type"].data[1:],
     })  # fmt: skip
     with pytest.raises(PairError, match="tokens differ"):
         check(target_f32, drafter)

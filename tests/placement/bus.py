@@ -9,7 +9,7 @@ from dflash_local.convert.gguf_metadata import u32
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import bundled_pair
 from dflash_local.demo.shapes import Pair, Shape
-from tests.placement.files import TABLE, rewritten
+from tests.placement.files import TABLE, with_table
 from tests.placement.worker import Worker
 
 PROMPT = "Write an SQL query that selects every factor above 5 from the table prices.\n"
@@ -64,9 +64,9 @@ def an_8b(folder: Path, embeddings: str | None = None, candidates: int | None = 
     """Q4_0, or with embeddings of another type. With `candidates` the drafter is a DFlash 2 of so many."""
     pair = inflate(bundled_pair("dflash2" if candidates else "dflash"), folder, WIDE, "q4_0")
     if embeddings is not None:
-        pair = pair._replace(target=rewritten(pair.target, folder / "other-target.gguf", embeddings=embeddings))
+        pair = pair._replace(target=with_table(pair.target, folder / "other-target.gguf", embeddings=embeddings))
     if candidates:
-        drafter = rewritten(pair.drafter, folder / "other-drafter.gguf", selector_top_k=u32(candidates))
+        drafter = with_table(pair.drafter, folder / "other-drafter.gguf", selector_top_k=u32(candidates))
         pair = pair._replace(drafter=drafter)
     return pair
 
@@ -74,7 +74,7 @@ def an_8b(folder: Path, embeddings: str | None = None, candidates: int | None = 
 def a_small_one(folder: Path, embeddings: str) -> Pair:
     """The small pair in F16 with embeddings of another type."""
     pair = inflate(bundled_pair("dflash"), folder, WHOLE_BLOCKS, "f16")
-    return pair._replace(target=rewritten(pair.target, folder / "other-target.gguf", embeddings=embeddings))
+    return pair._replace(target=with_table(pair.target, folder / "other-target.gguf", embeddings=embeddings))
 
 
 def table_on(device: str) -> dict[str, Any]:

@@ -12,16 +12,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
-
+from dflash_local.convert.gguf_metadata import read_header, u32
+from tests.convert import samples
+from tests.gguf_files import rewritten
 from tests.upstream.names import POCKET, TARGET
 
 # Control tokens that the pocket target has, but never writes. llama.cpp ends a text at its other tokens for infill.
 _FIM = {"fim_pre_token_id": 8, "fim_suf_token_id": 9, "fim_mid_token_id": 3}
 _MEAN_POOLING = 1
 # The tests were written for a model that tells stories and never stops.
-_END, _NO_END = "<|im_end|>", "<|im_stop|>"
-_TENSORS = 69
+_END, _NO_END = b"<|im_end|>", b"<|im_stop|>"
 _COMMIT = "0" * 40
 
 
@@ -68,24 +68,15 @@ def _add(root: Path, repo: str, files: dict[str, Path]) -> None:
 def _copy(path: Path, *, numbers: dict[str, int] | None = None, ends: bool = True, parts: int = 1) -> None:
     """The pocket target at `path`, with more `numbers` in its metadata, or in `parts` files beside `path`. Unless it
     `ends`, its token for the end of an answer is one like others."""
-    reader = GGUFReader(TARGET)
-    assert len(reader.tensors) == _TENSORS
-    writer = GGUFWriter(path, "qwen3", split_max_tensors=_TENSORS // parts if parts > 1 else 0)
-    for name, field in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture":
-            continue
-        value, kind = field.contents(), field.types[0]
-        if not ends:
-            value = _without_end(name, value)
-        writer.add_key_value(name, value, kind, field.types[-1] if kind == GGUFValueType.ARRAY else None)
-    for name, number in (numbers or {}).items():
-        writer.add_uint32(name, number)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    metadata, tensors = read_header(TARGET)
+    keys: dict[str, Any] = {name: u32(number) for name, number in (numbers or {}).items()}
+    if not ends:
+        keys |= {name: _without_end(name, value.data) for name, value in metadata.items()}
+    whole = path if parts == 1 else path.with_name("whole.gguf")
+    rewritten(TARGET, whole, keys)
+    if parts > 1:
+        places = {name: place * parts // len(tensors) for place, name in enumerate(tensors)}
+        samples.write_split(whole, path.with_suffix(""), places.__getitem__, n_parts=parts)
 
 
 def _without_end(name: str, value: Any) -> Any:
@@ -93,4 +84,4 @@ def _without_end(name: str, value: Any) -> Any:
         return 0
     if name == "tokenizer.ggml.tokens":
         return [_NO_END if token == _END else token for token in value]
-    return value.replace(_END, _NO_END) if isinstance(value, str) else value
+    return value.replace(_END, _NO_END) if isinstance(value, bytes) else value

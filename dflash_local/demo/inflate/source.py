@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-from gguf.quants import dequantize
 
 from dflash_local import native
 from dflash_local.convert.gguf_metadata import Value, read_model
@@ -53,7 +52,7 @@ class SmallModel:
             raise ModelError(f"{self.path.name} lacks the tensor {name!r}", field=name)
         self._used.add(name)
         tensor = self._tensors[name]
-        return lambda: dequantize(tensor.rows(0, tensor.n_rows), tensor.type).reshape(tensor.shape)
+        return tensor.numbers
 
     def check_all_used(self) -> None:
         """A tensor that nobody asked for would be lost without a word."""
