@@ -83,7 +83,6 @@ struct schema_node {
     };
     std::vector<const schema_node *> all_of = {};
     std::vector<group>               groups = {};
-
 };
 
 class schema_document {
