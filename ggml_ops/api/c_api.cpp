@@ -239,7 +239,7 @@ char * dflash_plan(const dflash_engine_params * params, const char * devices, in
         if (!params) {
             throw status_error(DFLASH_ERROR_ARG, "params is NULL");
         }
-        return engine::plan(*params, parse_devices(devices));
+        return engine::allocations(*params, parse_devices(devices));
     };
     return attempt_string(plan, status);
 }

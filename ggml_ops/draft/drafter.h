@@ -8,7 +8,7 @@
 #include "draft/head_copy.h"
 #include "draft/kv_ring.h"
 #include "draft/selector.h"
-#include "draft/tap_cell.h"
+#include "llama/tap_cell.h"
 #include "draft/tree.h"
 #include "llama/drafter_model.h"
 

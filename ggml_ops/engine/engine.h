@@ -87,7 +87,8 @@ class engine {
     ~engine();
     // What an engine with these parameters would allocate, by device, as JSON (report.cpp); nothing is allocated.
     // stand_ins: devices that take the place of this machine's, none: its own.
-    static std::string plan(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    static std::string allocations(
+        const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
 
     // requests (request.cpp, prefix_cache.cpp, room.cpp); dflash.h has the contracts
     std::unique_ptr<dflash_prepared> prepare(const dflash_request & request) const;

@@ -106,7 +106,8 @@ engine::engine(const dflash_engine_params & params, const std::vector<ggml_backe
     });
 }
 
-std::string engine::plan(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins) {
+std::string engine::allocations(
+    const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins) {
     const log_silence silence;
     const plan_scope  scope;
     return engine(params, stand_ins).planned();

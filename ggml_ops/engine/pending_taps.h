@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "draft/tap_cell.h"
+#include "llama/tap_cell.h"
 
 #include <cstddef>
 #include <cstdint>

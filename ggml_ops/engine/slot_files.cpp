@@ -3,7 +3,7 @@
 
 #include "engine/engine.h"
 
-#include "files/slot_file.h"
+#include "engine/slot_file.h"
 #include "llama/state_check.h"
 
 #include <cmath>

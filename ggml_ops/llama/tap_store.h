@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "draft/tap_cell.h"
+#include "llama/tap_cell.h"
 
 #include "ggml-backend.h"
 #include "ggml-cpp.h"

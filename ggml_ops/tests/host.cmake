@@ -43,8 +43,8 @@ dflash_named(sources
     accept block_accept logits_row token_probs trigger_search verified_tree
     cpu/threads team_size waiting
     draft budget calibration kv_history lookup prediction tree
-    engine controller conversation host_cache pending_taps slot steady_size
-    files charsmap gbnf gguf_check gguf_file slot_file
+    engine controller conversation host_cache pending_taps slot slot_file steady_size
+    files charsmap gbnf gguf_check gguf_file
     schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
