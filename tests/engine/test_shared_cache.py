@@ -252,6 +252,14 @@ def test_requests_with_one_prompt_share_its_reading(make: Make, hybrid: bool) ->
     assert [generation.result(60).tokens for generation in generations] == [answer.tokens for answer in expected]
 
 
+def test_prompts_are_read_in_the_order_of_their_arrival(make: Make) -> None:
+    """A pass has no room for both: the first answer is there before the second prompt is read."""
+    engine = make(4096, n_slots=2, n_batch=16, n_ubatch=16)
+    first, second = (engine.submit(words(f"order {i}", 1500), GREEDY, max_tokens=1, draft="off") for i in range(2))
+    second.result()
+    assert first.done
+
+
 def test_who_follows_a_reader_that_goes_away_reads_on(make: Make, alone: Any) -> None:
     engine = make(n_batch=16, n_ubatch=16)
     prompt = words("leader", 800)

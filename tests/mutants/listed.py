@@ -58,10 +58,7 @@ ENGINE = [
             "} else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts",
             "} else if (s.n_past() >= limits_.n_ctx_slot) {",
         ),
-        (
-            "wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);",
-            "wanted == best_logits::none ? best_logits::none : needs;",
-        ),
+        ("return keep_path(s, s.next, s.walked.path);", "return keep_path(s, s.next, { 0 });"),
         ("return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);", "return true;"),
         tests=(
             "tests/lossless/test_tokens.py",

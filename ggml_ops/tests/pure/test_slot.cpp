@@ -60,7 +60,25 @@ static void what_of_a_prompt_is_kept() {
     CHECK(kept_tokens(50, all, 49) == 40 && kept_tokens(50, all, 50) == 50);
 }
 
+// Two nodes of four are accepted, one of them by the lookup (no candidate), at depths 1 and 2 of 3.
+static void what_is_counted() {
+    slot s;
+    tree t               = chain_of_three();
+    t.nodes[1].candidate = -1;
+    t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true, 0 });
+    t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true, 1 });
+    s.walked.path = { 0, 1, 2 };
+    s.count_walk(t);
+    CHECK(s.stats.n_passes == 1 && s.stats.n_plain == 0 && s.stats.n_drafted == 4 && s.stats.n_accepted == 2);
+    CHECK(s.stats.n_lookup_drafted == 1 && s.stats.n_lookup_accepted == 1);
+    for (const int32_t depth : { 1, 2, 3 }) {
+        CHECK(s.stats.depth_drafted[depth] == 1 && s.stats.depth_accepted[depth] == (depth < 3 ? 1 : 0));
+    }
+    CHECK(s.stats.depth_drafted[4] == 0);
+}
+
 int main() {
+    what_is_counted();
     only_nodes_below_reached_ones_are_tested();
     a_new_tree_has_no_drafts();
     what_of_a_prompt_is_kept();
