@@ -18,7 +18,12 @@ SAMPLING = (
     "tests/lossless/test_probs.py",
     "tests/lossless/test_block_distribution.py",
 )
-DRAFTS = ("tests/engine/test_draft_histories.py", "tests/engine/test_anchor_layout.py", "tests/parity/test_drafter.py")
+DRAFTS = (
+    "tests/engine/test_draft_histories.py",
+    "tests/engine/test_anchor_layout.py",
+    "tests/parity/test_drafter.py",
+    "tests/parity/test_backbones.py",
+)
 BLOCKS = ("tests/engine/test_draft_histories.py", "tests/parity/test_drafter.py", "tests/parity/test_dspark.py")
 SCHEDULER = ("tests/engine/test_scheduler.py", "tests/engine/test_pocket.py -k test_context")
 
