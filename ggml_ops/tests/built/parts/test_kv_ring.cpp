@@ -231,6 +231,27 @@ void copies_fit_any_ring() {
     }
 }
 
+void a_window_ends_on_both_sides() {
+    watched_ring ring(40);
+    ring.write(0, 30);
+    constexpr int32_t  WINDOW = 3;
+    const int32_t      end = ring.ring.end(0), span = ring.ring.span(end);
+    std::vector<float> mask;
+    for (const bool causal : { false, true }) {
+        ring.ring.fill_mask(mask, 0, span, BLOCK, WINDOW, causal);
+        for (int32_t row = 0; row < BLOCK; ++row) {
+            const float * seen = mask.data() + (size_t) row * span;
+            for (int32_t i = 0; i < BLOCK; ++i) {
+                CHECK((seen[i] == 0.0f) == (std::abs(row - i) < WINDOW && (i <= row || !causal)));
+            }
+            for (int32_t pos = 0; pos < end; ++pos) {
+                const float value = seen[ring.ring.cell(0, pos) - ring.ring.first_cell(0)];
+                CHECK((value == 0.0f) == (end + row - pos < WINDOW));
+            }
+        }
+    }
+}
+
 void copies_of_other_sizes_are_refused() {
     watched_ring ring(40);
     for (int32_t i = 0; i < 8; ++i) {
@@ -280,6 +301,7 @@ int main() {
     after_a_gap_the_context_begins_anew();
     histories_are_bounded();
     copies_fit_any_ring();
+    a_window_ends_on_both_sides();
     copies_of_other_sizes_are_refused();
     return TEST_RESULT;
 }
