@@ -2,7 +2,7 @@
 //
 // A new kind of drafter joins in llama/drafter_model and drafter_tensors (its keys and tensors), draft/layers (what its
 // layers do more) or draft/selector (how it proposes tokens: one more class), files/gguf_check (which headers are
-// sound) and, where its checkpoints are converted, convert/config.py and convert/names.py.
+// sound) and, where its checkpoints are converted, convert/kinds/ and convert/names.py.
 
 #pragma once
 
