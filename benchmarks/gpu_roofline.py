@@ -90,7 +90,7 @@ LAYER = {
 REST = Kernels(6, 1, 1)  # embedding, last norm, head
 
 
-# ---- our kernels (tests/ggml_ops/test_gdn_counts.py holds these against the emulation) ------------------------------
+# ---- our kernels (tests/benchmarks/test_gpu_roofline.py holds these against the emulation) --------------------------
 
 
 def gdn_tree_counts(rows: int, size: int = 128) -> dict[str, int]:

@@ -585,8 +585,8 @@ std::string closed_thoughts(std::string grammar, const common_chat_params & para
     return grammar;
 }
 
-// Of the whole answer, which begins with what the template has put into the prompt for it. A format without schemas has
-// the JSON alone behind its thoughts.
+// The grammar of the whole answer, including the beginning that the template already put into the prompt. A format
+// without schemas has only the JSON after its thoughts.
 std::string whole_grammar(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     if (params.grammar.empty()) {
         const auto &      ends = params.thinking_end_tags;

@@ -2,7 +2,7 @@
 // the matrix kernel (tiles).
 //
 // Both are timed for every number of rows on weights of a model's shape; what to make of the times is Python's
-// (dflash_local/tuning.py).
+// (dflash_local/diagnose/tuning.py).
 
 #pragma once
 
