@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 NATIVE_FILES := $(shell find ggml_ops -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
+.PHONY: setup native setup-test demo wheel wheels test test-all toolchains checks lint style shape types imports layers tidy format native-build native-test page bench gpu-proof dist hashes upload clean distclean
 
 # Arguments of a make that runs its goals side by side, which keeps all cores busy.
 AT_ONCE = --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j 5)
@@ -66,7 +66,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 # What each prints stays in one piece where make can do that (since 4.0; macOS has 3.81).
 SIDE_BY_SIDE = $(AT_ONCE) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-LINT := types tidy style imports
+LINT := types tidy style imports layers
 
 # What comes before the tests.
 checks: setup-test
@@ -136,6 +136,10 @@ native-test: native-build
 # Files without findings are remembered: a second run looks at what has changed.
 tidy: setup-test
 	@$(BIN)/python -m tests.ggml_ops.tidy
+
+# Includes between the folders of ggml_ops.
+layers: .venv/.installed-test
+	@$(BIN)/python -m tests.ggml_ops.layers
 
 # The chat page, with npm, into server/page/dist, which is kept in the repository: docs/page.md.
 page:

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "accept/block_accept.h"
-#include "accept/token_constraints.h"
+#include "grammar/token_constraints.h"
 #include "accept/logits_row.h"
 #include "accept/walk.h"
 #include "llama/logit_store.h"

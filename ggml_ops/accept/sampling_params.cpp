@@ -3,7 +3,7 @@
 #include "accept/format_patterns.h"
 #include "base/json_fields.h"
 #include "base/tokenize.h"
-#include "files/gbnf.h"
+#include "grammar/gbnf.h"
 #include "schema/chat_schema.h"
 
 #include "common/sampling.h"

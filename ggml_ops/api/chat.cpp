@@ -8,7 +8,7 @@
 #include "dflash.h"
 #include "engine/engine.h"
 #include "files/chat_template.h"
-#include "files/gbnf.h"
+#include "grammar/gbnf.h"
 #include "base/json_fields.h"
 #include "schema/chat_schema.h"
 

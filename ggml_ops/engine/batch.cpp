@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "dflash.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 
 #include "llama-ext.h"
 

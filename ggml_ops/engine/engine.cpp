@@ -5,7 +5,7 @@
 #include "accept/sampling.h"
 #include "base/abort_guard.h"
 #include "base/stopwatch.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 
 #include "llama-ext.h"
 

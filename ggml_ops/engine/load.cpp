@@ -14,7 +14,7 @@
 #include "llama/access.h"
 #include "llama/cache_access.h"
 #include "llama/embedding_rows.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 #include "plan/planned_buffer.h"
 
 #include "llama-ext.h"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "llama-cparams.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 
 #include <bitset>
 #include <cstdint>

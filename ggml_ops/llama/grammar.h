@@ -1,5 +1,5 @@
 // llama.cpp's grammar, fed with a token or the end of one. Its own sampler takes whole tokens, and finds out by itself
-// where a grammar that waits begins: by a search of all of the text after every token (accept/trigger_search.h).
+// where a grammar that waits begins: by a search of all of the text after every token (grammar/trigger_search.h).
 
 #pragma once
 

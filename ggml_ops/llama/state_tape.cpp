@@ -5,7 +5,7 @@
 #include "llama-io.h"
 #include "llama-memory-recurrent.h"
 #include "llama-model.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #include "llama-kv-cache-iswa.h"
 #include "llama-kv-cache.h"
 #include "llama-memory-hybrid.h"
-#include "llama/tree.h"
+#include "llama/llama_tree.h"
 
 #include <typeinfo>
 

@@ -31,7 +31,7 @@ dflash_leave_out_isa(kernels)
 # AddressSanitizer checks accesses by calls, not in place: gcc compiles that faster and the machine runs it slower, so
 # it is for files whose code hardly runs.
 if(DFLASH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CROSSCOMPILING)
-    set(by_calls ${DFLASH_DIR}/accept/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
+    set(by_calls ${DFLASH_DIR}/grammar/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
     set_source_files_properties(${by_calls} PROPERTIES
         COMPILE_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
 endif()
@@ -40,11 +40,12 @@ endif()
 # linker says what is missing here. A static library: a test is linked to no more than what it uses, so these tests show
 # that this needs no llama.cpp.
 dflash_named(sources
-    accept block_accept logits_row token_probs trigger_search verified_tree
+    accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
     draft budget calibration kv_history lookup prediction tree
     engine controller conversation host_cache pending_taps slot slot_file steady_size
-    files charsmap gbnf gguf_check gguf_file
+    files charsmap gguf_check gguf_file
+    grammar gbnf trigger_search
     schema automaton decimal pattern)
 add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
@@ -52,8 +53,9 @@ target_link_libraries(parts PUBLIC checked)
 
 # What the tests in built/sampling need beside it.
 dflash_named(sources
-    accept format_patterns sampling sampling_params token_constraints
-    base error ignored_fields json_fields tokenize)
+    accept format_patterns sampling sampling_params
+    base error ignored_fields json_fields tokenize
+    grammar token_constraints)
 add_library(sampler STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(sampler PUBLIC parts)
@@ -68,8 +70,8 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine draft accept tune api files llama schema thin_common gdn gdn/cpu transfers plan
-    modules)
+dflash_sources(sources base engine draft accept grammar tune api files llama schema thin_common gdn gdn/cpu transfers
+    plan modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)

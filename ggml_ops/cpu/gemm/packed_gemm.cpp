@@ -195,7 +195,7 @@ bool is_packed_mul_mat(const ggml_tensor * op) {
 }
 
 bool share_quantized_rows(const ggml_tensor * a, const ggml_tensor * b) {
-    return a->src[1] == b->src[1] && quantized_row_kind(a->src[0]->type) == quantized_row_kind(b->src[0]->type);
+    return a->src[1] == b->src[1] && share_row_format(a->src[0]->type, b->src[0]->type);
 }
 
 bool packed_swiglu_fits(const ggml_tensor * glu) {

@@ -37,9 +37,8 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
-// Q4_K and Q5_K.
-template <class Panel> struct with_minima {
-    using panel                       = Panel;
+// What is done with a panel's block: Q4_K and Q5_K.
+template <class panel> struct block_of {
     static constexpr bool SIGNED_HIGH = false;   // the high bytes
 
     // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 5 and 3 bits reaches beyond its
@@ -95,7 +94,7 @@ template <class Panel> struct with_minima {
     }
 };
 
-struct q6_K {
+template <> struct block_of<panel_q6_K> {
     using panel                       = panel_q6_K;
     static constexpr bool SIGNED_HIGH = true;
 
@@ -142,13 +141,15 @@ struct q6_K {
     }
 };
 
-template <class Type> struct blocks_of_256 {
-    using panel                = typename Type::panel;
+// T: a record of weight_types.h
+template <class T> struct blocks_of_256 {
+    using panel                = typename T::panel;
+    using block                = block_of<panel>;
     static constexpr int WIDTH = 64;
 
     ISA_INLINE void unpack(const panel & x, int part, scaled_weights & w) {
         prefetch_ahead<2>((const char *) &x + part * sizeof(panel) / 4, sizeof(panel) / 4);
-        Type::unpack(x, part, w.low[part], w.high[part]);
+        block::unpack(x, part, w.low[part], w.high[part]);
     }
 
     ISA_INLINE void multiply(const int8_t * a, size_t row_stride, const scaled_weights & w, int part) {
@@ -160,7 +161,7 @@ template <class Type> struct blocks_of_256 {
         _tile_loadd(6, w.low[part], 64);
         _tile_dpbsud(0, 4, 6);
         _tile_loadd(7, w.high[part], 64);
-        if (Type::SIGNED_HIGH) {
+        if (block::SIGNED_HIGH) {
             _tile_dpbssd(1, 4, 7);
         } else {
             _tile_dpbsud(1, 4, 7);
@@ -192,7 +193,7 @@ template <class Type> struct blocks_of_256 {
             }
             barrier(&weights);
             if (WHOLE || before.x) {
-                Type::template scale<Q>(
+                block::template scale<Q>(
                     *before.sums, *before.x, rows, before.row_scales, part, before.mask, before.totals);
             }
             barrier(now.sums);

@@ -34,9 +34,17 @@ ISA_INLINE void multiply_32(int tile, const int8_t * a, size_t row_stride, const
 
 // ---- unpack_block(): signed weights of a block into 512 bytes; returns their scales ----
 
-// Q4_0: weights 16 times as large: a nibble moves to the upper half of its byte, with 8 subtracted there. The scale
-// makes up for it, exactly.
-ISA_INLINE __m512 unpack_block(const panel_q4_0 & x, uint8_t * q) {
+template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<ggml_half, 8> & x, uint8_t * q) {
+    const __m512i high = _mm512_set1_epi8((char) 0x80);
+    for (int i = 0; i < 8; ++i) {
+        store_line(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
+    }
+    return simd::load_f16(x.d);
+}
+
+// Nibbles without a table: weights 16 times as large. A nibble moves to the upper half of its byte, with 8 subtracted
+// there. The scale makes up for it, exactly.
+ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<ggml_half, 4> & x, uint8_t * q) {
     const __m512i upper = _mm512_set1_epi8((char) 0xf0), eight = _mm512_set1_epi8((char) 0x80);
     constexpr int AND_XOR = 0x6a;   // (a & b) ^ c
     for (int i = 0; i < 4; ++i) {
@@ -47,38 +55,23 @@ ISA_INLINE __m512 unpack_block(const panel_q4_0 & x, uint8_t * q) {
     return _mm512_mul_ps(simd::load_f16(x.d), _mm512_set1_ps(1 / 16.0f));
 }
 
-ISA_INLINE __m512 unpack_block(const panel_q8_0 & x, uint8_t * q) {
-    const __m512i high = _mm512_set1_epi8((char) 0x80);
-    for (int i = 0; i < 8; ++i) {
-        store_line(q + 64 * i, _mm512_xor_si512(_mm512_loadu_si512(x.q[i]), high));
+ISA_INLINE __m512 load_scales(const ggml_half * d) { return simd::load_f16(d); }
+ISA_INLINE __m512 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
+
+template <class T, class Scale> ISA_INLINE __m512 unpack_block(const panel_of_32<Scale, 4> & x, uint8_t * q) {
+    if constexpr (HAS_VALUES<T>) {
+        const __m512i low    = _mm512_set1_epi8(15);
+        const __m512i values = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) NIBBLE_VALUES<T, 0>.at));
+        for (int i = 0; i < 4; ++i) {
+            const __m512i v = _mm512_loadu_si512(x.q[i]);
+            store_line(q + 64 * i, _mm512_shuffle_epi8(values, _mm512_and_si512(v, low)));
+            store_line(q + 64 * i + 256, _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
+        }
+        return load_scales(x.d);
+    } else {
+        static_assert(T::ZERO_POINT == 8);
+        return unpack_nibbles_16(x, q);
     }
-    return simd::load_f16(x.d);
-}
-
-// Nibbles that stand for values of a table.
-ISA_INLINE void unpack_with_table(const uint8_t (&nibbles)[4][64], __m512i table, uint8_t * q) {
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int i = 0; i < 4; ++i) {
-        const __m512i v = _mm512_loadu_si512(nibbles[i]);
-        store_line(q + 64 * i, _mm512_shuffle_epi8(table, _mm512_and_si512(v, low)));
-        store_line(q + 64 * i + 256, _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(v, 4), low)));
-    }
-}
-
-ISA_INLINE __m512i load_table(const int8_t * values) {
-    return _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *) values));
-}
-
-struct panel_iq4_nl : panel_q4_0 {};
-
-ISA_INLINE __m512 unpack_block(const panel_iq4_nl & x, uint8_t * q) {
-    unpack_with_table(x.q, load_table(VALUES_IQ4_NL), q);
-    return simd::load_f16(x.d);
-}
-
-ISA_INLINE __m512 unpack_block(const panel_mxfp4 & x, uint8_t * q) {
-    unpack_with_table(x.q, _mm512_sub_epi8(load_table(VALUES_MXFP4_12), _mm512_set1_epi8(12)), q);
-    return simd::load_e8m0(x.e);
 }
 
 // ---- the kernel ----
@@ -98,12 +91,12 @@ template <int ROWS, int CHUNK> struct alignas(4096) chunk_scratch {
     float totals[MAX_ROWS / TILE][ROWS][PANEL];
 };
 
-template <class Panel, ggml_type TYPE> struct blocks_of_32 {
-    using panel                    = Panel;
-    static constexpr int     WIDTH = 32;
-    static constexpr int32_t BIAS  = sum_bias(TYPE);
+// T: a record of weight_types.h
+template <class T> struct blocks_of_32 {
+    using panel                = typename T::panel;
+    static constexpr int WIDTH = 32;
 
-    ISA_INLINE void unpack(const panel & x, uint8_t * q, float * d) { _mm512_store_ps(d, unpack_block(x, q)); }
+    ISA_INLINE void unpack(const panel & x, uint8_t * q, float * d) { _mm512_store_ps(d, unpack_block<T>(x, q)); }
 
     // Adds a block's sums, scaled, to the totals. row_scales: the block's scales of the rows.
     template <int ROWS>
@@ -116,8 +109,9 @@ template <class Panel, ggml_type TYPE> struct blocks_of_32 {
             // without a conversion, as packed_gemm_kernels.h has it: while tiles work, operations on floats have one of
             // the two ports, additions of integers both
             const __m512 scaled =
-                BIAS ? _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(BIAS))), d, excess)
-                     : _mm512_mul_ps(_mm512_cvtepi32_ps(sum), d);
+                T::SUM_BIAS ? _mm512_fmadd_ps(
+                                  _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(T::SUM_BIAS))), d, excess)
+                            : _mm512_mul_ps(_mm512_cvtepi32_ps(sum), d);
             totals[r] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(row_scales[r]), totals[r]);
         }
     }

@@ -1,6 +1,6 @@
 #include "cpu/gemm/packed_gemm_choice.h"
 
-#include "cpu/gemm/packed_weights.h"
+#include "cpu/gemm/weight_types.h"
 #include "cpu/isa/kernels.h"
 
 #include <atomic>
@@ -11,21 +11,16 @@ namespace dflash {
 
 namespace {
 
-// From how many rows on tiles are faster: as measured (docs/kernels.md).
-int default_tile_rows(ggml_type type) {
-    return type == GGML_TYPE_Q5_K ? 2 : type == GGML_TYPE_Q4_K ? 4 : type == GGML_TYPE_Q8_0 ? 8 : 9;
-}
-
-template <ggml_type T> struct choice {
+template <class T> struct choice {
     packed_gemm_kernel vectors = nullptr, tiles = nullptr;
-    std::atomic<int>   tile_rows{ default_tile_rows(T) };
+    std::atomic<int>   tile_rows{ T::TILE_ROWS };
 
     choice() {
         const char * only = std::getenv("DFLASH_PANELS");
         for (const packed_gemm_variant & variant : packed_gemm_variants()) {
             packed_gemm_kernel & kernel = std::strcmp(variant.name, "amx") == 0 ? tiles : vectors;
             if (!kernel && (!only || std::strcmp(only, "1") == 0 || std::strcmp(only, variant.name) == 0)) {
-                kernel = variant.find(T);
+                kernel = variant.find(T::TYPE);
             }
         }
     }
@@ -42,35 +37,22 @@ template <ggml_type T> struct choice {
     packed_gemm_kernel kernel() const { return vectors && tiles ? vectors_or_tiles : vectors ? vectors : tiles; }
 };
 
-// Calls f with the choice of a type.
-template <class F> auto with_choice(ggml_type type, F && f) {
-    switch (type) {
-        case GGML_TYPE_Q4_0: return f(choice<GGML_TYPE_Q4_0>::get());
-        case GGML_TYPE_IQ4_NL: return f(choice<GGML_TYPE_IQ4_NL>::get());
-        case GGML_TYPE_MXFP4: return f(choice<GGML_TYPE_MXFP4>::get());
-        case GGML_TYPE_Q8_0: return f(choice<GGML_TYPE_Q8_0>::get());
-        case GGML_TYPE_Q4_K: return f(choice<GGML_TYPE_Q4_K>::get());
-        case GGML_TYPE_Q5_K: return f(choice<GGML_TYPE_Q5_K>::get());
-        default: return f(choice<GGML_TYPE_Q6_K>::get());
-    }
-}
-
 }   // namespace
 
 packed_gemm_kernel choose_packed_gemm(ggml_type type) {
-    return has_panel_layout(type) ? with_choice(type, [](auto & c) { return c.kernel(); }) : nullptr;
+    return with_weight_type(
+        type, (packed_gemm_kernel) nullptr, [](auto t) { return choice<decltype(t)>::get().kernel(); });
 }
 
 int packed_gemm_tile_rows(ggml_type type) {
-    return has_panel_layout(type)
-               ? with_choice(type, [](auto & c) { return c.vectors && c.tiles ? c.tile_rows.load() : 0; })
-               : 0;
+    return with_weight_type(type, 0, [](auto t) {
+        const auto & c = choice<decltype(t)>::get();
+        return c.vectors && c.tiles ? c.tile_rows.load() : 0;
+    });
 }
 
 void set_packed_gemm_tile_rows(ggml_type type, int n_rows) {
-    if (has_panel_layout(type)) {
-        with_choice(type, [n_rows](auto & c) { c.tile_rows = n_rows; });
-    }
+    with_weight_type(type, 0, [n_rows](auto t) { return choice<decltype(t)>::get().tile_rows = n_rows; });
 }
 
 }   // namespace dflash

@@ -21,89 +21,69 @@ ISA_INLINE const scale_q8_K & scale_of_256(const int8_t * row, int64_t n_blocks,
     return ((const scale_q8_K *) (row + 256 * n_blocks))[b];
 }
 
-// In what follows R rows are multiplied with W columns of a panel, from column c on. a: the rows.
+// In what follows R rows are multiplied with W columns of a panel, from column c on. T: a record of weight_types.h. a:
+// the rows. Which multiply() and which multiply_block() serve a type is a matter of its panel's layout.
 
-// ---- types with a scale per 32 positions: what a nibble stands for, and the scale ----
+// ---- types with a scale per 32 positions ----
 
-struct q4_0 {
-    using panel                              = panel_q4_0;
-    static constexpr bool         FULL_BYTES = false;   // weights use all 8 bits
-    static constexpr int32_t      BIAS       = sum_bias(GGML_TYPE_Q4_0);
-    ISA_INLINE typename simd::u8  value(typename simd::u8 nibble) { return nibble; }
-    ISA_INLINE typename simd::f32 scale(const panel & x, int c) { return simd::load_f16(x.d + c); }
-};
+ISA_INLINE typename simd::f32 load_scales(const ggml_half * d) { return simd::load_f16(d); }
+ISA_INLINE typename simd::f32 load_scales(const uint8_t * exponents) { return simd::load_e8m0(exponents); }
 
-struct iq4_nl {
-    using panel                             = panel_q4_0;
-    static constexpr bool        FULL_BYTES = true;
-    static constexpr int32_t     BIAS       = sum_bias(GGML_TYPE_IQ4_NL);
-    ISA_INLINE typename simd::u8 value(typename simd::u8 nibble) {
-        return simd::lookup(simd::SIGNED_WEIGHTS ? VALUES_IQ4_NL : VALUES_IQ4_NL_128, nibble);
+template <class T> constexpr bool FULL_BYTES = T::ZERO_POINT == 128;   // weights use all 8 bits
+
+// What a nibble stands for.
+template <class T> ISA_INLINE typename simd::u8 value_of(typename simd::u8 nibble) {
+    if constexpr (HAS_VALUES<T>) {
+        constexpr int OFFSET = FULL_BYTES<T> && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
+        return simd::lookup(NIBBLE_VALUES<T, OFFSET>.at, nibble);
+    } else {
+        return nibble;
     }
-    ISA_INLINE typename simd::f32 scale(const panel & x, int c) { return simd::load_f16(x.d + c); }
-};
+}
 
-struct mxfp4 {
-    using panel                              = panel_mxfp4;
-    static constexpr bool         FULL_BYTES = false;
-    static constexpr int32_t      BIAS       = sum_bias(GGML_TYPE_MXFP4);
-    ISA_INLINE typename simd::u8  value(typename simd::u8 nibble) { return simd::lookup(VALUES_MXFP4_12, nibble); }
-    ISA_INLINE typename simd::f32 scale(const panel & x, int c) { return simd::load_e8m0(x.e + c); }
-};
+template <class T, int R, class Scale>
+ISA_INLINE void multiply(
+    const panel_of_32<Scale, 4> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    for (int n = 0; n < 4; n += 2) {
+        const typename simd::u8 q0 = simd::load_u8(x.q[n] + 4 * c), q1 = simd::load_u8(x.q[n + 1] + 4 * c);
+        sums.template add<FULL_BYTES<T>>(
+            value_of<T>(simd::low_nibbles(q0)), value_of<T>(simd::low_nibbles(q1)), a, at + 4 * n);
+        sums.template add<FULL_BYTES<T>>(
+            value_of<T>(simd::high_nibbles(q0)), value_of<T>(simd::high_nibbles(q1)), a, at + 4 * n + 16);
+    }
+}
 
-template <class T> struct nibbles : T {
-    template <int R>
-    ISA_INLINE void multiply(
-        const typename T::panel & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-        for (int n = 0; n < 4; n += 2) {
-            const typename simd::u8 q0 = simd::load_u8(x.q[n] + 4 * c), q1 = simd::load_u8(x.q[n + 1] + 4 * c);
-            sums.template add<T::FULL_BYTES>(
-                T::value(simd::low_nibbles(q0)), T::value(simd::low_nibbles(q1)), a, at + 4 * n);
-            sums.template add<T::FULL_BYTES>(
-                T::value(simd::high_nibbles(q0)), T::value(simd::high_nibbles(q1)), a, at + 4 * n + 16);
-        }
-    }
-};
+ISA_INLINE typename simd::u8 load_bytes(const uint8_t * q) {
+    return simd::SIGNED_WEIGHTS ? simd::flip_sign(simd::load_u8(q)) : simd::load_u8(q);
+}
 
-struct q8_0 {
-    using panel                              = panel_q8_0;
-    static constexpr bool         FULL_BYTES = true;
-    static constexpr int32_t      BIAS       = sum_bias(GGML_TYPE_Q8_0);
-    ISA_INLINE typename simd::f32 scale(const panel & x, int c) { return simd::load_f16(x.d + c); }
-    ISA_INLINE typename simd::u8  value(const uint8_t * q) {
-        return simd::SIGNED_WEIGHTS ? simd::flip_sign(simd::load_u8(q)) : simd::load_u8(q);
+template <class T, int R, class Scale>
+ISA_INLINE void multiply(
+    const panel_of_32<Scale, 8> & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    for (int n = 0; n < 8; n += 2) {
+        sums.template add<true>(load_bytes(x.q[n] + 4 * c), load_bytes(x.q[n + 1] + 4 * c), a, at + 4 * n);
     }
-    template <int R>
-    ISA_INLINE void multiply(const panel & x, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-        for (int n = 0; n < 8; n += 2) {
-            sums.template add<true>(value(x.q[n] + 4 * c), value(x.q[n + 1] + 4 * c), a, at + 4 * n);
-        }
-    }
-};
+}
 
-template <class T> struct blocks_of_32 {
-    using panel                  = typename T::panel;
-    static constexpr int N_PARTS = 2;   // in which the next block is prefetched
-    template <int CACHE, int R>
-    ISA_INLINE void multiply_block(const panel & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
-        const void * next, typename simd::f32 (&totals)[R]) {
-        prefetch_part<CACHE, panel, N_PARTS>(next, 0);
-        dot_products<R> sums;
-        for (int r = 0; r < R; ++r) {
-            sums.set(r, T::FULL_BYTES && simd::SIGNED_WEIGHTS ? T::BIAS : scale_of_32(a[r], n_blocks, b).initial_sum);
-        }
-        T::template multiply<R>(x, c, a, 32 * b, sums);
-        prefetch_part<CACHE, panel, N_PARTS>(next, 1);
-        // sum * d, rounded once: where the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, as d
-        // comes from a half) is taken off within the rounding
-        const typename simd::f32 d = T::scale(x, c), excess = simd::mul(d, simd::set1(-0x1.8p23f));
-        for (int r = 0; r < R; ++r) {
-            const typename simd::f32 scaled =
-                T::BIAS ? simd::fma(simd::as_f32(sums.row(r)), d, excess) : simd::mul(simd::to_f32(sums.row(r)), d);
-            totals[r] = simd::fma(scaled, simd::set1(scale_of_32(a[r], n_blocks, b).d), totals[r]);
-        }
+template <class T, int CACHE, int R, class Scale, int LINES>
+ISA_INLINE void multiply_block(const panel_of_32<Scale, LINES> & x, int c, const int8_t * const * a, int64_t n_blocks,
+    int64_t b, const void * next, typename simd::f32 (&totals)[R]) {
+    prefetch_part<CACHE, typename T::panel, 2>(next, 0);
+    dot_products<R> sums;
+    for (int r = 0; r < R; ++r) {
+        sums.set(r, FULL_BYTES<T> && simd::SIGNED_WEIGHTS ? T::SUM_BIAS : scale_of_32(a[r], n_blocks, b).initial_sum);
     }
-};
+    multiply<T, R>(x, c, a, 32 * b, sums);
+    prefetch_part<CACHE, typename T::panel, 2>(next, 1);
+    // sum * d, rounded once: where the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, as d
+    // comes from a half) is taken off within the rounding
+    const typename simd::f32 d = load_scales(x.d + c), excess = simd::mul(d, simd::set1(-0x1.8p23f));
+    for (int r = 0; r < R; ++r) {
+        const typename simd::f32 scaled =
+            T::SUM_BIAS ? simd::fma(simd::as_f32(sums.row(r)), d, excess) : simd::mul(simd::to_f32(sums.row(r)), d);
+        totals[r] = simd::fma(scaled, simd::set1(scale_of_32(a[r], n_blocks, b).d), totals[r]);
+    }
+}
 
 // ---- types with integer scales within 256 positions ----
 
@@ -116,120 +96,104 @@ template <int G> ISA_INLINE typename simd::u8 add_high_bits(typename simd::u8 ni
     return simd::bit_or(nibble, simd::template shift_and_mask<4 - 2 * G>(h, 48));
 }
 
-struct q4_K {
-    using panel = panel_q4_K;
-    template <int R>
-    ISA_INLINE void multiply(
-        const panel & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-        for (int n = 0; n < 4; n += 2) {
-            const typename simd::u8 q0 = simd::load_u8(x.q[s][n] + 4 * c), q1 = simd::load_u8(x.q[s][n + 1] + 4 * c);
-            sums.template add<false>(simd::low_nibbles(q0), simd::low_nibbles(q1), a, at + 4 * n);
-            sums.template add<false>(simd::high_nibbles(q0), simd::high_nibbles(q1), a, at + 4 * n + 16);
-        }
+template <int R>
+ISA_INLINE void multiply(
+    const panel_q4_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    for (int n = 0; n < 4; n += 2) {
+        const typename simd::u8 q0 = simd::load_u8(x.q[s][n] + 4 * c), q1 = simd::load_u8(x.q[s][n + 1] + 4 * c);
+        sums.template add<false>(simd::low_nibbles(q0), simd::low_nibbles(q1), a, at + 4 * n);
+        sums.template add<false>(simd::high_nibbles(q0), simd::high_nibbles(q1), a, at + 4 * n + 16);
     }
-};
+}
 
-struct q5_K {
-    using panel = panel_q5_K;
-    template <int N, int R>
-    ISA_INLINE void multiply_lines(
-        const panel & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-        const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][N] + 4 * c),
-                                q1 = simd::load_u8(x.q[s][N + 1] + 4 * c);
-        sums.template add<false>(
-            add_fifth_bit<N>(simd::low_nibbles(q0), h), add_fifth_bit<N + 1>(simd::low_nibbles(q1), h), a, at + 4 * N);
-        sums.template add<false>(add_fifth_bit<N + 4>(simd::high_nibbles(q0), h),
-            add_fifth_bit<N + 5>(simd::high_nibbles(q1), h), a, at + 4 * N + 16);
-    }
-    template <int R>
-    ISA_INLINE void multiply(
-        const panel & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
-        multiply_lines<0, R>(x, s, c, a, at, sums);
-        multiply_lines<2, R>(x, s, c, a, at, sums);
-    }
-};
+template <int N, int R>
+ISA_INLINE void multiply_lines(
+    const panel_q5_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][N] + 4 * c),
+                            q1 = simd::load_u8(x.q[s][N + 1] + 4 * c);
+    sums.template add<false>(
+        add_fifth_bit<N>(simd::low_nibbles(q0), h), add_fifth_bit<N + 1>(simd::low_nibbles(q1), h), a, at + 4 * N);
+    sums.template add<false>(add_fifth_bit<N + 4>(simd::high_nibbles(q0), h),
+        add_fifth_bit<N + 5>(simd::high_nibbles(q1), h), a, at + 4 * N + 16);
+}
+template <int R>
+ISA_INLINE void multiply(
+    const panel_q5_K & x, int s, int c, const int8_t * const * a, int64_t at, dot_products<R> & sums) {
+    multiply_lines<0, R>(x, s, c, a, at, sums);
+    multiply_lines<2, R>(x, s, c, a, at, sums);
+}
 
-// With minima: 8 sub-blocks of 32.
-template <class T> struct blocks_of_256 {
-    using panel                  = typename T::panel;
-    static constexpr int N_PARTS = 8;
-    template <int CACHE, int R>
-    ISA_INLINE void multiply_block(const panel & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
-        const void * next, typename simd::f32 (&totals)[R]) {
-        typename simd::i32 sums[R], min_sums[R];
+// With minima: 8 sub-blocks of 32. T: Q4_K or Q5_K.
+template <class T, int CACHE, int R>
+ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
+    const void * next, typename simd::f32 (&totals)[R]) {
+    typename simd::i32 sums[R], min_sums[R];
+    for (int r = 0; r < R; ++r) {
+        sums[r] = min_sums[r] = simd::zero_i32();
+    }
+    for (int s = 0; s < 8; ++s) {
+        prefetch_part<CACHE, typename T::panel, 8>(next, s);
+        dot_products<R> part;
         for (int r = 0; r < R; ++r) {
-            sums[r] = min_sums[r] = simd::zero_i32();
+            part.set(r, 0);
         }
-        for (int s = 0; s < 8; ++s) {
-            prefetch_part<CACHE, panel, N_PARTS>(next, s);
-            dot_products<R> part;
-            for (int r = 0; r < R; ++r) {
-                part.set(r, 0);
-            }
-            T::template multiply<R>(x, s, c, a, 256 * b + 32 * s, part);
-            const typename simd::i32 scale = simd::load_u8_as_i32(x.scale[s] + c);
-            for (int r = 0; r < R; ++r) {
-                sums[r] = simd::mul_add(sums[r], part.row(r), scale);
-            }
-        }
-        for (int s = 0; s < 4; ++s) {   // two sub-blocks at once
-            const typename simd::i16 minima = simd::load_pairs_u8(x.min[s][c]);
-            for (int r = 0; r < R; ++r) {
-                min_sums[r] = simd::dot_pairs(min_sums[r], minima, scale_of_256(a[r], n_blocks, b).pairs + 2 * s);
-            }
-        }
-        const typename simd::f32 d = simd::load_f16(x.d + c), dmin = simd::load_f16(x.dmin + c);
+        multiply<R>(static_cast<const typename T::panel &>(x), s, c, a, 256 * b + 32 * s, part);
+        const typename simd::i32 scale = simd::load_u8_as_i32(x.scale[s] + c);
         for (int r = 0; r < R; ++r) {
-            const typename simd::f32 d_row = simd::set1(scale_of_256(a[r], n_blocks, b).d);
-            totals[r]                      = simd::fma(simd::to_f32(sums[r]), simd::mul(d, d_row), totals[r]);
-            totals[r]                      = simd::fnma(simd::to_f32(min_sums[r]), simd::mul(dmin, d_row), totals[r]);
+            sums[r] = simd::mul_add(sums[r], part.row(r), scale);
         }
     }
-};
+    for (int s = 0; s < 4; ++s) {   // two sub-blocks at once
+        const typename simd::i16 minima = simd::load_pairs_u8(x.min[s][c]);
+        for (int r = 0; r < R; ++r) {
+            min_sums[r] = simd::dot_pairs(min_sums[r], minima, scale_of_256(a[r], n_blocks, b).pairs + 2 * s);
+        }
+    }
+    const typename simd::f32 d = simd::load_f16(x.d + c), dmin = simd::load_f16(x.dmin + c);
+    for (int r = 0; r < R; ++r) {
+        const typename simd::f32 d_row = simd::set1(scale_of_256(a[r], n_blocks, b).d);
+        totals[r]                      = simd::fma(simd::to_f32(sums[r]), simd::mul(d, d_row), totals[r]);
+        totals[r]                      = simd::fnma(simd::to_f32(min_sums[r]), simd::mul(dmin, d_row), totals[r]);
+    }
+}
 
 // 16 sub-blocks of 16, weights 32 too large.
-struct q6_K {
-    using panel                  = panel_q6_K;
-    static constexpr int N_PARTS = 8;
-    template <int CACHE, int R>
-    ISA_INLINE void multiply_block(const panel & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
-        const void * next, typename simd::f32 (&totals)[R]) {
-        typename simd::i32 sums[R], offset_sums[R];   // offset_sums: what the offset of 32 multiplies
-        for (int r = 0; r < R; ++r) {
-            sums[r] = offset_sums[r] = simd::zero_i32();
+template <class T, int CACHE, int R>
+ISA_INLINE void multiply_block(const panel_q6_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
+    const void * next, typename simd::f32 (&totals)[R]) {
+    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: what the offset of 32 multiplies
+    for (int r = 0; r < R; ++r) {
+        sums[r] = offset_sums[r] = simd::zero_i32();
+    }
+    for (int s = 0; s < 16; ++s) {
+        if (s % 2 == 0) {
+            prefetch_part<CACHE, panel_q6_K, 8>(next, s / 2);
         }
-        for (int s = 0; s < 16; ++s) {
-            if (s % 2 == 0) {
-                prefetch_part<CACHE, panel, N_PARTS>(next, s / 2);
-            }
-            dot_products<R> part;
-            for (int r = 0; r < R; ++r) {
-                part.set(r, 0);
-            }
-            const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][0] + 4 * c),
-                                    q1 = simd::load_u8(x.q[s][1] + 4 * c);
-            part.template add<false>(add_high_bits<0>(simd::low_nibbles(q0), h),
-                add_high_bits<1>(simd::low_nibbles(q1), h), a, 256 * b + 16 * s);
-            part.template add<false>(add_high_bits<2>(simd::high_nibbles(q0), h),
-                add_high_bits<3>(simd::high_nibbles(q1), h), a, 256 * b + 16 * s + 8);
-            const typename simd::i16 two_scales = simd::load_pairs_s8(x.scale[s / 2][c]);
-            const typename simd::i32 scale =
-                s % 2 == 0 ? simd::even_of_pairs(two_scales) : simd::odd_of_pairs(two_scales);
-            for (int r = 0; r < R; ++r) {
-                sums[r] = simd::mul_add(sums[r], part.row(r), scale);
-            }
-            for (int r = 0; r < R && s % 2 == 1; ++r) {
-                offset_sums[r] =
-                    simd::dot_pairs(offset_sums[r], two_scales, scale_of_256(a[r], n_blocks, b).sums + s - 1);
-            }
-        }
-        const typename simd::f32 d = simd::load_f16(x.d + c);
+        dot_products<R> part;
         for (int r = 0; r < R; ++r) {
-            totals[r] = simd::fma(simd::to_f32(simd::sub_32_times(sums[r], offset_sums[r])),
-                simd::mul(d, simd::set1(scale_of_256(a[r], n_blocks, b).d)), totals[r]);
+            part.set(r, 0);
+        }
+        const typename simd::u8 h = simd::load_u8(x.h[s] + 4 * c), q0 = simd::load_u8(x.q[s][0] + 4 * c),
+                                q1 = simd::load_u8(x.q[s][1] + 4 * c);
+        part.template add<false>(add_high_bits<0>(simd::low_nibbles(q0), h), add_high_bits<1>(simd::low_nibbles(q1), h),
+            a, 256 * b + 16 * s);
+        part.template add<false>(add_high_bits<2>(simd::high_nibbles(q0), h),
+            add_high_bits<3>(simd::high_nibbles(q1), h), a, 256 * b + 16 * s + 8);
+        const typename simd::i16 two_scales = simd::load_pairs_s8(x.scale[s / 2][c]);
+        const typename simd::i32 scale = s % 2 == 0 ? simd::even_of_pairs(two_scales) : simd::odd_of_pairs(two_scales);
+        for (int r = 0; r < R; ++r) {
+            sums[r] = simd::mul_add(sums[r], part.row(r), scale);
+        }
+        for (int r = 0; r < R && s % 2 == 1; ++r) {
+            offset_sums[r] = simd::dot_pairs(offset_sums[r], two_scales, scale_of_256(a[r], n_blocks, b).sums + s - 1);
         }
     }
-};
+    const typename simd::f32 d = simd::load_f16(x.d + c);
+    for (int r = 0; r < R; ++r) {
+        totals[r] = simd::fma(simd::to_f32(simd::sub_32_times(sums[r], offset_sums[r])),
+            simd::mul(d, simd::set1(scale_of_256(a[r], n_blocks, b).d)), totals[r]);
+    }
+}
 
 // ---- driver ----
 
@@ -259,14 +223,14 @@ ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t fir
     constexpr int     PANELS = P / C > 1 ? P / C : 1, BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel) / PANELS;
     constexpr int64_t AHEAD         = BLOCKS > 1 ? BLOCKS : 1;
     const int64_t     other_panels  = (PANELS - 1) * n_blocks;
-    constexpr bool    FILLS_CACHE_1 = T::N_PARTS == 2 && sizeof(typename T::panel) > 512 && R > 2;   // Q8_0
+    constexpr bool    FILLS_CACHE_1 = T::panel::SIZE == 32 && sizeof(typename T::panel) > 512 && R > 2;   // Q8_0
     constexpr int     CACHE         = FILLS_CACHE_1 ? 2 : 3;   // measured: 3 to 6 %
     for (int64_t b = 0; b < n_blocks; ++b) {
         for (int p = 0; p < P; ++p) {
             const void * const next = C == 1 || column[p] == 0
                                           ? w[p] + (b + AHEAD < n_blocks ? b + AHEAD : b + AHEAD + other_panels)
                                           : nullptr;
-            T::template multiply_block<CACHE, R>(w[p][b], column[p], a, n_blocks, b, next, totals[p]);
+            multiply_block<T, CACHE, R>(w[p][b], column[p], a, n_blocks, b, next, totals[p]);
         }
     }
     for (int r = 0; r < R; ++r) {
@@ -310,14 +274,6 @@ void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t e
 }
 
 inline packed_gemm_kernel find_packed_gemm(ggml_type type) {
-    switch (type) {
-        case GGML_TYPE_Q4_0: return packed_gemm<blocks_of_32<nibbles<q4_0>>>;
-        case GGML_TYPE_IQ4_NL: return packed_gemm<blocks_of_32<nibbles<iq4_nl>>>;
-        case GGML_TYPE_MXFP4: return packed_gemm<blocks_of_32<nibbles<mxfp4>>>;
-        case GGML_TYPE_Q8_0: return packed_gemm<blocks_of_32<q8_0>>;
-        case GGML_TYPE_Q4_K: return packed_gemm<blocks_of_256<q4_K>>;
-        case GGML_TYPE_Q5_K: return packed_gemm<blocks_of_256<q5_K>>;
-        case GGML_TYPE_Q6_K: return packed_gemm<q6_K>;
-        default: return nullptr;
-    }
+    return with_weight_type(
+        type, (packed_gemm_kernel) nullptr, [](auto t) -> packed_gemm_kernel { return packed_gemm<decltype(t)>; });
 }

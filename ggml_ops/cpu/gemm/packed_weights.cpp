@@ -11,20 +11,11 @@ namespace dflash {
 bool has_panel_layout(ggml_type type) { return panel_block_bytes(type) > 0; }
 
 int panel_block_size(ggml_type type) {
-    return type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K || type == GGML_TYPE_Q6_K ? QK_K : 32;
+    return with_weight_type(type, 32, [](auto t) { return decltype(t)::panel::SIZE; });
 }
 
 size_t panel_block_bytes(ggml_type type) {
-    switch (type) {
-        case GGML_TYPE_Q4_0:
-        case GGML_TYPE_IQ4_NL: return sizeof(panel_q4_0);
-        case GGML_TYPE_MXFP4: return sizeof(panel_mxfp4);
-        case GGML_TYPE_Q8_0: return sizeof(panel_q8_0);
-        case GGML_TYPE_Q4_K: return sizeof(panel_q4_K);
-        case GGML_TYPE_Q5_K: return sizeof(panel_q5_K);
-        case GGML_TYPE_Q6_K: return sizeof(panel_q6_K);
-        default: return 0;
-    }
+    return with_weight_type(type, (size_t) 0, [](auto t) { return sizeof(typename decltype(t)::panel); });
 }
 
 namespace {
@@ -37,28 +28,20 @@ uint32_t load_4(const void * bytes) {
 
 void store_4(void * bytes, uint32_t x) { std::memcpy(bytes, &x, 4); }
 
-template <class Panel> void pack_nibbles(const uint8_t * q, int c, Panel & p) {
+template <class Scale> void pack_nibbles(const uint8_t * q, Scale d, int c, panel_of_32<Scale, 4> & p) {
+    p.d[c] = d;
     for (int i = 0; i < 4; ++i) {
         std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
     }
 }
 
-void pack(const block_q4_0 & b, int c, panel_q4_0 & p) {
-    p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p);
-}
+// ---- pack(): a block of ggml's into column c of a panel's block, for each type ----
 
-void pack(const block_iq4_nl & b, int c, panel_q4_0 & p) {
-    p.d[c] = b.d;
-    pack_nibbles(b.qs, c, p);
-}
+void pack(const block_q4_0 & b, int c, q4_0::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
+void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
+void pack(const block_mxfp4 & b, int c, mxfp4::panel & p) { pack_nibbles(b.qs, b.e, c, p); }
 
-void pack(const block_mxfp4 & b, int c, panel_mxfp4 & p) {
-    p.e[c] = b.e;
-    pack_nibbles(b.qs, c, p);
-}
-
-void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
+void pack(const block_q8_0 & b, int c, q8_0::panel & p) {
     p.d[c] = b.d;
     for (int i = 0; i < 8; ++i) {
         store_4(&p.q[i][4 * c], load_4(b.qs + 4 * i) ^ 0x80808080);   // + 128
@@ -66,7 +49,7 @@ void pack(const block_q8_0 & b, int c, panel_q8_0 & p) {
 }
 
 // Q4_K, and the nibbles, scales and minima of Q5_K.
-template <class Block, class Panel> void pack_with_minima(const Block & b, int c, Panel & p) {
+template <class Block> void pack_with_minima(const Block & b, int c, panel_q4_K & p) {
     p.d[c]    = b.data.data.d;
     p.dmin[c] = b.data.data.dmin;
     for (int s = 0; s < 8; ++s) {
@@ -120,11 +103,11 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
 }
 
 // Column by column: a row of the weight matrix is a column of the panel.
-template <class Block, class Panel> void pack_rows(const void * rows, size_t stride, int64_t n_blocks, void * out) {
+template <class T> void pack_rows(const void * rows, size_t stride, int64_t n_blocks, void * out) {
     for (int c = 0; c < PANEL; ++c) {
-        const Block * row = (const Block *) ((const char *) rows + c * stride);
+        const auto * row = (const typename T::block *) ((const char *) rows + c * stride);
         for (int64_t b = 0; b < n_blocks; ++b) {
-            pack(row[b], c, ((Panel *) out)[b]);
+            pack(row[b], c, ((typename T::panel *) out)[b]);
         }
     }
 }
@@ -132,16 +115,11 @@ template <class Block, class Panel> void pack_rows(const void * rows, size_t str
 }   // namespace
 
 void pack_panel(ggml_type type, const void * rows, size_t stride, int64_t n_blocks, void * out) {
-    switch (type) {
-        case GGML_TYPE_Q4_0: pack_rows<block_q4_0, panel_q4_0>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_IQ4_NL: pack_rows<block_iq4_nl, panel_q4_0>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_MXFP4: pack_rows<block_mxfp4, panel_mxfp4>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_Q8_0: pack_rows<block_q8_0, panel_q8_0>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_Q4_K: pack_rows<block_q4_K, panel_q4_K>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_Q5_K: pack_rows<block_q5_K, panel_q5_K>(rows, stride, n_blocks, out); break;
-        case GGML_TYPE_Q6_K: pack_rows<block_q6_K, panel_q6_K>(rows, stride, n_blocks, out); break;
-        default: break;
-    }
+    for_each_weight_type([&](auto t) {
+        if (t.TYPE == type) {
+            pack_rows<decltype(t)>(rows, stride, n_blocks, out);
+        }
+    });
 }
 
 void pack_weights(const ggml_tensor * w, const void * data, void * out) {

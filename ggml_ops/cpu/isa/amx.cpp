@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12) && !defined(DFLASH_NO_AMX)
 
-#include "cpu/gemm/packed_weights.h"
+#include "cpu/gemm/weight_types.h"
 #include "cpu/isa/features_x86.h"
 #include "cpu/isa/vectors.h"
 #include "cpu/switches.h"
@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace dflash {
@@ -38,16 +39,14 @@ namespace amx {
 #undef ISA_VNNI
 
 packed_gemm_kernel find_packed_gemm(ggml_type type) {
-    switch (type) {
-        case GGML_TYPE_Q4_0: return packed_gemm<blocks_of_32<panel_q4_0, GGML_TYPE_Q4_0>>;
-        case GGML_TYPE_Q8_0: return packed_gemm<blocks_of_32<panel_q8_0, GGML_TYPE_Q8_0>>;
-        case GGML_TYPE_IQ4_NL: return packed_gemm<blocks_of_32<panel_iq4_nl, GGML_TYPE_IQ4_NL>>;
-        case GGML_TYPE_MXFP4: return packed_gemm<blocks_of_32<panel_mxfp4, GGML_TYPE_MXFP4>>;
-        case GGML_TYPE_Q4_K: return packed_gemm<blocks_of_256<with_minima<panel_q4_K>>>;
-        case GGML_TYPE_Q5_K: return packed_gemm<blocks_of_256<with_minima<panel_q5_K>>>;
-        case GGML_TYPE_Q6_K: return packed_gemm<blocks_of_256<q6_K>>;
-        default: return nullptr;
-    }
+    return with_weight_type(type, (packed_gemm_kernel) nullptr, [](auto t) -> packed_gemm_kernel {
+        using T = decltype(t);
+        if constexpr (T::TILE_ROWS == 0) {
+            return nullptr;
+        } else {
+            return packed_gemm<std::conditional_t<T::panel::SIZE == 32, blocks_of_32<T>, blocks_of_256<T>>>;
+        }
+    });
 }
 }   // namespace amx
 

@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(DFLASH_NO_AVX512)
 
-#include "cpu/gemm/packed_weights.h"
+#include "cpu/gemm/weight_types.h"
 #include "cpu/isa/features_x86.h"
 #include "cpu/isa/vectors.h"
 

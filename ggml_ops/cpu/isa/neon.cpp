@@ -4,7 +4,7 @@
 
 #if defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
 
-#include "cpu/gemm/packed_weights.h"
+#include "cpu/gemm/weight_types.h"
 #include "cpu/isa/features_arm.h"
 #include "cpu/isa/vectors.h"
 

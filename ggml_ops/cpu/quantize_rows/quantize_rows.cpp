@@ -9,26 +9,25 @@
 
 namespace dflash {
 
-size_t quantized_row_size(ggml_type weights, int64_t k) {
-    const size_t scales =
-        panel_block_size(weights) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
-    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
-}
-
 namespace {
 
+row_format row_format_of(ggml_type weights) {
+    return with_weight_type(
+        weights, row_format(), [](auto t) { return row_format{ decltype(t)::panel::SIZE, t.ZERO_POINT, t.SUM_BIAS }; });
+}
+
 // ggml's blocks in our form.
-void unpack(const block_q8_0 & b, int zero_point, int32_t bias, int8_t * q, scale_q8_0 & s) {
+void unpack(const block_q8_0 & b, const row_format & format, int8_t * q, scale_q8_0 & s) {
     int sum = 0;
     for (int i = 0; i < 32; ++i) {
         sum += b.qs[i];
     }
     s.d           = ggml_fp16_to_fp32(b.d);
-    s.initial_sum = bias - zero_point * sum;
+    s.initial_sum = format.sum_bias - format.zero_point * sum;
     std::memcpy(q, b.qs, 32);
 }
 
-void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
+void unpack(const block_q8_K & b, const row_format &, int8_t * q, scale_q8_K & s) {
     s.d = b.d;
     std::memcpy(s.sums, b.bsums, sizeof(s.sums));
     for (int i = 0; i < 8; ++i) {
@@ -37,22 +36,20 @@ void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
     std::memcpy(q, b.qs, QK_K);
 }
 
-// The stored weight that stands for 0, of types with a scale per 32 positions.
-int zero_point_of(ggml_type weights) { return weights == GGML_TYPE_Q4_0 ? 8 : weights == GGML_TYPE_MXFP4 ? 12 : 128; }
-
 template <class Block, class Scale>
-void quantize_with_ggml(ggml_type type, int block_size, int zero_point, int32_t bias, const float * x, void * row,
-    int64_t k, int64_t begin, int64_t end) {
+void quantize_with_ggml(
+    ggml_type type, const row_format & format, const float * x, void * row, int64_t k, int64_t begin, int64_t end) {
     constexpr int64_t AT_ONCE = 8;   // blocks, on the stack
     Block             blocks[AT_ONCE];
     const auto        from_float = ggml_get_type_traits_cpu(type)->from_float;
     int8_t *          values     = (int8_t *) row;
     Scale *           scales     = (Scale *) (values + k);
+    const int         block_size = format.block_size;
     for (int64_t b = begin / block_size; b < end / block_size; b += AT_ONCE) {
         const int64_t n = std::min(AT_ONCE, end / block_size - b);
         from_float(x + block_size * b - begin, blocks, block_size * n);
         for (int64_t i = 0; i < n; ++i) {
-            unpack(blocks[i], zero_point, bias, values + block_size * (b + i), scales[b + i]);
+            unpack(blocks[i], format, values + block_size * (b + i), scales[b + i]);
         }
     }
 }
@@ -68,17 +65,26 @@ quantize_row_kernel find_kernel() {
 
 }   // namespace
 
-int quantized_row_kind(ggml_type weights) { return panel_block_size(weights) == QK_K ? QK_K : zero_point_of(weights); }
+bool share_row_format(ggml_type a, ggml_type b) {
+    const row_format x = row_format_of(a), y = row_format_of(b);
+    return x.block_size == y.block_size && x.zero_point == y.zero_point && x.sum_bias == y.sum_bias;
+}
+
+size_t quantized_row_size(ggml_type weights, int64_t k) {
+    const size_t scales =
+        panel_block_size(weights) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
+    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
+}
 
 void quantize_row(ggml_type weights, const float * x, void * row, int64_t k, int64_t begin, int64_t end) {
     static const quantize_row_kernel kernel = find_kernel();
+    const row_format                 format = row_format_of(weights);
     if (kernel) {
-        kernel(weights, zero_point_of(weights), x, row, k, begin, end);
-    } else if (panel_block_size(weights) == QK_K) {
-        quantize_with_ggml<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, QK_K, 0, 0, x, row, k, begin, end);
+        kernel(format, x, row, k, begin, end);
+    } else if (format.block_size == QK_K) {
+        quantize_with_ggml<block_q8_K, scale_q8_K>(GGML_TYPE_Q8_K, format, x, row, k, begin, end);
     } else {
-        quantize_with_ggml<block_q8_0, scale_q8_0>(
-            GGML_TYPE_Q8_0, 32, zero_point_of(weights), sum_bias(weights), x, row, k, begin, end);
+        quantize_with_ggml<block_q8_0, scale_q8_0>(GGML_TYPE_Q8_0, format, x, row, k, begin, end);
     }
 }
 

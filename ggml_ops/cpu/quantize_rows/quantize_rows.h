@@ -14,7 +14,7 @@ namespace dflash {
 struct scale_q8_0 {   // of a block of 32 values
     float   d;
     int32_t initial_sum;   // of the int32 accumulators: takes back what weights stored with an offset add (the offset
-                           // times the sum of the values), and adds sum_bias()
+                           // times the sum of the values), and adds the SUM_BIAS of the type
 };
 
 struct scale_q8_K {   // of a block of 256
@@ -23,13 +23,14 @@ struct scale_q8_K {   // of a block of 256
     int16_t pairs[8];   // of 32
 };
 
-// The bits of 1.5 * 2^23 as a float. An accumulator that starts there is a float too, without conversion: 1.5 * 2^23
-// more than the sum, which stays below 2^22. Scales of MXFP4 can be too large for that.
-constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
-constexpr int32_t sum_bias(ggml_type weights) { return weights == GGML_TYPE_MXFP4 ? 0 : BITS_OF_1_5_2_23; }
+// The form of the rows that a type of weights is multiplied with.
+struct row_format {
+    int     block_size, zero_point;   // zero_point: the stored weight that stands for 0
+    int32_t sum_bias;
+};
 
+bool   share_row_format(ggml_type a, ggml_type b);
 size_t quantized_row_size(ggml_type weights, int64_t k);   // bytes
-int    quantized_row_kind(ggml_type weights);              // types of one kind take the same rows
 
 // x: the values [begin, end) of the row's k, whole blocks.
 void        quantize_row(ggml_type weights, const float * x, void * row, int64_t k, int64_t begin, int64_t end);
@@ -37,8 +38,8 @@ inline void quantize_row(ggml_type weights, const float * x, void * row, int64_t
     quantize_row(weights, x, row, k, 0, k);
 }
 
-// quantize_row() of an instruction set. zero_point: the stored weight that stands for 0.
+// quantize_row() of an instruction set.
 using quantize_row_kernel = void (*)(
-    ggml_type weights, int zero_point, const float * x, void * row, int64_t k, int64_t begin, int64_t end);
+    const row_format & format, const float * x, void * row, int64_t k, int64_t begin, int64_t end);
 
 }   // namespace dflash

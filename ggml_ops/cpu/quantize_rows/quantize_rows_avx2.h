@@ -25,7 +25,7 @@ ISA_INLINE void sums_of_16(__m256i q, int32_t & low, int32_t & high) {
 }
 
 ISA_FUNCTION void quantize_blocks_32(
-    const float * x, int zero_point, int32_t bias, int8_t * q, scale_q8_0 * scales, int64_t n_blocks) {
+    const float * x, const row_format & format, int8_t * q, scale_q8_0 * scales, int64_t n_blocks) {
     for (int64_t b = 0; b < n_blocks; ++b, x += 32, q += 32) {
         const float   max = simd::reduce_max(_mm256_max_ps(
             _mm256_max_ps(absolute(x), absolute(x + 8)), _mm256_max_ps(absolute(x + 16), absolute(x + 24))));
@@ -34,7 +34,7 @@ ISA_FUNCTION void quantize_blocks_32(
         sums_of_16(v, low, high);
         _mm256_storeu_si256((__m256i *) q, v);
         scales[b].d           = _cvtsh_ss(_cvtss_sh(max / 127, 0));
-        scales[b].initial_sum = bias - zero_point * (low + high);
+        scales[b].initial_sum = format.sum_bias - format.zero_point * (low + high);
     }
 }
 
@@ -72,12 +72,11 @@ ISA_FUNCTION void quantize_blocks_256(const float * x, int8_t * q, scale_q8_K * 
 }
 
 ISA_FUNCTION void quantize_row(
-    ggml_type weights, int zero_point, const float * x, void * row, int64_t k, int64_t begin, int64_t end) {
+    const row_format & format, const float * x, void * row, int64_t k, int64_t begin, int64_t end) {
     int8_t * values = (int8_t *) row;
-    if (panel_block_size(weights) == 256) {
+    if (format.block_size == 256) {
         quantize_blocks_256(x, values + begin, (scale_q8_K *) (values + k) + begin / 256, (end - begin) / 256);
     } else {
-        quantize_blocks_32(x, zero_point, sum_bias(weights), values + begin, (scale_q8_0 *) (values + k) + begin / 32,
-            (end - begin) / 32);
+        quantize_blocks_32(x, format, values + begin, (scale_q8_0 *) (values + k) + begin / 32, (end - begin) / 32);
     }
 }

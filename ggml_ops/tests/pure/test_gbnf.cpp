@@ -1,7 +1,7 @@
 // check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never
 // end.
 
-#include "files/gbnf.h"
+#include "grammar/gbnf.h"
 
 #include "check.h"
 

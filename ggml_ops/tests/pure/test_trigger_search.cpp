@@ -1,6 +1,6 @@
 // The search for triggers against llama.cpp's way: every trigger in the whole text after every piece.
 
-#include "accept/trigger_search.h"
+#include "grammar/trigger_search.h"
 
 #include "check.h"
 

@@ -170,8 +170,8 @@ int main(int argc, char ** argv) {
     for (const int n : COUNTS) {
         std::printf(" %d |", n);
     }
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-             GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
+    for_each_weight_type([&](auto record) {
+        const ggml_type                  type = record.TYPE;
         const problem                    p(type, k, m, w, rng);
         const kernel_list                kernels = find_kernels(type, names);
         std::vector<std::vector<double>> speeds;   // [count][kernel]
@@ -185,7 +185,7 @@ int main(int argc, char ** argv) {
             }
         }
         std::fflush(stdout);
-    }
+    });
     std::printf("\n");
     return 0;
 }

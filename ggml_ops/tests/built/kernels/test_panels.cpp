@@ -66,7 +66,7 @@ static void test_quantized_rows() {
                 sum += small[b].qs[i];
             }
             CHECK(std::memcmp(row.data() + 32 * b, small[b].qs, 32) == 0 && s[b].d == ggml_fp16_to_fp32(small[b].d) &&
-                  s[b].initial_sum == sum_bias(GGML_TYPE_Q4_0) - 8 * sum);
+                  s[b].initial_sum == q4_0::SUM_BIAS - 8 * sum);
         }
         quantize_row(GGML_TYPE_Q4_K, x.data(), row.data(), k);
         const scale_q8_K * l = (const scale_q8_K *) (row.data() + k);
@@ -223,10 +223,7 @@ int main() {
     test_tile_configuration();
     std::mt19937 rng(1);
     int          kernels = 0;
-    for (const ggml_type type : { GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-             GGML_TYPE_Q5_K, GGML_TYPE_Q6_K }) {
-        kernels += test_type(type, rng);
-    }
+    for_each_weight_type([&](auto record) { kernels += test_type(record.TYPE, rng); });
     std::printf("%d kernels\n", kernels);
     return TEST_RESULT;
 }

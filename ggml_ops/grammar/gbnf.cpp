@@ -1,4 +1,4 @@
-#include "files/gbnf.h"
+#include "grammar/gbnf.h"
 
 #include <algorithm>
 #include <cstdint>

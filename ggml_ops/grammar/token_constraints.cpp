@@ -1,4 +1,4 @@
-#include "accept/token_constraints.h"
+#include "grammar/token_constraints.h"
 
 #include "base/json_fields.h"
 #include "base/tokenize.h"

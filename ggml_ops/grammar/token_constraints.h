@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "accept/trigger_search.h"
+#include "grammar/trigger_search.h"
 #include "llama/grammar.h"
 
 #include "llama-cpp.h"

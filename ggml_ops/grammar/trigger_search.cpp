@@ -1,4 +1,4 @@
-#include "accept/trigger_search.h"
+#include "grammar/trigger_search.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,0 +1,136 @@
+// The types of weights that have kernels of ours: one record each. Packing, quantization of activations, kernels of all
+// instruction sets and the choice between them read these records, and pick their code by the layout of the panel.
+//
+// A panel holds 16 rows of the weight matrix (16 columns of the result) and the whole inner dimension, block after
+// block. Within a block the same 4 inner positions of all 16 columns are neighbours: one 64-byte load feeds one dot
+// product of 4 bytes in 16 columns, and what is loaded and unpacked once serves every row of the pass. All integers are
+// those of the type's own format; only their order changes. What a product needs unsigned is stored with an offset,
+// which the sums of the activations take back (quantize_rows.h).
+
+#pragma once
+
+#define GGML_COMMON_DECL_CPP
+#include "ggml-common.h"
+#include "ggml.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace dflash {
+
+constexpr int PANEL = 16;   // columns
+
+// ---- layouts: one block of a panel; SIZE: its inner positions ----
+
+// A scale per 32 positions. LINES 4: nibbles, [i][4 * column + j]: low nibble inner position 4 * i + j, high nibble 16
+// more. LINES 8: bytes, [i][4 * column + j].
+template <class Scale, int LINES> struct panel_of_32 {
+    static constexpr int SIZE = 32;
+    Scale                d[PANEL];
+    uint8_t              q[LINES][64];
+};
+
+struct panel_q4_K {   // 8 sub-blocks of 32
+    static constexpr int SIZE = 256;
+    ggml_half            d[PANEL], dmin[PANEL];
+    uint8_t              scale[8][PANEL];
+    uint8_t              min[4][PANEL][2];   // of two neighbouring sub-blocks
+    uint8_t              q[8][4][64];        // nibbles, as in panel_of_32, per sub-block
+};
+
+struct panel_q5_K : panel_q4_K {   // q: the low nibbles
+    uint8_t h[8][64];              // [s][4 * column + j]: bit g is the fifth of inner position 4 * g + j
+};
+
+struct panel_q6_K {   // 16 sub-blocks of 16
+    static constexpr int SIZE = 256;
+    ggml_half            d[PANEL];
+    int8_t               scale[8][PANEL][2];   // of two neighbouring sub-blocks
+    uint8_t              q[16][2][64];   // value + 32: low nibbles, [s][i][4 * column + j]: inner position 4 * i + j,
+                                         // in the high nibble 8 more
+    uint8_t h[16][64];   // [s][4 * column + j]: bits 2 * g and 2 * g + 1 are the upper two of inner position 4 * g + j
+};
+
+// ---- records ----
+
+// The bits of 1.5 * 2^23 as a float. An accumulator that starts there is a float too, without conversion: 1.5 * 2^23
+// more than the sum, which stays below 2^22.
+constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
+
+// What a record has, with the usual values:
+//   TYPE, block, panel   ggml's type, one block of a row of it, and the layout of 16 such blocks
+//   ZERO_POINT           the stored weight that stands for 0, where rows of activations take that back
+//   SUM_BIAS             where the sums of a block start, in types with a scale per 32 positions
+//   VALUES               what nibbles stand for, null: themselves less ZERO_POINT
+//   TILE_ROWS            from how many rows on AMX tiles are faster, as measured (docs/kernels.md); 0: no AMX kernel
+template <ggml_type T, class Block, class Panel> struct weight_type {
+    using block                                = Block;
+    using panel                                = Panel;
+    static constexpr ggml_type      TYPE       = T;
+    static constexpr int            ZERO_POINT = 0;
+    static constexpr int32_t        SUM_BIAS   = BITS_OF_1_5_2_23;
+    static constexpr std::nullptr_t VALUES     = nullptr;
+    static constexpr int            TILE_ROWS  = 9;
+};
+
+struct q4_0 : weight_type<GGML_TYPE_Q4_0, block_q4_0, panel_of_32<ggml_half, 4>> {
+    static constexpr int ZERO_POINT = 8;
+};
+
+struct iq4_nl : weight_type<GGML_TYPE_IQ4_NL, block_iq4_nl, panel_of_32<ggml_half, 4>> {
+    static constexpr int    ZERO_POINT = 128;
+    static constexpr int8_t VALUES[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+};
+
+struct mxfp4 : weight_type<GGML_TYPE_MXFP4, block_mxfp4, panel_of_32<uint8_t, 4>> {   // scales: exponents
+    static constexpr int     ZERO_POINT = 12;
+    static constexpr int32_t SUM_BIAS   = 0;   // scales can be too large for the other
+    static constexpr int8_t  VALUES[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+};
+
+struct q8_0 : weight_type<GGML_TYPE_Q8_0, block_q8_0, panel_of_32<ggml_half, 8>> {
+    static constexpr int ZERO_POINT = 128, TILE_ROWS = 8;
+};
+
+struct q4_K : weight_type<GGML_TYPE_Q4_K, block_q4_K, panel_q4_K> {
+    static constexpr int TILE_ROWS = 4;
+};
+
+struct q5_K : weight_type<GGML_TYPE_Q5_K, block_q5_K, panel_q5_K> {
+    static constexpr int TILE_ROWS = 2;
+};
+
+struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {};
+
+template <class... T> struct type_list {};
+using weight_types = type_list<q4_0, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K>;
+
+// f(record) for every record.
+template <class F, class... T> void for_each_weight_type(const F & f, type_list<T...>) { (f(T()), ...); }
+template <class F> void             for_each_weight_type(const F & f) { for_each_weight_type(f, weight_types()); }
+
+// f(record of a type), `otherwise` if the type has none.
+template <class R, class F> R with_weight_type(ggml_type type, R otherwise, const F & f) {
+    for_each_weight_type([&](auto record) {
+        if (record.TYPE == type) {
+            otherwise = f(record);
+        }
+    });
+    return otherwise;
+}
+
+template <class T> constexpr bool HAS_VALUES = std::is_array_v<decltype(T::VALUES)>;
+
+// VALUES with an offset, for kernels that look them up.
+template <class T, int OFFSET> struct nibble_values {
+    alignas(16) int8_t at[16] = {};
+    constexpr nibble_values() {
+        for (int i = 0; i < 16; ++i) {
+            at[i] = (int8_t) (T::VALUES[i] + OFFSET);
+        }
+    }
+};
+template <class T, int OFFSET> alignas(16) constexpr nibble_values<T, OFFSET> NIBBLE_VALUES;
+
+}   // namespace dflash
