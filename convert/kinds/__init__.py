@@ -1,6 +1,6 @@
 """The kinds of drafters: what each adds to a plain DFlash drafter, and what can be done with it. One module for each.
 
-The engine's own table, for what it computes: ggml_ops/base/drafter_kind.h.
+The engine's own table, for what it computes: ggml_ops/llama/drafter_kind.h.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
 //
-// How a new kind of drafter joins: docs/contributing.md. What kinds can do: base/drafter_kind.h.
+// How a new kind of drafter joins: docs/contributing.md. What kinds can do: llama/drafter_kind.h.
 
 #pragma once
 

@@ -7,7 +7,7 @@
 
 #pragma once
 
-#include "base/drafter_kind.h"
+#include "llama/drafter_kind.h"
 
 #include <cstdint>
 #include <string>

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "base/drafter_kind.h"
+#include "llama/drafter_kind.h"
 
 #include "llama.h"
 
