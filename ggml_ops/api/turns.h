@@ -37,7 +37,7 @@ void ask_first(turns & all);
 // Turns tool results into user messages, for templates that know only two sides; removes empty answers.
 void let_user_tell_results(turns & all);
 
-// Moves instructions to the beginning of the first user message.
+// Turns all instructions into user messages.
 void let_user_say_all(turns & all);
 
 // Indices of the turns whose text is missing from a prompt. Templates may omit parts of earlier answers.
