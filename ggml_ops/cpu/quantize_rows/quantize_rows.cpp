@@ -12,12 +12,12 @@ namespace dflash {
 size_t quantized_row_size(ggml_type weights, int64_t k) {
     const size_t scales =
         panel_block_size(weights) == QK_K ? k / QK_K * sizeof(scale_q8_K) : k / 32 * sizeof(scale_q8_0);
-    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines: 16 rows lie in 16 sets of the cache
+    return (k + scales + 63) / 64 * 64 | 64;   // an odd number of cache lines, so that 16 rows fall into 16 cache sets
 }
 
 namespace {
 
-// ggml's blocks in our form.
+// Converts ggml's blocks into our layout.
 void unpack(const block_q8_0 & b, int zero_point, int32_t bias, int8_t * q, scale_q8_0 & s) {
     int sum = 0;
     for (int i = 0; i < 32; ++i) {
@@ -37,7 +37,7 @@ void unpack(const block_q8_K & b, int, int32_t, int8_t * q, scale_q8_K & s) {
     std::memcpy(q, b.qs, QK_K);
 }
 
-// The stored weight that stands for 0, of types with a scale per 32 positions.
+// The stored weight that represents 0, for types with a scale per 32 positions.
 int zero_point_of(ggml_type weights) { return weights == GGML_TYPE_Q4_0 ? 8 : weights == GGML_TYPE_MXFP4 ? 12 : 128; }
 
 template <class Block, class Scale>
