@@ -18,7 +18,7 @@ int32_t seeded_chance::pick(const std::vector<double> & weights) {
             }
         }
     }
-    return last;   // rounding may leave a little: the last possible one takes it
+    return last;   // left over by rounding: take the last possible one
 }
 
 // ---- drawing ----
@@ -73,13 +73,13 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
         const float * row = d.row(depth, pred);
         for (int32_t i = 0; i < d.top_k; ++i) {
             weights[i] = row[i] > 0 && std::isfinite(row[i]) ? row[i] : 0;
-            for (int32_t j = 0; j < i; ++j) {   // a token that is listed twice would have two probabilities
+            for (int32_t j = 0; j < i; ++j) {   // a duplicate token would have two probabilities
                 weights[i] = d.id(depth, i) == d.id(depth, j) ? 0 : weights[i];
             }
         }
         const float best = (float) *std::max_element(weights.begin(), weights.end());
         if (!(best > 0)) {
-            break;   // a damaged row says nothing
+            break;   // ignore a damaged row
         }
         bend(shape, weights, order);
         pred             = random.pick(weights);
@@ -98,8 +98,8 @@ drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const dr
 
 namespace {
 
-// q of one row, by token. Most of the target's tokens are not in the row: a mask of the low bits of those that are
-// tells most of them apart at once.
+// q of one row, by token. Most of the target's tokens are not in the row; a mask over the low bits of its tokens rules
+// out most of them quickly.
 class row_probs {
   public:
     row_probs(const token_prob * row, int32_t n) {
@@ -131,9 +131,9 @@ class row_probs {
 
 }   // namespace
 
-// `reach` is the paper's p_i: the chance, over all that is not decided yet, that at least i tokens are accepted. The
-// longest accepted prefix wins, so each prefix that is accepted on the way brings its bonus along and a longer one
-// replaces it: no row of the target is needed twice.
+// `reach` is the paper's p_i: the chance, given the decisions so far, that at least i tokens are accepted. The longest
+// accepted prefix wins. Each accepted prefix draws its bonus at once and a longer one replaces it, so no row of the
+// target is needed twice.
 block_result block_accept(const drawn_chain & chain, const target_rows & target, chance & random) {
     block_result        result;
     std::vector<double> weights;
@@ -154,7 +154,7 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
             return result;
         }
 
-        // What the target gives more than the draft can cover: the residual.
+        // The residual: where the target's probability exceeds what the draft can cover.
         const row_probs q(chain.row(i), chain.top_k);
         double          rest = 0, drawn = 0;
         for (const token_prob & t : p) {
@@ -164,15 +164,15 @@ block_result block_accept(const drawn_chain & chain, const target_rows & target,
                 drawn = t.prob;
             }
         }
-        // No residual (p = q): the next token is accepted in any case, this decision is empty.
+        // No residual (p = q): the next token is accepted anyway, so there is nothing to decide.
         if (rest > 0 && (i == 0 || random.happens(rest / (rest + (1 - reach))))) {
             result = { i, p[random.pick(weights)].token };
         } else if (i == 0) {
-            result = { 0, p[0].token };   // only rounding can lead here
+            result = { 0, p[0].token };   // only through rounding
         }
         reach = std::min(1.0, reach * drawn / chain.q(i));
         if (!(reach > 0)) {
-            return result;   // no longer prefix can be accepted
+            return result;   // a longer prefix cannot be accepted
         }
     }
 }

@@ -2,9 +2,8 @@
 // Pure functions, no llama.cpp types.
 //
 // Sample-and-match (walk.h) needs no probabilities from the drafter and gives the text of plain decoding. This rule
-// uses both models' probabilities over the whole block: the text has the target's distribution but is another one for
-// the same seed, and the expected number of accepted tokens is the highest that any rule can reach for a chain drawn
-// from q.
+// uses both models' probabilities over the whole block. The text has the target's distribution but differs for the same
+// seed; the expected number of accepted tokens is the highest of any rule for a chain drawn from q.
 
 #pragma once
 
@@ -17,16 +16,16 @@
 
 namespace dflash {
 
-// Where random decisions come from. A test can enumerate all of them.
+// Source of random decisions. A test can enumerate all of them.
 class chance {
   public:
     virtual ~chance()                        = default;
     virtual bool happens(double probability) = 0;
-    // An index, each in proportion to its weight. Weights are finite and >= 0, one is positive.
+    // Draws an index in proportion to its weight. Weights are finite and >= 0, at least one is positive.
     virtual int32_t pick(const std::vector<double> & weights) = 0;
 };
 
-// The same decisions for the same seed on every platform: the standard's distributions differ between libraries.
+// The same decisions for the same seed on all platforms. The standard library's distributions are not portable.
 class seeded_chance : public chance {
   public:
     explicit seeded_chance(uint64_t seed) : engine_(seed) {}
@@ -43,8 +42,8 @@ struct token_prob {
     double  prob;
 };
 
-// What a request's sampler does to a distribution. A chain may be drawn from any q; one that is closer to the target's
-// distribution is accepted more often, so that the same is done to the draft's.
+// How a request's sampler changes a distribution. A chain may be drawn from any q, but acceptance is highest if q is
+// close to the target's distribution, so the draft is shaped the same way.
 struct draft_shape {
     double  temperature = 1;   // > 0
     int32_t top_k       = 0;   // 0: all
@@ -52,40 +51,39 @@ struct draft_shape {
     double  min_p       = 0;
 };
 
-// A chain drawn from a draft, and the distributions that it was drawn from.
+// A chain drawn from a draft, with the distributions it was drawn from.
 struct drawn_chain {
     int32_t                 anchor = -1;
     int32_t                 top_k  = 0;
     std::vector<int32_t>    tokens;       // [length], after the anchor
-    std::vector<int32_t>    candidates;   // [length], their indices in the draft
-    std::vector<token_prob> rows;         // [length, top_k]: q(. | the tokens before); each sums to 1
-    std::vector<float> best;   // [length]: the draft's highest probability in the row, known before the token was drawn
+    std::vector<int32_t>    candidates;   // [length]: their indices in the draft
+    std::vector<token_prob> rows;         // [length, top_k]: q(. | previous tokens); each sums to 1
+    std::vector<float> best;   // [length]: highest probability of the draft's row, known before the token was drawn
 
     int32_t            length() const { return (int32_t) tokens.size(); }
     const token_prob * row(int32_t i) const { return rows.data() + (size_t) i * top_k; }
     double             q(int32_t i) const { return row(i)[candidates[i]].prob; }   // > 0
 
-    // Keeps the first n tokens. n must not depend on the tokens: those that are dropped for what they are would be too
-    // rare in the text.
+    // Keeps the first n tokens. n must not depend on the tokens, otherwise the dropped tokens would become too rare.
     void truncate(int32_t n);
 
-    // The rows of the target pass. node.prob is `best`, not q: like the probabilities of the nodes of a grown tree, it
-    // was known before the token was drawn, so that one calibration serves both.
+    // The rows of the target pass. node.prob is `best`, not q: like the probabilities of a grown tree, it was known
+    // before the token was drawn, so both share one calibration.
     tree to_tree() const;
 };
 
-// Draws `length` tokens (at most what the draft has), each given the one before. A lattice gives joint probabilities;
-// from marginals the positions are drawn independently. The length is fixed before anything is drawn.
+// Draws `length` tokens (at most as many as the draft has), each given the previous one. A lattice gives joint
+// probabilities; with marginals, positions are independent. The length is fixed before drawing.
 drawn_chain draw_chain(const draft & d, int32_t anchor, int32_t length, const draft_shape & shape, chance & random);
 
 struct block_result {
-    int32_t accepted = 0;    // drawn tokens, 0..length
+    int32_t accepted = 0;    // number of accepted tokens, 0..length
     int32_t bonus    = -1;   // the token after them
 };
 
 // target(i) -> the target's distribution after the anchor and the first i drawn tokens: positive probabilities that sum
-// to 1, a token at most once. Asked for i = 0, 1, ... in order, each once, up to the length or the first token that the
-// target would never sample; the answer must stay valid until the next question.
+// to 1, each token at most once. Called for i = 0, 1, ... in order, once each, up to the length or the first token that
+// the target would never sample. The result must stay valid until the next call.
 using target_rows = std::function<const std::vector<token_prob> &(int32_t i)>;
 
 // Throws std::runtime_error if a row is empty.

@@ -9,7 +9,7 @@ namespace {
 
 struct pattern_set {
     std::mutex            lock;
-    std::set<std::string> patterns;   // a few: they name no tools
+    std::set<std::string> patterns;   // only a few: they do not contain tool names
 };
 
 pattern_set & known() {

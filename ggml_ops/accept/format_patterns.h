@@ -1,7 +1,7 @@
 // The trigger patterns of llama.cpp's chat formats.
 //
-// std::regex takes time and stack without a bound for some patterns, so no other patterns are run: a client could name
-// one such as (a|a)*b. What a chat template gave in this process is known; so a request may carry it.
+// For some patterns, such as (a|a)*b, std::regex needs unbounded time and stack, so a request may only use patterns
+// that a chat template produced in this process.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace dflash {
 
-// Thread-safe, both.
+// Both are thread-safe.
 void remember_format_pattern(const std::string & pattern);
 bool is_format_pattern(const std::string & pattern);
 

@@ -10,8 +10,8 @@ namespace dflash {
 
 namespace {
 
-// Floats as integers of the same order, NaN at both ends. Integer maxima are what every compiler vectorizes as it is;
-// maxima of floats need -ffast-math. The mapping is its own inverse.
+// Maps floats to integers of the same order, with NaN at both ends. Compilers vectorize integer maxima; float maxima
+// need -ffast-math. The mapping is its own inverse.
 int32_t ordered(float x) {
     int32_t bits;
     std::memcpy(&bits, &x, sizeof(bits));
@@ -46,7 +46,7 @@ void logits_row::scan(const float * logits, int32_t n) {
     for (int32_t b = 0; b < int32_t(block_max_.size()); ++b) {
         extremes of;
         if (const int32_t begin = b * BLOCK; begin + BLOCK <= n) {
-            of.see(logits + begin, BLOCK);   // a constant length: unrolled
+            of.see(logits + begin, BLOCK);   // constant length, so it is unrolled
         } else {
             of.see(logits + begin, n - begin);
         }
@@ -83,9 +83,9 @@ int32_t logits_row::argmax() const {
     return count == 1 ? best : -1;
 }
 
-// The k + 1 largest, if there are so many, among others.
+// Lists a superset of the k + 1 largest (or of all, if there are fewer).
 void logits_row::list_candidates(int32_t k, std::vector<llama_token_data> & out) const {
-    // The (k+1)-th largest block maximum is a lower bound for the (k+1)-th largest logit, and most logits are below it.
+    // The (k+1)-th largest block maximum is a lower bound for the (k+1)-th largest logit; most logits are below it.
     float least = -INFINITY;
     if (k < int32_t(block_max_.size())) {
         maxima_ = block_max_;

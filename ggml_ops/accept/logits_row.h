@@ -1,4 +1,4 @@
-// The largest entries of one row of logits, found without a copy of the row.
+// The largest entries of one row of logits, without copying the row.
 
 #pragma once
 
@@ -11,25 +11,25 @@ namespace dflash {
 
 class logits_row {
   public:
-    // Reads n logits, which must outlive the next calls. Throws std::runtime_error if one is NaN or +inf, or none
+    // Reads n logits, which must outlive the calls below. Throws std::runtime_error if one is NaN or +inf, or none is
     // finite.
     void scan(const float * logits, int32_t n);
 
-    // The largest logit's index, -1 if two are equal.
+    // Index of the largest logit, -1 if it is not unique.
     int32_t argmax() const;
 
-    // The k largest in descending order; false if equal logits leave their set or order open. 1 <= k.
+    // The k largest in descending order; false if ties leave the set or order undefined. k >= 1.
     bool top(int32_t k, std::vector<llama_token_data> & out) const;
 
-    // The k largest in descending order, equal ones by their index. 1 <= k.
+    // The k largest in descending order, ties by index. k >= 1.
     void largest(int32_t k, std::vector<llama_token_data> & out) const;
 
-    // log(sum(exp(logits))), the same bits for the same row.
+    // log(sum(exp(logits))), bit-identical for the same row.
     double log_sum_exp() const;
 
   private:
     void                    list_candidates(int32_t k, std::vector<llama_token_data> & out) const;
-    template <class F> void each_from(float least, F && found) const;   // found(index) for every logit >= least
+    template <class F> void each_from(float least, F && found) const;   // calls found(index) for every logit >= least
 
     static constexpr int32_t BLOCK = 32;   // logits per maximum
 
@@ -37,7 +37,7 @@ class logits_row {
     int32_t                    n_      = 0;
     float                      max_    = 0;
     std::vector<float>         block_max_;
-    mutable std::vector<float> maxima_;   // scratch of top()
+    mutable std::vector<float> maxima_;   // scratch space of top()
 };
 
 }   // namespace dflash

@@ -11,7 +11,7 @@ namespace dflash {
 
 namespace {
 
-// The chain alone: the token constraints have the rest.
+// Only the chain: token_constraints handles the rest.
 common_sampler_ptr make_chain(const llama_model * model, common_params_sampling params) {
     params.grammar = {};
     params.generation_prompt.clear();
@@ -19,7 +19,7 @@ common_sampler_ptr make_chain(const llama_model * model, common_params_sampling 
     return common_sampler_ptr(common_sampler_init(model, params));
 }
 
-// Whether a sampler of the chain leaves every candidate list as it is.
+// Whether a sampler of the chain never changes a candidate list.
 bool idle(common_sampler_type type, const common_params_sampling & p) {
     switch (type) {
         case COMMON_SAMPLER_TYPE_PENALTIES:
@@ -35,7 +35,7 @@ bool idle(common_sampler_type type, const common_params_sampling & p) {
     }
 }
 
-// Whether a sampler may only drop or rescale candidates such that the likeliest stays the likeliest.
+// Whether the likeliest candidate stays the likeliest, since the sampler only drops or rescales candidates.
 bool keeps_best(common_sampler_type type) {
     switch (type) {
         case COMMON_SAMPLER_TYPE_TOP_N_SIGMA:
@@ -47,7 +47,7 @@ bool keeps_best(common_sampler_type type) {
     }
 }
 
-// Whether all that the chain does is to bend a distribution and draw from it.
+// Whether the chain only reshapes a distribution and draws from it.
 bool draws_once(const common_params_sampling & p) {
     return p.mirostat == 0 && p.temp > 0 &&
            std::none_of(p.samplers.begin(), p.samplers.end(), [&](common_sampler_type type) {
@@ -69,7 +69,7 @@ draft_shape shape_of(const common_params_sampling & p) {
     return s;
 }
 
-// Another stream than the chain's own, which has the same seed.
+// A stream different from the chain's own, which has the same seed.
 uint64_t random_seed(uint32_t seed) {
     if (seed == LLAMA_DEFAULT_SEED) {
         std::random_device device;
@@ -78,7 +78,7 @@ uint64_t random_seed(uint32_t seed) {
     return (uint64_t(0x626c6f636b) << 32) ^ seed;   // "block"
 }
 
-constexpr int32_t MAX_SHORT_TOP_K = 1024;   // sorting more costs as much as the general way
+constexpr int32_t MAX_SHORT_TOP_K = 1024;   // above that, sorting costs as much as the general path
 
 }   // namespace
 
@@ -110,8 +110,8 @@ sampler::sampler(const llama_model * model, const common_params_sampling & param
     gives_distribution_(constraints_.open() && draws_once(params)), shape_(shape_of(params)),
     random_(random_seed(params.seed)) {}
 
-// A grammar seldom refuses what the model wants: it is asked about the sampled token first, about all only if it
-// refuses.
+// A grammar seldom rejects what the model wants, so it checks the sampled token first, and all tokens only if it
+// rejects that.
 llama_token sampler::sample(const float * logits) {
     row_.scan(logits, llama_vocab_n_tokens(vocab_));
     llama_token token = constraints_.forces() ? LLAMA_TOKEN_NULL : sample_short();
@@ -148,7 +148,7 @@ best_logits sampler::needs() const {
     }
 }
 
-// By what the pass has found of the row. LLAMA_TOKEN_NULL: the whole row must be looked at.
+// From what the pass found in the row. LLAMA_TOKEN_NULL: the whole row is needed.
 llama_token sampler::sample_best(const logit_store & store, int32_t i) {
     llama_token token = LLAMA_TOKEN_NULL;
     if (shortcut_ == shortcut::greedy && store.largest(i, token)) {
@@ -167,7 +167,7 @@ llama_token sampler::sample_best(const logit_store & store, int32_t i) {
     return shortcut_ == shortcut::greedy ? keep_certain(candidates_[0].id) : run_chain(true);
 }
 
-// Equal logits are left to the general way: how llama.cpp orders them depends on its partial sort.
+// Ties take the general path: llama.cpp's order of equal logits depends on its partial sort.
 llama_token sampler::sample_short() {
     switch (shortcut_) {
         case shortcut::greedy: return keep_certain(row_.argmax());
@@ -204,7 +204,7 @@ const llama_token_data & likeliest(const llama_token_data_array & all) {
 
 }   // namespace
 
-// The infill sampler ends a text by a token that need not be among the candidates.
+// The infill sampler may end a text with a token that is not among the candidates.
 llama_token sampler::sample_all(const float * logits, bool with_grammar) {
     list_masked(logits, with_grammar);
     const llama_token token = run_chain(false);
@@ -219,7 +219,7 @@ llama_token sampler::run_chain(bool sorted) {
     llama_sampler_apply(common_sampler_get(chain_.get()), &all);
     const auto lost = [](const llama_token_data & c) { return !(c.logit > -INFINITY) || std::isnan(c.p); };
     if (all.selected < 0 || lost(all.data[all.selected])) {
-        // A dynamic temperature next to 0 overflows: its limit is the likeliest candidate.
+        // A dynamic temperature close to 0 overflows; in the limit the likeliest candidate is certain.
         return keep_certain(likeliest(all).id);
     }
     if (keeps_drawn_from_) {
@@ -255,7 +255,7 @@ bool sampler::end_reasoning(const llama_tokens & generated) {
 
 // ---- block verification ----
 
-// Copies of the single samplers, not of the common_sampler, whose copy keeps pointers into the original.
+// Copies the individual samplers: a copied common_sampler keeps pointers into the original.
 sampler::ahead::ahead(sampler & of) : of_(of) {
     llama_sampler * chain = common_sampler_get(of.chain_.get());
     for (int32_t i = 0; i + 1 < llama_sampler_chain_n(chain); ++i) {
@@ -274,7 +274,7 @@ const std::vector<token_prob> & sampler::ahead::distribution(const float * logit
         llama_sampler_apply(one.get(), &all);
     }
 
-    // As llama.cpp's last sampler: float exponentials, their sum in double.
+    // Like llama.cpp's last sampler: float exponentials, summed in double.
     const llama_token_data best = likeliest(all);
     found_.clear();
     double sum = 0;
@@ -286,7 +286,7 @@ const std::vector<token_prob> & sampler::ahead::distribution(const float * logit
         }
     }
     if (!(sum > 0) || !std::isfinite(sum)) {
-        found_ = { { best.id, 1.0 } };   // an overflow, as in run_chain()
+        found_ = { { best.id, 1.0 } };   // overflow, as in run_chain()
         sum    = 1;
     }
     for (token_prob & t : found_) {

@@ -18,31 +18,31 @@ namespace dflash {
 namespace {
 
 constexpr double  LARGE            = 1e6;       // keeps every product of parameters finite
-constexpr int32_t MAX_HISTORY      = 1 << 20;   // tokens a penalty looks back; its memory is reserved at once
+constexpr int32_t MAX_HISTORY      = 1 << 20;   // tokens that a penalty looks back; their memory is reserved at once
 constexpr size_t  MAX_BREAKERS     = 16;        // each searches the whole vocabulary
-constexpr int32_t MAX_INFILL       = 256;       // candidates of the infill sampler, which compares all pairs of them
-constexpr int32_t MAX_INFILL_PIECE = 512;       // bytes of a token that it can look at
+constexpr int32_t MAX_INFILL       = 256;       // candidates of the infill sampler, which compares all pairs
+constexpr int32_t MAX_INFILL_PIECE = 512;       // bytes of a token that it can compare
 constexpr size_t  MAX_TRIGGER      = 1024;      // bytes
-constexpr size_t  MAX_TRIGGERS     = 4096;      // each word is looked for after every token
-constexpr size_t  MAX_MESSAGE      = 4096;      // bytes that end a reasoning
-constexpr double  MIN_TEMPERATURE  = 1e-30;     // logits divided by less overflow
+constexpr size_t  MAX_TRIGGERS     = 4096;      // each word is searched for after every token
+constexpr size_t  MAX_MESSAGE      = 4096;      // bytes of the message that ends reasoning
+constexpr double  MIN_TEMPERATURE  = 1e-30;     // dividing logits by less overflows
 
 // ---- numbers ----
 
 using llama_params                   = common_params_sampling;
 template <class T> using llama_param = T llama_params::*;
 
-// A number: where llama.cpp keeps it, and what it may be. Both bounds are allowed.
+// A numeric field: where llama.cpp stores it, and its range. Bounds are inclusive.
 struct number_field {
     const char *         name;
-    llama_param<float>   real;    // of these two,
-    llama_param<int32_t> whole;   // one is null
+    llama_param<float>   real;   // one of the two is null
+    llama_param<int32_t> whole;
     double               low, high;
-    double               least_positive = 0;   // what is above 0 must be at least this
+    double               least_positive = 0;   // smallest value allowed above 0
 };
 
-// Within what llama.cpp takes (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py says the same; a test
-// compares them.
+// Within what llama.cpp accepts (common/arg.cpp, common/sampling.cpp). dflash_local/sampling.py has the same list; a
+// test compares them.
 constexpr number_field NUMBERS[] = {
     { "temperature", &llama_params::temp, nullptr, 0, LARGE, MIN_TEMPERATURE },
     { "dynatemp_range", &llama_params::dynatemp_range, nullptr, 0, LARGE },
@@ -65,7 +65,7 @@ constexpr number_field NUMBERS[] = {
     { "frequency_penalty", &llama_params::penalty_freq, nullptr, -LARGE, LARGE },
     { "presence_penalty", &llama_params::penalty_present, nullptr, -LARGE, LARGE },
     { "dry_multiplier", &llama_params::dry_multiplier, nullptr, 0, LARGE },
-    { "dry_base", &llama_params::dry_base, nullptr, 1, LARGE },   // below 1 DRY does nothing
+    { "dry_base", &llama_params::dry_base, nullptr, 1, LARGE },   // DRY does nothing below 1
     { "dry_allowed_length", nullptr, &llama_params::dry_allowed_length, 0, INT32_MAX },
     { "dry_penalty_last_n", nullptr, &llama_params::dry_penalty_last_n, 0, MAX_HISTORY },
     { "reasoning_budget_tokens", nullptr, &llama_params::reasoning_budget_tokens, -1, INT32_MAX },
@@ -73,7 +73,7 @@ constexpr number_field NUMBERS[] = {
 
 constexpr int64_t MIN_SEED = -1, MAX_SEED = UINT32_MAX;   // -1: random
 
-// The fields that are no numbers, in the order in which they are read.
+// The fields that are not numbers, in reading order.
 constexpr struct {
     const char *name, *type;
 } OTHERS[] = {
@@ -139,8 +139,8 @@ void add_sampler(const std::vector<common_sampler_type> & found, const std::stri
     p.samplers.push_back(found[0]);
 }
 
-// llama.cpp's infill sampler ends the process if there is no token for it to end a text with, whatever the logits say,
-// and compares all pairs of candidates. What it does well is what FIM editors ask for: choose among a few.
+// llama.cpp's infill sampler aborts if no token can end a text, whatever the logits are, and it compares all pairs of
+// candidates. So it is only allowed as FIM editors use it: to choose among a few candidates.
 void check_infill(const llama_vocab * vocab, const std::string & field, const common_params_sampling & p) {
     const auto infill = std::find(p.samplers.begin(), p.samplers.end(), COMMON_SAMPLER_TYPE_INFILL);
     if (infill == p.samplers.end() || p.mirostat != 0) {
@@ -171,7 +171,7 @@ void check_infill(const llama_vocab * vocab, const std::string & field, const co
     }
 }
 
-// Names in order, or llama-server's string of their initials.
+// A list of names, or llama-server's string of initials.
 void read_samplers(field_reader & in, common_params_sampling & p) {
     const json * value = in.take("samplers");
     if (!value) {
@@ -203,7 +203,7 @@ llama_token as_token(const llama_vocab * vocab, int64_t id, const std::string & 
     return llama_token(id);
 }
 
-// [[token, bias], ...] or {"token": bias, ...}; a token is an id or a text, a bias a number or false (never).
+// [[token, bias], ...] or {"token": bias, ...}. A token is an id or a text, a bias is a number or false (never).
 void read_bias(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     const auto bias_of = [](const json & value, const std::string & field) {
         return value.is_boolean() && !value.get<bool>() ? -INFINITY : float(as_number(value, field, -LARGE, LARGE));
@@ -259,7 +259,7 @@ void read_preserved(field_reader & in, const llama_vocab * vocab, common_params_
         const std::string name = in.name("preserved_tokens");
         for (size_t i = 0; i < as_array(*value, name).size(); ++i) {
             const auto ids = tokenize(vocab, as_string(value->at(i), member(name, i)), false, true);
-            if (ids.size() == 1) {   // others are text that needs no care
+            if (ids.size() == 1) {   // the rest is ordinary text
                 p.preserved_tokens.insert(ids[0]);
             }
         }
@@ -335,7 +335,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     const common_grammar_type type    = read_grammar_type(in);
     std::string               text, source = in.name("grammar");
     if (grammar) {
-        text = as_string(*grammar, source);   // empty: free text, as in llama-server
+        text = as_string(*grammar, source);   // empty: unconstrained, as in llama-server
     }
     if (!text.empty() && schema) {
         throw field_error(in.name("json_schema"), "cannot be combined with grammar: send one of them");
@@ -348,7 +348,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
         if (as_object(*schema, source).empty()) {
             wanted["type"] = "object";   // any object
         }
-        text      = grammar_of_schema(wanted, source);   // dflash_schema_ignored() tells what that does not hold
+        text      = grammar_of_schema(wanted, source);   // dflash_schema_ignored() reports what it does not enforce
         p.grammar = { COMMON_GRAMMAR_TYPE_OUTPUT_FORMAT, text };
     }
     if (!p.grammar.empty()) {
@@ -375,7 +375,7 @@ void read_grammar(field_reader & in, const llama_vocab * vocab, common_params_sa
     in.read("generation_prompt", p.generation_prompt);
 }
 
-// Without tags a budget does nothing: the model does not reason.
+// Without tags the budget has no effect: the model does not reason.
 void read_reasoning(field_reader & in, const llama_vocab * vocab, common_params_sampling & p) {
     std::string start;
     in.read("thinking_start_tag", start);

@@ -1,4 +1,4 @@
-// The sampling fields of a request: JSON to llama.cpp's parameters.
+// The sampling fields of a request: from JSON to llama.cpp's parameters.
 
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace dflash {
 
-// dflash_request.sampling as llama.cpp's parameters; "" and "null" give its defaults, no seed or -1 a random one.
-// Throws std::invalid_argument, "field 'x': ...", on everything that llama.cpp would ignore, misread or abort on.
+// Parses dflash_request.sampling. "" and "null" give llama.cpp's defaults; no seed or -1 gives a random one. Throws
+// std::invalid_argument, "field 'x': ...", for anything that llama.cpp would ignore, misread or abort on.
 common_params_sampling parse_sampling(const llama_model * model, const std::string & text);
 
-// Those fields, with types, defaults and bounds: dflash_sampling_fields().
+// The fields with their types, defaults and bounds, for dflash_sampling_fields().
 std::string sampling_fields();
 
 }   // namespace dflash

@@ -1,5 +1,4 @@
-// How likely tokens were, and what else was likely: what a request with n_probs gets beside its tokens. No llama.cpp
-// types.
+// The probabilities of tokens and of their alternatives, for requests with n_probs. No llama.cpp types.
 
 #pragma once
 
@@ -11,18 +10,18 @@
 
 namespace dflash {
 
-// Tokens of one step, in order.
+// The tokens of one step, in order.
 class token_probs {
   public:
-    // A token and the n_top likeliest of its row (equal ones by their id), by their log-probabilities: log-softmax of
-    // the raw logits [n_vocab]. Throws as logits_row::scan().
+    // Adds a token and the n_top likeliest of its row (ties by id) with their log-probabilities, the log-softmax of the
+    // raw logits [n_vocab]. Throws like logits_row::scan().
     void add(const float * logits, int32_t n_vocab, int32_t token, int32_t n_top);
-    // The same by what was left of the distribution when the token was drawn: positive probabilities, at most n_top of
-    // them. A token that is not among them has probability 0.
+    // The same with the distribution that the token was drawn from: positive probabilities, of which at most n_top are
+    // listed. A token that is not among them has probability 0.
     void add(std::vector<token_prob> drawn_from, int32_t token, int32_t n_top);
     void clear();
 
-    // Valid until the next change. n_prompt: how many of the tokens are the prompt's.
+    // Valid until the next change. n_prompt: how many of the tokens belong to the prompt.
     dflash_token_probs view(int32_t n_prompt) const;
 
   private:

@@ -1,4 +1,4 @@
-// A verified tree as a request with return_drafts gets it. No llama.cpp types.
+// A verified tree for a request with return_drafts. No llama.cpp types.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace dflash {
 
 class verified_tree {
   public:
-    // quoted: the quotation that the tree grew from, too; path: the accepted nodes, the anchor first.
+    // quoted: the quotation that the tree was also grown from; path: the accepted nodes, the anchor first.
     void set(const tree & t, const quotation & quoted, const std::vector<int32_t> & path);
     void clear();
 

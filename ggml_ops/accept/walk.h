@@ -1,4 +1,4 @@
-// Sample-and-match acceptance: a pure function over a tree and a way to sample.
+// Sample-and-match acceptance: a pure function of a tree and a sampling function.
 //
 // The target samples with the sampler chain that plain decoding would use; a draft token counts only if it *is* that
 // sample. So the output has the target's distribution for every sampler and temperature by construction, and a seed
@@ -11,12 +11,12 @@
 namespace dflash {
 
 struct walk_result {
-    std::vector<int32_t> path;     // accepted nodes, the anchor (0) first
-    std::vector<int32_t> tokens;   // sampled tokens: those of path[1..], then the bonus; tokens.size() == path.size()
+    std::vector<int32_t> path;              // accepted nodes, the anchor (0) first
+    std::vector<int32_t> tokens;            // sampled tokens: those of path[1..], then the bonus; same size as path
     bool                 stopped = false;   // the last token ended the answer
 };
 
-// sample(node) -> token: samples once at this node and accepts the token into the sampler's state.
+// sample(node) -> token: samples once at this node and adds the token to the sampler's state.
 // ends(token) -> bool: whether generation stops at this token.
 template <class Sample, class Ends> walk_result walk(const tree & t, Sample && sample, Ends && ends) {
     walk_result r;

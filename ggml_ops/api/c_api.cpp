@@ -1,4 +1,4 @@
-// The C API over engine: nothing throws past these functions.
+// The C API over engine. No exception leaves these functions.
 
 #include "dflash.h"
 
@@ -26,7 +26,7 @@ using namespace dflash;
 
 namespace {
 
-// Runs f; an exception becomes dflash_last_error() and a status.
+// Runs f and turns an exception into dflash_last_error() and a status.
 template <class F> int attempt(F && f) {
     try {
         set_error("");
@@ -37,7 +37,7 @@ template <class F> int attempt(F && f) {
     }
 }
 
-// The same for functions that return a string to be freed, NULL on failure.
+// The same for functions that return an allocated string, NULL on failure.
 template <class F> char * attempt_string(F && f, int * status = nullptr) {
     char *    out = nullptr;
     const int rc  = attempt([&] { out = dup_string(f()); });
@@ -85,7 +85,7 @@ char * dflash_library_info(void) {
         }
         for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
             ggml_backend_dev_t dev = ggml_backend_dev_get(i);
-            if (!is_rpc(dev)) {   // another machine's
+            if (!is_rpc(dev)) {   // skip other machines' devices
                 devices.push_back(describe(dev));
             }
         }
@@ -411,7 +411,7 @@ dflash_vocab * dflash_vocab_load(const char * path, int * status) {
             throw status_error(DFLASH_ERROR_MODEL, why);
         }
         const abort_guard guard(abort_guard::phase::load);
-        logged_error();   // forget what went wrong before
+        logged_error();   // clear earlier errors
         llama_model_params params = llama_model_default_params();
         params.vocab_only         = true;
         vocab                     = std::make_unique<dflash_vocab>();
@@ -439,7 +439,7 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
         const std::string piece = common_token_to_piece(e->vocab(), token, special);
         n                       = (int32_t) piece.size();
         if (n <= cap) {
-            std::copy(piece.begin(), piece.end(), buf);   // no terminating zero
+            std::copy(piece.begin(), piece.end(), buf);   // without a terminating zero
         }
     });
     return rc == DFLASH_OK ? n : rc;

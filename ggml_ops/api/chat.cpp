@@ -26,7 +26,7 @@ using tools    = std::vector<common_chat_tool>;
 
 // ---- messages ----
 
-// For the provider that a message once came from, or went to.
+// Metadata of the provider that a message came from or was sent to.
 const std::set<std::string> HARMLESS = { "cache_control", "index", "parsed_arguments" };
 
 void read_content(const json & value, const std::string & field, common_chat_msg & msg, ignored_fields & ignored) {
@@ -41,7 +41,7 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         field_reader      part(value.at(i), member(field, i));
         const std::string type = as_string(part.need("type"), part.name("type"));
         if (type != "text" && type != "refusal") {
-            // OpenAI's words, which clients look for
+            // OpenAI's wording, which clients look for
             throw field_error(part.name("type"), "Invalid content type. " + type.substr(0, 40) +
                                                      " is only supported by certain models: this one reads text only");
         }
@@ -49,12 +49,12 @@ void read_content(const json & value, const std::string & field, common_chat_msg
         ignored.add_untaken(part, HARMLESS);
     }
     if (msg.role == "tool" || msg.role == "function") {
-        msg.content = msg.render_content("\n");   // some templates do not look into the parts of a result
+        msg.content = msg.render_content("\n");   // some templates ignore the parts of a result
         msg.content_parts.clear();
     }
 }
 
-// Name and arguments.
+// Reads name and arguments.
 void read_function(field_reader & in, common_chat_tool_call & call) {
     call.name      = as_string(in.need("name"), in.name("name"));
     call.arguments = "{}";
@@ -81,7 +81,7 @@ common_chat_tool_call read_call(const json & value, const std::string & field, i
     return call;
 }
 
-// OpenAI's messages, and what other servers and older clients call the same.
+// OpenAI's messages, including field names of other servers and older clients.
 class message_reader {
   public:
     message_reader(const json & messages, const std::string & field, ignored_fields & ignored) :
@@ -98,7 +98,7 @@ class message_reader {
         return all;
     }
 
-    // What the last message says about being continued ("prefix": true); null: nothing.
+    // What the last message says about its continuation ("prefix": true); null: nothing.
     const json * prefix() const { return prefix_; }
 
   private:
@@ -116,7 +116,7 @@ class message_reader {
         in.read("tool_call_id", msg.tool_call_id);
         read_result_of_function(in, msg);
         read_rest(in, msg, is_last);
-        // null is an answer that was broken off, or a tool that had nothing to say
+        // null means an interrupted answer, or a tool without output
         const bool says_nothing = msg.tool_calls.empty() && msg.reasoning_content.empty() && msg.content.empty();
         if (!value.contains("content") && says_nothing) {
             throw field_error(in.name("content"), "is missing");
@@ -136,7 +136,7 @@ class message_reader {
         return role;
     }
 
-    // Tool calls, or the one function call of older clients.
+    // Tool calls, or the single function call of older clients.
     void read_calls(field_reader & in, common_chat_msg & msg) {
         const std::string name = in.name("tool_calls"), old_name = in.name("function_call");
         const json *      calls = in.take("tool_calls");
@@ -162,7 +162,7 @@ class message_reader {
         }
     }
 
-    // The result of a function call, which has no id, is that of the last one.
+    // The result of a function call has no id and belongs to the last call.
     void read_result_of_function(const field_reader & in, common_chat_msg & msg) {
         if (msg.role != "function") {
             return;
@@ -174,13 +174,13 @@ class message_reader {
         msg.tool_call_id = n_functions_ ? last_id_ : function_id(0);
     }
 
-    // Nine letters and digits, which some templates insist on.
+    // Nine letters and digits, as some templates require.
     static std::string function_id(size_t n) {
         const std::string digits = std::to_string(n % 100000);
         return "call" + std::string(5 - digits.size(), '0') + digits;
     }
 
-    // OpenRouter's, vLLM's and Ollama's names for the same thing. Clients send back all that they got.
+    // OpenRouter's, vLLM's and Ollama's names for reasoning. Clients send back everything they received.
     void read_reasoning(field_reader & in, common_chat_msg & msg) {
         in.read("reasoning_content", msg.reasoning_content);
         for (const char * other : { "reasoning", "thinking" }) {
@@ -229,12 +229,12 @@ class message_reader {
 
 // ---- tools ----
 
-// A tool as the model sees it, and with the schema that its grammar is made of.
+// A tool as shown to the model, and the schema for its grammar.
 struct known_tool {
     common_chat_tool shown, constrained;
 };
 
-// What formats write around a name must not be in it.
+// A name must not contain characters that formats write around it.
 void check_tool_name(const std::string & name, const std::string & field) {
     if (name.empty()) {
         throw field_error(field, "is empty");
@@ -262,21 +262,22 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
         tool.parameters        = as_object(*parameters, name).dump();
         json wanted            = *parameters;
         if (!wanted.contains("type")) {
-            wanted["type"] = "object";   // arguments are one
+            wanted["type"] = "object";   // arguments are an object
         }
         constrained.parameters = wanted.dump();
-        for (const std::string & path : check_schema(wanted, name)) {   // the template would not say which tool it is
+        for (const std::string & path : check_schema(wanted, name)) {   // otherwise the template would not show which
+                                                                        // tool it is
             ignored.add(path);
         }
     }
     bool strict = true;
-    function.read("strict", strict);   // a call's arguments follow their schema, whatever it says
+    function.read("strict", strict);   // ignored: a call's arguments always follow their schema
     ignored.add_untaken(function, HARMLESS);
     ignored.add_untaken(in, HARMLESS);
     return { tool, constrained };
 }
 
-// A named function is a required call with no other tool to choose from.
+// A named function is a required call with a single tool to choose from.
 void read_tools(
     field_reader & in, common_chat_templates_inputs & inputs, tools & constrained, ignored_fields & ignored) {
     if (const json * value = in.take("tools")) {
@@ -329,7 +330,7 @@ void read_tools(
 
 // ---- output format ----
 
-// The schema that the answer must follow, null for none.
+// The schema that the answer must follow, null if there is none.
 json read_schema(field_reader & in, ignored_fields & ignored) {
     const json * format = in.take("response_format");
     const json * given  = in.take("json_schema");
@@ -359,7 +360,7 @@ json read_schema(field_reader & in, ignored_fields & ignored) {
             const json * value = wrapper.take("schema");
             schema             = value ? *value : json::object();
             if (!flat) {
-                ignored.add_untaken(wrapper, { "name", "description", "strict" });   // a schema always holds
+                ignored.add_untaken(wrapper, { "name", "description", "strict" });   // schemas are always enforced
             }
         } else if (!is_text) {
             throw field_error(wanted.name("type"), "must be \"text\", \"json_object\" or \"json_schema\"");
@@ -407,7 +408,7 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
     }
     if (const json * value = in.take("enable_thinking")) {
         inputs.enable_thinking                         = as_bool(*value, in.name("enable_thinking"));
-        inputs.chat_template_kwargs["enable_thinking"] = value->dump();   // beats the same argument above
+        inputs.chat_template_kwargs["enable_thinking"] = value->dump();   // takes precedence over the argument above
     }
     std::string format = "auto";
     in.read("reasoning_format", format);
@@ -419,8 +420,8 @@ void read_thinking(field_reader & in, common_chat_templates_inputs & inputs) {
     }
 }
 
-// As llama-server: an assistant message at the end is continued. Unlike there, continue_final_message: false answers
-// it. `prefix`, if not null, is what the message itself says.
+// Like llama-server, continues an assistant message at the end; unlike there, continue_final_message: false answers it.
+// `prefix`: what the message itself says about it, or null.
 void read_continuation(field_reader & in, common_chat_templates_inputs & inputs, const json * prefix) {
     const std::string       name      = in.name("continue_final_message");
     const common_chat_msg & last      = inputs.messages.back();
@@ -444,7 +445,7 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
     }
     if (assistant && inputs.messages.size() > 1 && last.content.empty() && last.content_parts.empty() &&
         last.tool_calls.empty() && last.reasoning_content.empty()) {
-        inputs.messages.pop_back();   // to go on from nothing is to begin
+        inputs.messages.pop_back();   // nothing to continue: start a new answer
         inputs.continue_final_message = COMMON_CHAT_CONTINUATION_NONE;
         return;
     }
@@ -467,7 +468,7 @@ void read_continuation(field_reader & in, common_chat_templates_inputs & inputs,
 
 // ---- built-in templates ----
 
-// They know roles and texts alone. What else there is they would drop.
+// Built-in templates only support roles and texts, and would drop everything else.
 void check_for_builtin(const common_chat_templates_inputs & inputs, const field_reader & in, ignored_fields & ignored) {
     if (!inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE) {
         throw field_error(in.name("tools"),
@@ -520,7 +521,7 @@ void add_what_the_template_drops(
         }
     }
     if (!caps["supports_system_role"] && inputs.messages.size() == 1 && inputs.messages[0].role == "system") {
-        ignored.add("messages[]");   // before a user's message, it would be a part of that
+        ignored.add("messages[]");   // before a user's message, the template would merge it into that
     }
 }
 
@@ -530,7 +531,7 @@ common_chat_params render(const common_chat_templates * templates, const common_
                    ? apply_builtin(templates, inputs)
                    : common_chat_templates_apply(templates, inputs);
     } catch (const std::exception & e) {
-        // behind a trace of the template's source
+        // after a trace of the template's source
         const std::string trace = e.what(), mark = "Error: ";
         const size_t      at = trace.rfind(mark);
         throw field_error("messages", "the chat template cannot render this request: " +
@@ -538,14 +539,14 @@ common_chat_params render(const common_chat_templates * templates, const common_
     }
 }
 
-// Turns that the template refuses, or does not show, are laid out in other ways.
+// Tries other layouts for turns that the template rejects or does not show.
 common_chat_params apply_template(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs) {
     return render_turns(
         inputs, [&](const common_chat_templates_inputs & laid_out) { return render(templates, laid_out); });
 }
 
-// The tools are shown as they are; what the answer may be is another thing.
+// Shows the tools as they are, independent of what the answer may be.
 common_chat_params apply_template(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs, const tools & constrained) {
     const bool same = std::equal(inputs.tools.begin(), inputs.tools.end(), constrained.begin(), constrained.end(),
@@ -557,13 +558,14 @@ common_chat_params apply_template(
     other.tools                        = constrained;
     common_chat_params params          = apply_template(templates, other);
     other                              = inputs;
-    other.tool_choice                  = COMMON_CHAT_TOOL_CHOICE_NONE;   // no grammar of schemas that it cannot hold
-    params.prompt                      = apply_template(templates, other).prompt;
+    other.tool_choice                  = COMMON_CHAT_TOOL_CHOICE_NONE;   // no grammar for schemas that cannot be
+                                                                         // enforced
+    params.prompt = apply_template(templates, other).prompt;
     return params;
 }
 
-// llama.cpp repeats this rule in formats that mark each call, even where only one call is wanted. Its names have
-// numbers where a tool's name takes them: "call".
+// llama.cpp repeats this rule in formats that mark each call, even if only one call is wanted. The rule's name gets a
+// number if a tool's name is also "call".
 std::string one_call(const std::string & grammar) {
     static const std::regex many("(^|\n)(tool-calls(-[0-9]+)? ::= \\(tool-call(-[0-9]+)? space\\))\\+(\n|$)");
     return std::regex_replace(grammar, many, "$1$2$5");
@@ -573,8 +575,8 @@ bool may_call(const common_chat_templates_inputs & inputs) {
     return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
-// llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. JSON in thoughts is
-// no answer.
+// llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. But JSON inside
+// thoughts is not an answer.
 std::string closed_thoughts(std::string grammar, const common_chat_params & params) {
     for (const std::string & end : params.thinking_end_tags) {
         const std::string literal = gbnf_literal(end), open = "(" + literal + " | )";
@@ -585,8 +587,8 @@ std::string closed_thoughts(std::string grammar, const common_chat_params & para
     return grammar;
 }
 
-// The grammar of the whole answer, including the beginning that the template already put into the prompt. A format
-// without schemas has only the JSON after its thoughts.
+// The grammar of the whole answer, starting with what the template put into the prompt for it. Formats without schemas
+// have only the JSON after their thoughts.
 std::string whole_grammar(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     if (params.grammar.empty()) {
         const auto &      ends = params.thinking_end_tags;
@@ -600,12 +602,12 @@ std::string whole_grammar(const common_chat_params & params, const common_chat_t
 
 json sampling_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     static const char * const trigger_types[] = { "token", "word", "pattern",
-        "pattern_full" };   // by common_grammar_trigger_type
+        "pattern_full" };   // indexed by common_grammar_trigger_type
     json                      sampling        = json::object();
     if (!params.grammar.empty() || !inputs.json_schema.empty()) {
         sampling["grammar"] = whole_grammar(params, inputs);
         sampling["grammar_type"] =
-            "tool_calls";   // llama.cpp's name for every grammar that begins with the generation prompt
+            "tool_calls";   // llama.cpp's name for all grammars that start with the generation prompt
     } else if (!inputs.grammar.empty()) {
         sampling["grammar"] = inputs.grammar;
     }
@@ -637,7 +639,7 @@ json sampling_fields(const common_chat_params & params, const common_chat_templa
     return sampling;
 }
 
-// For dflash_chat_new().
+// Input of dflash_chat_new().
 json parser_fields(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     return {
         { "format", int(params.format) },
@@ -652,13 +654,13 @@ json parser_fields(const common_chat_params & params, const common_chat_template
 // ---- what an answer may be ----
 
 struct answer_format {
-    common_chat_params params;   // what is shown, and the grammar
+    common_chat_params params;   // the prompt and the grammar
     json               sampling, parser;
-    bool               calls = false;   // the grammar has them
+    bool               calls = false;   // whether the grammar allows them
 };
 
-// Calls or JSON: llama.cpp's formats have one of the two, so each is asked for by itself, and the answer is either. A
-// template without tool calls leaves the JSON.
+// Calls or JSON. llama.cpp's formats support only one of the two, so both are built separately and the answer may be
+// either. If the template has no tool calls, only the JSON remains.
 answer_format either_format(
     const common_chat_templates * templates, const common_chat_templates_inputs & inputs, const tools & constrained) {
     common_chat_templates_inputs shown = inputs, call = inputs, text = inputs;
@@ -701,7 +703,7 @@ answer_format format_of(
         inputs.json_schema.clear();   // the answer is a call
     }
     const common_chat_params params = apply_template(templates, inputs, constrained);
-    if (!inputs.tools.empty() && !may_call(inputs)) {   // shown alone: some formats would look for calls all the same
+    if (!inputs.tools.empty() && !may_call(inputs)) {   // without tools: some formats would still look for calls
         common_chat_templates_inputs without = inputs;
         without.tools.clear();
         const common_chat_params others = apply_template(templates, without, {});
@@ -723,7 +725,7 @@ answer_format format_of(
 
 // ---- what of the parameters does not hold ----
 
-// The keywords in a schema that say more than a type.
+// Adds the keywords of a schema that say more than its type.
 void add_keywords(const json & schema, const std::string & path, ignored_fields & ignored) {
     static const std::set<std::string> limits = { "enum", "const", "pattern", "format", "minLength", "maxLength",
         "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
@@ -749,8 +751,8 @@ void add_keywords(const json & schema, const std::string & path, ignored_fields 
     }
 }
 
-// Of what a format writes in its own way, such as strings without quotation marks, the grammar holds the names alone;
-// of some not even those.
+// If a format writes values in its own way, such as strings without quotation marks, the grammar enforces only the
+// names, or not even those.
 void add_unwritten(const common_chat_tool & tool, const std::string & path, const std::string & grammar,
     const schema_witness & witness, ignored_fields & ignored) {
     const json schema = json::parse(tool.parameters);
@@ -768,7 +770,7 @@ void add_unwritten(const common_chat_tool & tool, const std::string & path, cons
     for (const auto & property : schema.at("properties").items()) {
         const std::string literal = gbnf_literal(property.key());
         if (grammar.find(literal.substr(1, literal.size() - 2)) == std::string::npos) {
-            ignored.add(path);   // no name, no type
+            ignored.add(path);   // neither name nor type
             return;
         }
         if (!witness.written.count(property.value().dump())) {
@@ -777,7 +779,7 @@ void add_unwritten(const common_chat_tool & tool, const std::string & path, cons
     }
 }
 
-// llama.cpp's grammars are checked like a client's: what is wrong with them is wrong with what they were made of.
+// llama.cpp's grammars are checked like a client's. An error in them is an error in their input.
 void check_made(const json & sampling, const std::string & source) {
     if (sampling.contains("grammar")) {
         try {
@@ -819,7 +821,7 @@ std::string apply_chat(const common_chat_templates * templates, const std::strin
         check_made(format.sampling, may_call(inputs) ? "tools" : schema);
     }
     if (may_call(inputs) && !inputs.json_schema.empty() && !format.calls) {
-        ignored.add("tools");   // no call could be written
+        ignored.add("tools");   // no call can be written
     }
     if (format.calls) {
         const std::string grammar = format.sampling.at("grammar").get<std::string>();
@@ -855,7 +857,7 @@ struct dflash_chat : dflash::chat_parser {
 
 namespace {
 
-// The pointer that `body` returns; NULL and an error of this thread if it throws.
+// Returns body()'s pointer; if it throws, returns NULL and sets this thread's error.
 template <class F> auto or_null(F && body) noexcept -> decltype(body()) {
     try {
         return body();
@@ -865,7 +867,7 @@ template <class F> auto or_null(F && body) noexcept -> decltype(body()) {
     }
 }
 
-// A C string argument.
+// Checks a C string argument.
 std::string text_of(const char * text, const char * name) {
     if (!text) {
         throw dflash::field_error(name, "is NULL");

@@ -8,8 +8,8 @@ struct common_chat_templates;   // llama.cpp common/chat.h
 
 namespace dflash {
 
-// The result of dflash_chat_apply() for a body of its fields, both JSON. `templates` may be shared between threads.
-// Throws std::invalid_argument, "field 'messages[2].role': ...".
+// The result of dflash_chat_apply(); body and result are JSON. `templates` may be shared between threads. Throws
+// std::invalid_argument, "field 'messages[2].role': ...".
 std::string apply_chat(const common_chat_templates * templates, const std::string & body);
 
 }   // namespace dflash

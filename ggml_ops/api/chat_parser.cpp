@@ -12,7 +12,8 @@ namespace dflash {
 
 namespace {
 
-// Levels of JSON in an answer, about 2 KB of stack each. Brackets in strings count: an answer is not JSON as a whole.
+// JSON nesting depth in an answer, about 2 KB of stack per level. Brackets in strings count too, since the answer as a
+// whole is not JSON.
 constexpr int32_t MAX_OPEN = 256;
 
 std::string new_call_id() {
@@ -27,11 +28,11 @@ std::string new_call_id() {
 
 // ---- what may be left out ----
 
-constexpr size_t KEPT     = 512;    // bytes at the end: longer than what a format may still take for a mark of its own
-constexpr size_t WORTH    = 1024;   // less is not worth two parses
-constexpr size_t INTERVAL = 2048;   // bytes of new text from one try to the next
+constexpr size_t KEPT     = 512;    // bytes kept at the end: longer than any mark of a format
+constexpr size_t WORTH    = 1024;   // bytes; below that, parsing twice costs more
+constexpr size_t INTERVAL = 2048;   // bytes of new text between two attempts
 
-// Null if there is no such call.
+// Null if the call does not exist.
 template <class Message> auto field_of(Message & msg, int32_t field) -> decltype(&msg.content) {
     if (field < 0) {
         return field == chat_parser::CONTENT ? &msg.content : &msg.reasoning_content;
@@ -39,7 +40,7 @@ template <class Message> auto field_of(Message & msg, int32_t field) -> decltype
     return size_t(field) < msg.tool_calls.size() ? &msg.tool_calls[field].arguments : nullptr;
 }
 
-// Whether the text may be cut here: between characters, and neither in an escape sequence nor next to a mark.
+// Whether the text may be cut here: at a character boundary, outside of escape sequences and not next to a mark.
 bool is_quiet(const std::string & text, size_t at) {
     constexpr size_t AROUND = 6;
     if (at < AROUND || at >= text.size() || (text[at] & 0xC0) == 0x80) {
@@ -49,7 +50,7 @@ bool is_quiet(const std::string & text, size_t at) {
         [](char c) { return std::isalnum((unsigned char) c) || c == ' ' || (c & 0x80); });
 }
 
-// JSON's quotation marks in text[begin, end), which begins outside of an escape sequence.
+// Counts JSON's quotation marks in text[begin, end); `begin` is outside of an escape sequence.
 size_t count_quotes(const std::string & text, size_t begin, size_t end) {
     size_t n = 0;
     for (size_t i = begin; i < end; ++i) {
@@ -59,13 +60,13 @@ size_t count_quotes(const std::string & text, size_t begin, size_t end) {
     return n;
 }
 
-// Whether the messages are alike but for one field, which both have.
+// Whether the messages are equal except for one field, which both have.
 bool same_apart_from(int32_t field, common_chat_msg a, common_chat_msg b) {
     field_of(a, field)->clear();
     field_of(b, field)->clear();
     for (common_chat_msg * msg : { &a, &b }) {
         for (common_chat_tool_call & call : msg->tool_calls) {
-            call.id.clear();   // some formats make one up
+            call.id.clear();   // some formats generate one
         }
     }
     return a == b;
@@ -104,7 +105,7 @@ chat_parser::chat_parser(const json & object, const std::string & field) {
         params_.parser =
             build_chat_peg_parser([](common_chat_peg_builder & p) { return p.content(p.rest()) + p.end(); });
     }
-    // What the caller wrote of a continued message is in the prompt and is not sent back.
+    // The caller's part of a continued message is in the prompt and is not sent back.
     if (params_.is_continuation) {
         const common_chat_msg given = parse(false);
         content_                    = given.content;
@@ -114,7 +115,7 @@ chat_parser::chat_parser(const json & object, const std::string & field) {
     reasoning_given_ = reasoning_.size();
 }
 
-// Text past MAX_OPEN brackets is dropped: no format means it, and its parser would overflow the stack.
+// Drops text past MAX_OPEN open brackets: no format uses that many, and the parser would overflow the stack.
 void chat_parser::read(const std::string & text) {
     if (answer_) {
         answer_->read(text);
@@ -162,8 +163,8 @@ common_chat_msg chat_parser::parse_whole() const {
     return answer_->parse_whole();
 }
 
-// Where the answer is a call or JSON, it is read as a call until that fails; text before a call is read as the JSON, if
-// it can be.
+// If the answer may be a call or JSON, it is parsed as a call until that fails. Text before a call is parsed as the
+// JSON, if possible.
 common_chat_msg chat_parser::parse_open(const std::string & text) const {
     bool            fits = false;
     common_chat_msg msg  = parse_alone(text, fits);
@@ -175,8 +176,7 @@ common_chat_msg chat_parser::parse_open(const std::string & text) const {
     return answers || !fits ? other : msg;
 }
 
-// As common_chat_parse() of a text that goes on, which copies the parser: with 200 tools that takes longer than to
-// parse.
+// Like common_chat_parse() on partial text, which copies the parser: with 200 tools that takes longer than parsing.
 common_chat_msg chat_parser::parse_alone(const std::string & text, bool & fits) const {
     common_chat_msg msg;
     msg.role = "assistant";
@@ -185,7 +185,7 @@ common_chat_msg chat_parser::parse_alone(const std::string & text, bool & fits) 
         const common_peg_parse_result result = params_.parser.parse(context);
         fits                                 = !result.fail();
         if (result.fail() && result.end == 0) {
-            return msg;   // more text may mend it
+            return msg;   // more text may fix it
         }
         switch (params_.format) {
             case COMMON_CHAT_FORMAT_PEG_GEMMA4: common_chat_peg_gemma4_mapper(msg).from_ast(context.ast, result); break;
@@ -200,7 +200,7 @@ common_chat_msg chat_parser::parse_alone(const std::string & text, bool & fits) 
     }
 }
 
-// An answer that breaks its format reaches the client all the same: what no parser understands is content.
+// An answer that breaks its format still reaches the client: text that no parser understands is content.
 common_chat_msg chat_parser::salvage() const {
     common_chat_msg msg;
     try {
@@ -229,7 +229,7 @@ chat_parser::cut * chat_parser::find_cut(int32_t field) {
     return found == cuts_.end() ? nullptr : &*found;
 }
 
-// What `now` adds to what has been sent: nothing while it takes something back.
+// What `now` adds to what was sent: nothing if it takes something back.
 std::string chat_parser::send(const std::string & now, int32_t field) {
     std::string & before = sent(field);
     const cut *   c      = find_cut(field);
@@ -245,7 +245,7 @@ std::string chat_parser::send(const std::string & now, int32_t field) {
     return added;
 }
 
-// Whether the message may be what was sent, the cuts left out, as far as it goes.
+// Whether the message is consistent with what was sent, apart from the cuts.
 bool chat_parser::agrees(const common_chat_msg & msg) {
     return std::all_of(cuts_.begin(), cuts_.end(), [&](const cut & c) {
         const std::string * now = field_of(msg, c.field);
@@ -263,7 +263,7 @@ void chat_parser::shorten(const common_chat_msg & msg) {
     if (short_.size() < shorten_at_ || !field) {
         return;
     }
-    shorten_at_ = 2 * short_.size();   // if nothing comes of it
+    shorten_at_ = 2 * short_.size();   // if this attempt fails
     size_t end  = short_.size() - std::min(KEPT, short_.size());
     while (end > 0 && !is_quiet(short_, end)) {
         --end;
@@ -272,7 +272,7 @@ void chat_parser::shorten(const common_chat_msg & msg) {
         leave_out(c->text_at, end, msg);
         return;
     }
-    // Where the field begins in the text is not known: its bytes may be escaped there or here.
+    // The field's position in the text is unknown, since either may be escaped.
     for (size_t n = field->size(); n > KEPT + WORTH; n -= n / 8) {
         size_t begin = short_.size() - std::min(n, short_.size());
         while (begin < end && !is_quiet(short_, begin)) {
@@ -284,7 +284,7 @@ void chat_parser::shorten(const common_chat_msg & msg) {
     }
 }
 
-// Leaves short_[begin, end) out of it if that is nothing but bytes of the growing field that have been sent.
+// Leaves out short_[begin, end) if it holds only bytes of the growing field that were already sent.
 bool chat_parser::leave_out(size_t begin, size_t end, const common_chat_msg & msg) {
     if (end < begin + WORTH) {
         return false;
@@ -304,7 +304,7 @@ bool chat_parser::leave_out(size_t begin, size_t end, const common_chat_msg & ms
         left->compare(at, std::string::npos, *whole, at + length, std::string::npos) != 0) {
         return false;
     }
-    // Of JSON, what is left out must be the inside of one string.
+    // In JSON, the part left out must lie within one string.
     if ((growing_ >= 0 || (growing_ == CONTENT && json_)) &&
         ((at > 0 && (*whole)[at - 1] == '\\') || count_quotes(*whole, 0, at) % 2 == 0 ||
             count_quotes(*whole, at, at + length) > 0)) {
@@ -346,7 +346,7 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
         }
         call & sent  = calls_[i];
         json   delta = { { "index", i } };
-        // Clients append names as they append arguments, so a name is sent once it cannot grow any more.
+        // Clients append to names as they do to arguments, so a name is sent only when it is complete.
         const bool announced = !sent.name.empty();
         const bool settled   = is_final || i + 1 < msg.tool_calls.size() || !now.arguments.empty();
         if (!announced) {
@@ -358,7 +358,7 @@ std::string chat_parser::push(const std::string & text, bool is_final) {
             delta["id"]   = sent.id;
             delta["type"] = "function";
         }
-        const bool  bare  = is_final && now.arguments.empty();   // a call without arguments is still JSON
+        const bool  bare  = is_final && now.arguments.empty();   // arguments of a call without any are still JSON
         std::string added = send(bare ? "{}" : now.arguments, int32_t(i));
         if (announced && added.empty()) {
             continue;

@@ -1,4 +1,4 @@
-// One answer of a chat, parsed while it grows.
+// Parses one chat answer incrementally.
 
 #pragma once
 
@@ -13,22 +13,22 @@
 
 namespace dflash {
 
-// Text goes in, OpenAI-shaped deltas come out. llama.cpp parses its text from the beginning each time; what has been
-// sent stays sent, so a parse that takes something back waits until it has caught up.
+// Takes text and returns OpenAI-shaped deltas. llama.cpp parses the text from the beginning each time. What was sent
+// stays sent, so if a parse takes something back, nothing is sent until a later parse has caught up.
 //
-// So that a long answer costs no more for each piece than a short one, the inside of a long field (content, reasoning,
-// the arguments of a call) is left out of what is parsed: most of what has been sent of the field that still grows. It
-// is left out only if the message that remains lacks exactly these bytes, and taken back as soon as a later one
-// contradicts what was sent, or nothing comes for long. The last parse is of the whole text.
+// To keep the cost per piece constant in long answers, most of the already sent inside of a long field (content,
+// reasoning, arguments of a call) is left out of the parsed text. It is left out only if the resulting message lacks
+// exactly these bytes. It is restored if a later message contradicts what was sent, or if nothing is sent for long. The
+// last parse covers the whole text.
 class chat_parser {
   public:
-    // A field of the message; the arguments of a call have the call's index.
+    // A field of the message; the arguments of a call are identified by the call's index.
     static constexpr int32_t REASONING = -2, CONTENT = -1;
 
     // The "parser" object of apply_chat() as JSON. Throws std::invalid_argument.
     explicit chat_parser(const std::string & parser);
 
-    // Adds text and returns the JSON array of deltas that it brings. `is_final`: nothing follows.
+    // Adds text and returns the resulting deltas as a JSON array. `is_final`: no more text follows.
     std::string push(const std::string & text, bool is_final);
     // The message sent so far, as JSON.
     std::string message() const;
@@ -37,10 +37,10 @@ class chat_parser {
     chat_parser(const json & object, const std::string & field);
 
     struct call {
-        std::string id, name, arguments;   // the name is empty until the call has been announced
+        std::string id, name, arguments;   // the name is empty until the call is announced
     };
 
-    // What `short_` lacks of a field: `length` bytes after its first `at`, which stand at `text_at`.
+    // What `short_` lacks of a field: `length` bytes after its first `at`, found at `text_at`.
     struct cut {
         int32_t field;
         size_t  text_at, at, length;
@@ -62,25 +62,25 @@ class chat_parser {
     bool          leave_out(size_t begin, size_t end, const common_chat_msg & msg);
 
     common_chat_parser_params params_;
-    bool                      structured_;      // the format holds JSON, which llama.cpp parses recursively
+    bool                      structured_;      // the format contains JSON, which llama.cpp parses recursively
     bool                      json_  = false;   // the content is JSON
-    int32_t                   depth_ = 0;       // brackets open at the end of text_
+    int32_t                   depth_ = 0;       // open brackets at the end of text_
     std::string               text_;
 
     std::string      short_;                  // text_ without the cuts
-    std::vector<cut> cuts_;                   // at most one for each field, in the order of the text
-    size_t           shorten_at_ = 2048;      // bytes of short_
-    int32_t          growing_    = CONTENT;   // the last field that something was sent of
-    size_t           n_answered_ = 0;         // bytes of text_ then
+    std::vector<cut> cuts_;                   // at most one per field, in text order
+    size_t           shorten_at_ = 2048;      // size of short_ for the next attempt
+    int32_t          growing_    = CONTENT;   // the last field with new output
+    size_t           n_answered_ = 0;         // size of text_ at that time
 
-    std::string       content_, reasoning_;   // sent, an answer's given beginning included
+    std::string       content_, reasoning_;   // sent so far, including a given beginning of the answer
     size_t            content_given_, reasoning_given_;
     std::vector<call> calls_;
 
-    // Where thoughts shall be a part of the content as well ("deepseek-legacy"): reads the same text, without telling
-    // them from the rest, and has the content.
+    // For "deepseek-legacy", where thoughts are part of the content too: parses the same text without separating
+    // thoughts, and gives the content.
     std::unique_ptr<chat_parser> inline_;
-    // Where the answer is a call or JSON: reads the same text as the JSON.
+    // If the answer may be a call or JSON: parses the same text as the JSON.
     std::unique_ptr<chat_parser> answer_;
 };
 

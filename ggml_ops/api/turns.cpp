@@ -20,7 +20,7 @@ bool of_one_side(const common_chat_msg & a, const common_chat_msg & b) {
     return a.role != "tool" && (a.role == b.role || (is_instruction(a) && is_instruction(b)));
 }
 
-// Two texts as llama.cpp joins the text parts of one.
+// Joins two texts like llama.cpp joins the text parts of a message.
 std::string joined(const std::string & a, const std::string & b) {
     return a.empty() || b.empty() ? a + b : a + "\n" + b;
 }
@@ -33,7 +33,7 @@ std::string text_of(const common_chat_msg & turn) {
     return text;
 }
 
-// What `next` adds to the turn before it.
+// Appends `next` to the turn before it.
 void append(common_chat_msg & turn, const common_chat_msg & next) {
     turn.content = joined(text_of(turn), text_of(next));
     turn.content_parts.clear();
@@ -47,8 +47,8 @@ common_chat_msg empty_turn(const char * role) {
     return turn;
 }
 
-// The last run of plain letters, digits and single spaces: what templates may escape, trim or cut off at the front
-// (thoughts) is not in it. Empty if there is none that says anything.
+// The last run of plain letters, digits and single spaces, which excludes what templates may escape, trim or cut off at
+// the front (thoughts). Empty if no run is long enough.
 std::string last_words(const std::string & text) {
     constexpr size_t LEAST = 4, MOST = 48;
     std::string      run;
@@ -70,7 +70,7 @@ std::string last_words(const std::string & text) {
     return run.size() < LEAST ? "" : run;
 }
 
-// Where texts are in a prompt, mostly one behind the other.
+// Finds texts in a prompt, mostly in order.
 class prompt_search {
   public:
     explicit prompt_search(const std::string & prompt) : prompt_(prompt) {}
@@ -80,7 +80,7 @@ class prompt_search {
         size_t            at    = prompt_.find(words, next_);
         if (at == std::string::npos) {
             at = prompt_.find(words);
-        } else if (!is_instruction(turn)) {   // some templates show those at the end
+        } else if (!is_instruction(turn)) {   // some templates show instructions at the end
             next_ = at;
         }
         return at != std::string::npos;
@@ -91,7 +91,7 @@ class prompt_search {
     size_t              next_ = 0;
 };
 
-// What is wrong with a prompt, or with there being none.
+// What is wrong with a prompt, or why there is none.
 enum fault : unsigned { NONE = 0, REFUSED = 1, NO_INSTRUCTIONS = 2, NO_QUESTION = 4, NO_RESULT = 8 };
 
 unsigned find_faults(const turns & all, const std::string & prompt) {
@@ -105,7 +105,7 @@ unsigned find_faults(const turns & all, const std::string & prompt) {
     return faults;
 }
 
-// What may mend which faults, each on top of those before it.
+// Which change may fix which faults; each applies on top of those before it.
 const struct {
     void (*lay_out)(turns &);
     unsigned mends;
@@ -168,7 +168,7 @@ void split_calls(turns & all) {
             split.push_back(all[i]);
             continue;
         }
-        size_t end = i + 1;   // of its results
+        size_t end = i + 1;   // end of its results
         while (end < all.size() && all[end].role == "tool") {
             ++end;
         }

@@ -1,4 +1,4 @@
-// Turns of a conversation, for templates that take them in certain shapes only.
+// Turns of a conversation, rearranged for templates that accept only certain shapes.
 
 #pragma once
 
@@ -12,43 +12,42 @@ namespace dflash {
 
 using turns = std::vector<common_chat_msg>;
 
-// Nine letters and digits, which Mistral's templates want of a call's id; an id that has them stays as it is. The same
-// id always gives the same one, so that a longer conversation has the same beginning.
+// Nine letters and digits, as Mistral's templates require for call ids; an id of this form is kept. The result depends
+// only on the id, so a longer conversation keeps the same prefix.
 std::string short_call_id(const std::string & id);
 
-// Ids of calls, and of the calls that results answer, become short ones.
+// Shortens ids of calls, and of the calls that results refer to.
 void shorten_call_ids(turns & all);
 
-// Neighbours of one side become one turn.
+// Merges consecutive turns of one side.
 void join_neighbours(turns & all);
 
-// Instructions behind the conversation's beginning become what the user says.
+// Turns instructions after the beginning of the conversation into user messages.
 void let_user_instruct(turns & all);
 
-// One call in a turn, each followed by its result, for templates that refuse several.
+// One call per turn, each followed by its result, for templates that reject several.
 void split_calls(turns & all);
 
-// An empty answer between a tool's result and what the user says: agents send both at once.
+// Inserts an empty answer between a tool's result and a user message, for agents that send both at once.
 void answer_results(turns & all);
 
-// An empty question before an answer that begins the conversation.
+// Inserts an empty question before an answer that starts the conversation.
 void ask_first(turns & all);
 
-// A tool's result becomes what the user says, for templates that know two sides only; empty answers go.
+// Turns tool results into user messages, for templates that know only two sides; removes empty answers.
 void let_user_tell_results(turns & all);
 
-// Instructions become the beginning of what the user says.
+// Turns all instructions into user messages.
 void let_user_say_all(turns & all);
 
-// Indices of the turns whose text a prompt does not have. Of answers, templates leave out what their models need not
-// see again.
+// Indices of the turns whose text is missing from a prompt. Templates may omit parts of earlier answers.
 std::vector<size_t> lost_turns(const turns & all, const std::string & prompt);
 
 using turn_renderer = std::function<common_chat_params(const common_chat_templates_inputs &)>;
 
-// The first way to lay out the turns in which `render` shows all texts but those of answers; else the first that it
-// takes at all. Throws its first refusal, a field_error, if it takes none. What a template takes and shows stays as it
-// is.
+// Uses the first layout in which `render` shows all texts except those of answers, else the first that it accepts.
+// Throws its first error, a field_error, if it accepts none. A conversation that the template accepts and shows is
+// unchanged.
 common_chat_params render_turns(const common_chat_templates_inputs & inputs, const turn_renderer & render);
 
 }   // namespace dflash

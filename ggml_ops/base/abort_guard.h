@@ -1,18 +1,18 @@
 // Turns ggml's abort into an exception where that is safe.
 //
-// The second line of defence behind gguf_check(): the loaders and graphs of over a hundred architectures assert on what
-// a file says, and no checker of headers knows them all. docs/hardening.md says what this can and cannot save.
+// The second line of defence after gguf_check(): the loaders and graphs of over a hundred architectures assert on what
+// a file contains, and no header checker knows them all. docs/hardening.md lists what this can and cannot catch.
 
 #pragma once
 
 namespace dflash {
 
-// While one lives, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message
+// While one is alive, GGML_ASSERT and GGML_ABORT on this thread throw std::runtime_error with ggml's message
 // ("file:line: ...").
 //
 // load: around the creation of a model or context. llama.cpp's own handlers clean up and report the failure.
-// pass: around llama_process(). Throws only while a graph is built. Inside a kernel other threads wait for this one, so
-//       that the process still ends. A context whose pass threw holds a half-built graph: free it, do not use it again.
+// pass: around llama_process(). Throws only while a graph is built; inside a kernel the process still ends, since other
+// threads wait for this one. After a throw the context holds a half-built graph: free it and do not use it again.
 class abort_guard {
   public:
     enum class phase { load, pass };
@@ -24,7 +24,7 @@ class abort_guard {
     abort_guard & operator=(const abort_guard &) = delete;
 
   private:
-    int outer_;   // the phase around this one
+    int outer_;   // the enclosing phase
 };
 
 }   // namespace dflash

@@ -1,4 +1,4 @@
-// ggml's backends: part of the build, or modules beside the library.
+// ggml's backends, either built in or as modules beside the library.
 
 #pragma once
 
@@ -6,11 +6,11 @@
 
 namespace dflash {
 
-// Before anything asks for a device: logging, and modules where backends are modules. Throws status_error if there is
-// no CPU backend then, as where DFLASH_CPU_VARIANT names none that this processor can run.
+// Call before any device is used: sets up logging and loads backend modules. Throws status_error if no CPU backend is
+// available, for instance if DFLASH_CPU_VARIANT names none that this processor can run.
 void backends_init();
 
-// Which of the CPU backend's variants was chosen ("haswell"); empty: there is only one.
+// The variant of the CPU backend in use ("haswell"); empty if there is only one.
 std::string cpu_variant();
 
 }   // namespace dflash

@@ -21,7 +21,7 @@ void set_error(const std::string & message) noexcept {
     try {
         thread_error = message;
     } catch (...) {
-        thread_error.clear();   // no memory left for the message itself
+        thread_error.clear();   // not even enough memory for the message
     }
 }
 

@@ -1,4 +1,4 @@
-// Errors: the exception that carries a dflash_status, and what the C entry points of libdflash share.
+// Errors: the exception that carries a dflash_status, and helpers shared by libdflash's C entry points.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace dflash {
 
-// An error with its dflash_status.
+// An exception with its dflash_status.
 struct status_error : std::runtime_error {
     int status;
     status_error(int status, const std::string & text) : std::runtime_error(text), status(status) {}
@@ -17,13 +17,13 @@ struct status_error : std::runtime_error {
 // Throws status_error (DFLASH_ERROR_ARG) that names the field if `value` is not in min..max.
 void check_range(const char * field, int64_t value, int64_t min, int64_t max);
 
-// What dflash_last_error() says to this thread from now on.
+// Sets this thread's dflash_last_error().
 void set_error(const std::string & message) noexcept;
 
-// Inside a catch block only: takes the exception's message as the thread's error and returns its dflash_status.
+// Only inside a catch block: stores the exception's message as the thread's error and returns its dflash_status.
 int take_exception() noexcept;
 
-// A copy for the caller, who releases it with dflash_free(). Throws std::bad_alloc.
+// Copies text for the caller, who releases it with dflash_free(). Throws std::bad_alloc.
 char * dup_string(const std::string & text);
 
 }   // namespace dflash

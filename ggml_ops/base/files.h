@@ -1,4 +1,4 @@
-// Files by names in UTF-8, which is not what Windows takes a string for.
+// File names in UTF-8, which Windows does not expect in strings.
 
 #pragma once
 
@@ -10,7 +10,7 @@ namespace dflash {
 
 inline std::filesystem::path file_path(const std::string & utf8) { return std::filesystem::u8path(utf8); }
 
-// Also where there is a file of that name already, which C's rename() refuses on Windows.
+// Replaces an existing file, which C's rename() does not do on Windows.
 inline std::error_code rename_file(const std::string & from, const std::string & to) {
     std::error_code error;
     std::filesystem::rename(file_path(from), file_path(to), error);

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t MAX_NAMES  = 32;
 constexpr size_t MAX_LENGTH = 120;
 
-// Indices left out, and fit for a header whatever a client calls its fields.
+// Without indices, and safe for a header whatever a client calls its fields.
 std::string shown(const std::string & path) {
     std::string name;
     bool        inside = false;

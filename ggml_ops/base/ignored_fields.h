@@ -1,4 +1,5 @@
-// What a request says and nobody heeds. Its sender is told: an HTTP server names it in a header of the answer.
+// Fields of a request that nothing uses. They are reported to the client: an HTTP server lists them in a response
+// header.
 
 #pragma once
 
@@ -12,13 +13,13 @@ namespace dflash {
 
 class ignored_fields {
   public:
-    // A field by its path, such as "messages[3].mood". The same one of several elements counts once, as
+    // A field by its path, such as "messages[3].mood". The same field of several elements is listed once, as
     // "messages[].mood".
     void add(const std::string & path);
-    // The members that were not taken, but for those whose last name is harmless: meant for others than the model.
+    // Adds the members that were not taken, except those whose last name is harmless, that is, not meant for the model.
     void add_untaken(const field_reader & in, const std::set<std::string> & harmless = {});
 
-    // In the order of their first appearance; visible ASCII without commas, of bounded length and number.
+    // In order of first appearance; visible ASCII without commas, limited in length and number.
     const std::vector<std::string> & names() const { return names_; }
 
   private:

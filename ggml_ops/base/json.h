@@ -1,4 +1,4 @@
-// llama.cpp's own JSON, which keeps nlohmann's templates out of every file that includes it.
+// llama.cpp's JSON type, which keeps nlohmann's templates out of the files that include it.
 
 #pragma once
 

@@ -7,7 +7,7 @@ namespace dflash {
 
 namespace {
 
-// A value as an error shows it: short, whatever the caller sent.
+// A value as shown in an error: always short.
 std::string shown(const json & value) {
     if (value.is_array() || value.is_object()) {
         return value.is_array() ? "an array" : "an object";
@@ -17,7 +17,7 @@ std::string shown(const json & value) {
     if (text.size() <= length) {
         return text;
     }
-    while ((text[length] & 0xC0) == 0x80) {   // not inside a UTF-8 character
+    while ((text[length] & 0xC0) == 0x80) {   // do not split a UTF-8 character
         --length;
     }
     return text.substr(0, length) + "...";
@@ -88,7 +88,7 @@ double as_number(const json & value, const std::string & field, double min, doub
 }
 
 int64_t as_integer(const json & value, const std::string & field, int64_t min, int64_t max) {
-    // through double: exact for the ranges in use (below 2^53), and 40.0 is as good as 40
+    // as double: exact for the ranges in use (below 2^53), and accepts 40.0 for 40
     const double number = value.is_number() ? value.get<double>() : NAN;
     if (!(number >= double(min) && number <= double(max)) || number != std::floor(number)) {
         refuse(value, field, "an integer from " + std::to_string(min) + " to " + std::to_string(max));

@@ -1,4 +1,4 @@
-// Reading JSON that comes from outside. Every refusal is a field_error: it names the field and says what it must be.
+// Reads untrusted JSON. Every rejection is a field_error that names the field and says what it must be.
 
 #pragma once
 
@@ -18,10 +18,10 @@ struct field_error : std::invalid_argument {
         std::invalid_argument("field '" + field + "': " + why) {}
 };
 
-// llama.cpp walks JSON recursively (schemas, templates, dump): deeper input would overflow the stack.
+// llama.cpp walks JSON recursively (schemas, templates, dump), so deeper input would overflow the stack.
 constexpr int32_t MAX_NESTING = 128;
 
-// Throws field_error if `text`, read as JSON, nests deeper than MAX_NESTING.
+// Throws field_error if `text`, parsed as JSON, would nest deeper than MAX_NESTING.
 void check_nesting(const std::string & text, const std::string & field);
 
 // `field` names the text in errors.
@@ -40,7 +40,7 @@ int64_t      as_integer(const json & value, const std::string & field, int64_t m
 const json & as_array(const json & value, const std::string & field);
 const json & as_object(const json & value, const std::string & field);
 
-// The members of an object, each taken once. A null member counts as absent.
+// The members of an object, each to be taken once. A null member counts as absent.
 class field_reader {
   public:
     field_reader(const json & object, std::string field);
@@ -55,7 +55,7 @@ class field_reader {
     void read(const std::string & key, int32_t & to, int64_t min, int64_t max);
 
     void                     finish() const;    // throws if a member was not taken
-    std::vector<std::string> untaken() const;   // names of the members that were not, but for nulls
+    std::vector<std::string> untaken() const;   // names of the other members, except nulls
 
   private:
     const json &          object_;

@@ -13,11 +13,11 @@ std::mutex          g_mutex;
 dflash_log_callback g_callback  = nullptr;
 void *              g_user      = nullptr;
 int                 g_min_level = 3;
-int                 g_level     = 1;   // of the current line: continuations have none
+int                 g_level     = 1;   // of the current line; continuations have no level
 std::string         g_error;
 thread_local int    t_silences = 0;
 
-// ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
+// Maps ggml's levels (none 0, debug 1, info 2, warn 3, error 4, cont 5) to ours (debug 0 .. error 3).
 void on_log(ggml_log_level level, const char * text, void *) {
     dflash_log_callback callback = nullptr;
     void *              user     = nullptr;
@@ -47,7 +47,7 @@ void log_init() {
     static std::once_flag once;
     std::call_once(once, [] {
         llama_log_set(on_log, nullptr);
-        common_log_set_verbosity_thold(-1);   // common/ logs past the callback and from a thread of its own
+        common_log_set_verbosity_thold(-1);   // common/ logs from its own thread and bypasses the callback
     });
 }
 

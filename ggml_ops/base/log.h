@@ -1,4 +1,4 @@
-// Where llama.cpp's and ggml's log lines go.
+// Handles llama.cpp's and ggml's log lines.
 
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace dflash {
 
-// Once per process: take the log callbacks of llama, ggml and common over. Nothing is printed until dflash_log_set().
+// Once per process: replaces the log callbacks of llama, ggml and common. Nothing is printed until dflash_log_set().
 void log_init();
 void log_set(dflash_log_callback callback, int min_level, void * user);
-// While one lives, lines of its thread are not handed on; errors are kept all the same.
+// While one is alive, its thread's lines are not passed on; errors are still kept.
 class log_silence {
   public:
     log_silence();
@@ -19,7 +19,7 @@ class log_silence {
     log_silence(const log_silence &)             = delete;
     log_silence & operator=(const log_silence &) = delete;
 };
-// The first error line since the last call, without the function name in front: why a load failed. Later ones only
+// The first error line since the last call, without the leading function name: why a load failed. Later lines only
 // repeat it.
 std::string logged_error();
 

@@ -1,4 +1,4 @@
-// Large blocks of memory that are written before they are read: growing one does not fill it with zeros first.
+// Large blocks of memory that are written before they are read. Growing one does not zero it.
 
 #pragma once
 

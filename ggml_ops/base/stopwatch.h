@@ -1,4 +1,4 @@
-// Milliseconds between two points of a program.
+// Measures milliseconds.
 
 #pragma once
 
@@ -11,7 +11,7 @@ class stopwatch {
     // Milliseconds since the start or the last lap.
     double ms() const { return std::chrono::duration<double, std::milli>(clock::now() - start_).count(); }
 
-    // The same, added to `total`; the next lap starts now.
+    // Also adds them to `total` and starts the next lap.
     double lap(double & total) {
         const clock::time_point now = clock::now();
         const double            ms  = std::chrono::duration<double, std::milli>(now - start_).count();

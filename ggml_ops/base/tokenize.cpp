@@ -26,13 +26,13 @@ namespace dflash {
 
 namespace {
 
-// Bytes of stack for one character of a match: 400 were measured, over the splitters of all vocabularies (x86-64).
+// Bytes of stack per matched character: at most 400 were measured over the splitters of all vocabularies (x86-64).
 constexpr size_t FRAME = 1024;
-// Bytes of text for which every thread's stack is enough.
+// Bytes of text for which any thread's stack suffices.
 constexpr size_t SHORT = 1024;
-// For which an own stack is made: 1 GiB of addresses, used only as far as one match reaches.
+// Bytes of text for which a separate stack is created: 1 GiB of address space, used only as far as one match reaches.
 constexpr size_t MOST = 1 << 20;
-// Spaces or digits in a row where they take time squared: 15 ms.
+// Longest run of spaces or digits, which take quadratic time: 15 ms.
 constexpr size_t RUN = 512;
 
 struct job {
@@ -98,7 +98,7 @@ void run_on_stack(size_t bytes, const std::function<void()> & f) {
     }
 }
 
-// The length of a space, by Unicode, or of a digit at `at`; 0 if there is something else.
+// The length of the Unicode space or digit at `at`, 0 if there is neither.
 size_t space_or_digit(const std::string & text, size_t at) {
     static const char * const wide[] = { "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004",
         "\u2005", "\u2006", "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000" };
@@ -143,7 +143,7 @@ llama_tokens tokenize(const llama_vocab * vocab, const std::string & text, bool 
                                                  " bytes is too long for this model's tokenizer, which takes " +
                                                  std::to_string(MOST) + ": send it in parts, or as tokens");
     }
-    static std::mutex            one_at_a_time;   // of the long ones: a stack that was used to its end is memory
+    static std::mutex            one_at_a_time;   // one long text at a time: a fully used stack takes that much memory
     std::unique_lock<std::mutex> lock(one_at_a_time, std::defer_lock);
     if (text.size() > MOST / 16) {
         lock.lock();

@@ -1,4 +1,4 @@
-// From text to tokens, for any text that a client may send.
+// Turns any text that a client may send into tokens.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace dflash {
 
-// As common_tokenize(). Many vocabularies split a text by std::regex, which in libstdc++ calls itself for every
-// character of a match: some twenty thousand equal characters would overflow the stack. For those, longer texts get a
-// thread with a stack of their own. Throws status_error (DFLASH_ERROR_ARG) if the text is too long even for that, or
-// would take hours.
+// Like common_tokenize(). Many vocabularies split text with std::regex, which in libstdc++ recurses for every matched
+// character, so some twenty thousand equal characters would overflow the stack. For those, longer texts run on a thread
+// with a larger stack. Throws status_error (DFLASH_ERROR_ARG) if the text is too long even for that, or would take
+// hours.
 std::vector<llama_token> tokenize(
     const llama_vocab * vocab, const std::string & text, bool add_special, bool parse_special = false);
 

@@ -29,7 +29,7 @@ bool float_gemm_is_on() {
     return on;
 }
 
-// How ggml calls a kernel.
+// The interface through which ggml calls a kernel.
 class op_kernel : public ggml::cpu::tensor_traits {
     bool (*serves_op)(const ggml_tensor *);
     size_t (*op_work_size)(int, const ggml_tensor *);
@@ -55,7 +55,7 @@ class op_kernel : public ggml::cpu::tensor_traits {
 
 size_t no_work_buffer(int, const ggml_tensor *) { return 0; }
 
-// The kernel that serves an op, null: ggml's own.
+// The kernel for an op, null if ggml computes it.
 op_kernel * find_kernel(const ggml_tensor * op) {
     static op_kernel kernels[] = {
         { has_packed_weights, packed_gemm_work_size, packed_gemm_compute },
@@ -76,7 +76,7 @@ op_kernel * find_kernel(const ggml_tensor * op) {
 }
 
 class dispatch : public ggml::cpu::extra_buffer_type {
-    // Whether an op on weights in panels can be computed; ggml loads weights into panels only if it can.
+    // Whether an op on weights in panels can be computed; otherwise ggml does not load the weights into panels.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return packed_gemm_fits(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override { return find_kernel(op); }

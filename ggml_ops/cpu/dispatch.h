@@ -1,8 +1,8 @@
-// Which ops of the CPU backend are computed by our kernels, and by which (patches/0005 calls this).
+// Chooses which ops of the CPU backend our kernels compute, and which kernel (called by patches/0005).
 //
-// ggml asks extra buffer types whether they serve an op. Ours is that of weights in panels (gemm/panel_buffer.h); it
-// also answers for ops whose tensors lie anywhere: attention, products with float weights, RoPE. Ops that are computed
-// together are found before, in op_fusion.h.
+// ggml asks extra buffer types whether they support an op. Ours holds weights in panels (gemm/panel_buffer.h); it also
+// answers for ops whose tensors may be anywhere: attention, products with float weights, RoPE. Ops that are computed
+// together are found earlier, in op_fusion.h.
 
 #pragma once
 

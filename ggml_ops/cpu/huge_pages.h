@@ -1,5 +1,4 @@
-// Memory that every pass reads (weights in panels, K and V): with huge pages a CPU translates fewer addresses. Asked
-// for, not needed.
+// Huge pages for memory that every pass reads (weights in panels, K and V), to reduce address translation. A hint only.
 
 #pragma once
 
@@ -12,11 +11,11 @@
 
 namespace dflash {
 
-// Before the first touch of `data`. Where the system gives none, nothing changes.
+// Call before `data` is first touched. Does nothing on systems without huge pages.
 inline void ask_for_huge_pages(void * data, size_t size) {
 #if defined(__linux__)
     constexpr uintptr_t PAGE  = 4096,
-                        LEAST = 4 << 20;   // of less, nothing but the heap's neighbours might lie in whole huge pages
+                        LEAST = 4 << 20;   // smaller blocks hardly contain whole huge pages of their own
     const uintptr_t begin = ((uintptr_t) data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t) data + size) / PAGE * PAGE;
     if (data && size >= LEAST) {
         madvise((void *) begin, end - begin, MADV_HUGEPAGE);

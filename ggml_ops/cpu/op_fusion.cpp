@@ -19,16 +19,16 @@ namespace dflash {
 
 namespace {
 
-constexpr int     MAX_PRODUCTS = 8;     // that are fused
-constexpr int     MAX_DISTANCE = 24;    // nodes that products of one input lie apart
-constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU that are one piece of work: whole blocks of every type
+constexpr int     MAX_PRODUCTS = 8;     // fused at once
+constexpr int     MAX_DISTANCE = 24;    // most nodes between products of one input
+constexpr int64_t SEGMENT      = 256;   // values of a SWIGLU per piece of work: whole blocks of every type
 
 bool fusion_is_on() {
     static const bool on = is_on("DFLASH_FUSED");
     return on;
 }
 
-// [ADD] RMS_NORM MUL [ROPE]; what is null is not part of it.
+// [ADD] RMS_NORM MUL [ROPE]; null if not part of it.
 struct norm_ops {
     ggml_tensor *add = nullptr, *norm = nullptr, *mul = nullptr, *rope = nullptr;
 
@@ -42,16 +42,16 @@ struct norm_ops {
 // Nodes that are computed together.
 struct fused_ops {
     norm_ops      norm;
-    ggml_tensor * swiglu = nullptr;                // in front of the products
-    ggml_tensor * products[MAX_PRODUCTS];          // of what norm or swiglu gives, or of one other input
-    ggml_tensor * swiglu_of_products = nullptr;    // of the two products: gate and up
+    ggml_tensor * swiglu = nullptr;                // before the products
+    ggml_tensor * products[MAX_PRODUCTS];          // of the result of norm or swiglu, or of another common input
+    ggml_tensor * swiglu_of_products = nullptr;    // of the gate and up products
     ggml_tensor * swiglu_products[MAX_PRODUCTS];   // of swiglu_of_products
-    bool          write_swiglu = true;             // that of products: other ops read it
+    bool          write_swiglu = true;             // false if only the products read it
     ggml_tensor * set_rows[2]  = {};
     int           n_products = 0, n_swiglu_products = 0;
     int           last = 0;   // index of the last node
 
-    // The op that gives the products their input; null: none of these.
+    // The op that computes the input of the products; null: none of these.
     const ggml_tensor * input_op() const { return norm.mul ? norm.mul : swiglu; }
 };
 
@@ -78,8 +78,8 @@ bool overlap(const ggml_tensor * a, const ggml_tensor * b) {
            (const char *) b->data < (const char *) a->data + ggml_nbytes(a);
 }
 
-// Whether a thread that writes its rows of `out` could overwrite what another thread has yet to read of `in`. In place,
-// row on row, it cannot.
+// Whether a thread that writes its rows of `out` may overwrite what another thread still has to read of `in`. It cannot
+// if the op works in place, row by row.
 bool conflict(const ggml_tensor * in, const ggml_tensor * out) {
     return in && out && overlap(in, out) &&
            !(in->data == out->data && ggml_are_same_shape(in, out) &&
@@ -100,7 +100,7 @@ bool has_conflict(const norm_ops & ops) {
     return false;
 }
 
-// RMS_NORM and MUL by one weight at a node.
+// Finds RMS_NORM and MUL by one weight at a node.
 bool find_norm(const ggml_cgraph * graph, int at, norm_ops & ops) {
     if (!best_kernels() || at >= graph->n_nodes || graph->nodes[at]->op != GGML_OP_RMS_NORM ||
         !ggml_can_fuse(graph, at, { GGML_OP_RMS_NORM, GGML_OP_MUL })) {
@@ -118,7 +118,7 @@ bool find_norm(const ggml_cgraph * graph, int at, norm_ops & ops) {
     return true;
 }
 
-// ADD, RMS_NORM and MUL, the ADD at a node.
+// Finds ADD, RMS_NORM and MUL, with the ADD at a node.
 bool find_add_norm(const ggml_cgraph * graph, int at, fused_ops & ops) {
     ggml_tensor * add  = graph->nodes[at];
     const int     norm = next_node(graph, at);
@@ -131,7 +131,7 @@ bool find_add_norm(const ggml_cgraph * graph, int at, fused_ops & ops) {
     return !has_conflict(ops.norm);
 }
 
-// A ROPE of what the norm gives, if there is one. It ends the sequence.
+// Finds a ROPE of the norm's result. It ends the sequence.
 bool find_rope(const ggml_cgraph * graph, fused_ops & ops) {
     const int at = next_node(graph, ops.last);
     if (at >= graph->n_nodes || !is_rope_of(graph->nodes[at], ops.norm.mul)) {
@@ -146,7 +146,7 @@ bool find_rope(const ggml_cgraph * graph, fused_ops & ops) {
     return true;
 }
 
-// Two SET_ROWS, the first at a node.
+// Finds two SET_ROWS, the first at a node.
 bool find_set_rows(const ggml_cgraph * graph, int at, fused_ops & ops) {
     const int second = next_node(graph, at);
     if (second >= graph->n_nodes || graph->nodes[second]->op != GGML_OP_SET_ROWS) {
@@ -159,8 +159,8 @@ bool find_set_rows(const ggml_cgraph * graph, int at, fused_ops & ops) {
     return !overlap(a, b) && !overlap(a, b->src[0]) && !overlap(b, a->src[0]);
 }
 
-// Products from a node on that share their quantized rows; of `x`, if that is not null. last: index of the last one, as
-// it was if there is none.
+// Finds products from a node on that share their quantized rows, of `x` if not null. last: index of the last one,
+// unchanged if there is none.
 void find_products(
     const ggml_cgraph * graph, int at, const ggml_tensor * x, ggml_tensor ** products, int & n_products, int & last) {
     for (int i = at; i < graph->n_nodes && n_products < MAX_PRODUCTS; i = next_node(graph, i)) {
@@ -174,7 +174,7 @@ void find_products(
     }
 }
 
-// Behind two products: their SWIGLU, if nothing else reads gate and up, and the products with it.
+// Finds the SWIGLU of two products, if nothing else reads gate and up, and the products of its result.
 void find_swiglu_of_products(const ggml_cgraph * graph, fused_ops & ops) {
     const int at = next_node(graph, ops.last);
     if (ops.swiglu || ops.n_products != 2 || at >= graph->n_nodes || !is_swiglu(graph->nodes[at])) {
@@ -201,9 +201,9 @@ void find_swiglu_of_products(const ggml_cgraph * graph, fused_ops & ops) {
     }
 }
 
-// The nodes that are computed together from nodes[at] on; false: none. Whether an RMS norm is ours depends on the graph
-// alone, because its bits differ from ggml's. Which ops are computed with it changes no bits, so that may depend on
-// where their tensors lie in memory as well.
+// Finds the nodes that are computed together, starting at nodes[at]; false: none. Whether we compute an RMS norm
+// depends only on the graph, because its bits differ from ggml's. Which ops are fused with it does not change any bits,
+// so that may also depend on where their tensors are in memory.
 bool find_fused_ops(const ggml_cgraph * graph, int at, fused_ops & ops) {
     ggml_tensor * node = graph->nodes[at];
     ops.last           = at;
@@ -230,7 +230,7 @@ bool find_fused_ops(const ggml_cgraph * graph, int at, fused_ops & ops) {
     const int first_product = ops.input_op() ? next_node(graph, ops.last) : at;
     find_products(graph, first_product, ops.input_op(), ops.products, ops.n_products, ops.last);
     find_swiglu_of_products(graph, ops);
-    return ops.norm.mul || ops.n_products + (ops.swiglu != nullptr) > 1;   // ggml computes a single op as well
+    return ops.norm.mul || ops.n_products + (ops.swiglu != nullptr) > 1;   // ggml computes a single op just as well
 }
 
 void compute_norm(const ggml_compute_params * params, const norm_ops & ops, const ggml_tensor * product) {
@@ -315,11 +315,11 @@ void dflash_fused_order(ggml_cgraph * graph) {
             continue;
         }
         const ggml_tensor *x = graph->nodes[i]->src[1], *base = x->view_src ? x->view_src : x;
-        int                last = i;   // of the products that lie side by side
+        int                last = i;   // index of the last adjacent product
         for (int j = i + 1; j < std::min(graph->n_nodes, i + MAX_DISTANCE); ++j) {
             ggml_tensor * node = graph->nodes[j];
             if (!ggml_op_is_empty(node->op) && node->view_src == base) {
-                break;   // writes into the input
+                break;   // it writes into the input
             }
             if (is_packed_mul_mat(node) && share_quantized_rows(graph->nodes[i], node)) {
                 std::rotate(graph->nodes + last + 1, graph->nodes + j, graph->nodes + j + 1);

@@ -10,8 +10,8 @@
 //   RMS_NORM MUL ROPE                         row by row
 //   SET_ROWS SET_ROWS                         of different tensors
 //
-// Every other tensor of these is written as its op alone would write it, with the same bits whatever is computed
-// together. But the sum of an RMS norm is made in another order than ggml's.
+// All other tensors are written as their ops alone would write them, with the same bits whatever is fused. Only the sum
+// of an RMS norm is computed in a different order than ggml's.
 
 #pragma once
 
@@ -24,11 +24,11 @@ extern "C" {
 struct ggml_cgraph;
 struct ggml_compute_params;
 
-// Called by every thread for nodes[at] (patches/0011). Returns how many nodes behind it were computed with it; 0: none,
-// and not this one either.
+// Called by every thread for nodes[at] (patches/0011). Returns how many of the following nodes were computed with it;
+// 0: nothing was computed, not even nodes[at].
 int dflash_fused_compute(const struct ggml_compute_params * params, const struct ggml_cgraph * graph, int at);
 
-// Before memory is given to a graph's tensors: moves products of one input together (Q, K and V).
+// Called before memory is allocated for a graph's tensors: makes products of one input adjacent (Q, K and V).
 void dflash_fused_order(struct ggml_cgraph * graph);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-// Switches for measurements: environment variables that turn a part of ours off (docs/kernels.md).
+// Switches for measurements: environment variables that disable one of our parts (docs/kernels.md).
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Rows of a tensor of up to four dimensions, numbered one after the other.
+// Rows of a tensor of up to four dimensions, numbered consecutively.
 
 #pragma once
 
@@ -13,7 +13,7 @@ inline char * row_of(const ggml_tensor * t, int64_t i) {
     return (char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3];
 }
 
-// Floats, those of a row side by side.
+// Whether t has floats that are contiguous within a row.
 inline bool is_plain(const ggml_tensor * t) { return t->type == GGML_TYPE_F32 && t->nb[0] == sizeof(float); }
 
 }   // namespace dflash

@@ -15,13 +15,13 @@ namespace dflash {
 
 namespace {
 
-// The tokens that the template has already put into the prompt for the answer.
+// The part of the answer that the template already put into the prompt.
 llama_tokens prefilled(const llama_vocab * vocab, const std::string & generation_prompt) {
     llama_tokens tokens;
     if (!generation_prompt.empty()) {
         tokens = tokenize(vocab, generation_prompt, false, true);
     }
-    // some tokenizers put a space before a first special token
+    // some tokenizers insert a space before a leading special token
     if (!tokens.empty()) {
         const std::string piece = common_token_to_piece(vocab, tokens[0], true);
         if (!piece.empty() && std::isspace((unsigned char) piece[0]) &&
@@ -42,7 +42,7 @@ std::string trigger_pattern(const common_grammar_trigger & trigger) {
 
 }   // namespace
 
-// What starts a lazy grammar: tokens by themselves, words and patterns in the text.
+// What triggers a lazy grammar: single tokens, or words and patterns in the text.
 void token_constraints::read_grammar(const common_params_sampling & params) {
     grammar_ = grammar_init(vocab_, params.grammar.grammar);
     if (!grammar_) {
@@ -87,13 +87,13 @@ token_constraints::token_constraints(const llama_vocab * vocab, const common_par
         }
     }
 
-    // without a limit, it still tells reasoning from the answer for a grammar that waits
+    // even without a limit, it separates reasoning from the answer for a lazy grammar
     if (lazy_ || params.reasoning_budget_tokens >= 0) {
         watch_reasoning(params.reasoning_budget_tokens);
     }
 }
 
-// Without tags there is nothing to watch. A negative number is no limit.
+// Without tags there is nothing to watch. Negative: no limit.
 void token_constraints::watch_reasoning(int32_t n_tokens) {
     if (reasoning_start_.empty() || reasoning_end_.empty()) {
         return;
@@ -117,7 +117,7 @@ bool token_constraints::end_reasoning(const llama_tokens & generated) {
     }
     const bool ends = common_reasoning_budget_force(budget_.get());
     if (!ends && !watched) {
-        budget_.reset();   // as before: it costs time
+        budget_.reset();   // as before; it would cost time
     }
     return ends;
 }
@@ -166,7 +166,7 @@ void token_constraints::advance_grammar(llama_token token) {
     grammar_accept(*grammar_, token, grammar_piece(vocab_, token));
 }
 
-// The grammar begins with the text from the trigger on, which may be in the middle of a token.
+// The grammar starts at the trigger, which may be in the middle of a token.
 void token_constraints::wait(trigger_search & search, llama_token token) {
     const std::string & piece = grammar_piece(vocab_, token);
     if (trigger_tokens_.count(token)) {
@@ -195,11 +195,11 @@ void token_constraints::wait(trigger_search & search, llama_token token) {
 }
 
 void token_constraints::accept(llama_token token) {
-    const bool counted = grammar_counts();   // as it did for the sample, before the budget moves on
+    const bool counted = grammar_counts();   // as for the sample, before the budget advances
     if (budget_) {
         llama_sampler_accept(budget_.get(), token);
         if (grammar_ && !counted && common_reasoning_budget_get_state(budget_.get()) == REASONING_BUDGET_DONE) {
-            // the end of the reasoning may hold the grammar's trigger
+            // the end of the reasoning may contain the grammar's trigger
             if (const llama_tokens * end = common_reasoning_budget_get_end_match(budget_.get())) {
                 for (const llama_token tag_token : *end) {
                     advance_grammar(tag_token);

@@ -8,8 +8,8 @@ namespace dflash {
 
 namespace {
 
-// A position in the text that notes when somebody finds it to be the end. A match that failed without that fails
-// whatever follows.
+// An iterator that records whether it was compared with the end of the text. A match that failed without reaching the
+// end will always fail.
 class watched {
   public:
     using iterator_category = std::random_access_iterator_tag;
@@ -89,7 +89,7 @@ size_t trigger_search::push(const std::string & text) {
             return at;
         }
     }
-    if (tail_.size() > 4 * keep_) {   // seldom: it moves what stays
+    if (tail_.size() > 4 * keep_) {   // rarely, since it moves the rest
         const size_t n = tail_.size() - keep_;
         tail_.erase(0, n);
         begin_ += n;
@@ -97,7 +97,7 @@ size_t trigger_search::push(const std::string & text) {
     return npos;
 }
 
-// The word ends in the new text: it was not there before.
+// The word must end in the new text, otherwise it would have been found before.
 size_t trigger_search::find_word(const std::string & word, size_t n_new) const {
     const size_t n_old = tail_.size() - n_new;
     const size_t at    = tail_.find(word, n_old - std::min(n_old, word.size() - 1));
@@ -115,7 +115,7 @@ size_t trigger_search::find_pattern(open_trigger & t, size_t n_new) const {
     for (auto start = t.starts.begin(); start != t.starts.end();) {
         bool                        reached = false;
         std::match_results<watched> match;
-        // no place but the first is a beginning of the text
+        // only the first position is the beginning of the text
         const auto flags = std::regex_constants::match_continuous |
                            (*start ? std::regex_constants::match_not_bol : std::regex_constants::match_default);
         const char * const first = tail_.data() + (*start - begin_);

@@ -1,15 +1,15 @@
 // dflash.h - C API of libdflash, the native engine of dflash-local.
 //
-// One engine owns a target model, an optional drafter and `n_slots` running sequences. The caller submits
-// requests to idle slots and calls dflash_step() in a loop; every call runs one plan-verify-walk-commit-draft-grow
-// round over all slots (docs/architecture.md, "One step, seen from above").
+// One engine owns a target model, an optional drafter and `n_slots` running sequences. The caller submits requests to
+// idle slots and calls dflash_step() in a loop. Each call runs one plan-verify-walk-commit-draft-grow round over all
+// slots (docs/architecture.md, "One step, seen from above").
 //
-// Threads: an engine belongs to one thread at a time. While that thread is inside dflash_step(), other threads may call
+// Threads: one thread at a time may use an engine. While it is inside dflash_step(), other threads may call
 // dflash_engine_interrupt(), dflash_request_prepare(), dflash_prepared_free(), the tokenizer functions and the chat
 // functions.
 //
 // Errors: no function throws or aborts. Functions that can fail return a dflash_status (0 = success, < 0 = error) or
-// NULL, and dflash_last_error() then holds one sentence that names the field and the fix. Strings are UTF-8.
+// NULL; dflash_last_error() then returns one sentence that names the field and the fix. Strings are UTF-8.
 // Structs are passed by pointer and start from their *_default(), so that fields can be appended.
 
 #pragma once
@@ -28,7 +28,7 @@
 #define DFLASH_API __attribute__((visibility("default")))
 #endif
 
-// Changes with every incompatible change of this header; dflash_local checks it at import.
+// Incremented with every incompatible change of this header; dflash_local checks it at import.
 #define DFLASH_ABI_VERSION 11
 
 #ifdef __cplusplus
@@ -43,22 +43,23 @@ typedef enum dflash_status {
     DFLASH_OK             = 0,
     DFLASH_ERROR_ARG      = -1,   // a parameter is out of range or malformed
     DFLASH_ERROR_MODEL    = -2,   // a model file is damaged, unsupported or lacks something
-    DFLASH_ERROR_PAIR     = -3,   // drafter and target do not belong together
+    DFLASH_ERROR_PAIR     = -3,   // the drafter was not trained for the target
     DFLASH_ERROR_MEMORY   = -4,   // out of memory (host or device)
     DFLASH_ERROR_BUSY     = -5,   // the slot is running, or a call is not allowed now
     DFLASH_ERROR_COMPUTE  = -6,   // a forward pass failed; the slots named in the updates have lost their state
     DFLASH_ERROR_INTERNAL = -7,
-    DFLASH_ERROR_RPC      = -8,   // an RPC server cannot be reached, is of another version, or was lost: an engine that
-                                  // computes there is of no use any more
+    DFLASH_ERROR_RPC      = -8,   // an RPC server cannot be reached, runs another version, or was lost: an engine that
+                                  // used it is no longer usable
 } dflash_status;
 
 // ---- library ------------------------------------------------------------------------------------------------------
 
 DFLASH_API uint32_t dflash_abi_version(void);
 // JSON: {"abi", "llama", "backends": [...], "devices": [{"name","description","type","memory_total","memory_free"}],
-// "features": {backend: {...}}, "cpu_variant", "gpu_offload", "tapped_architectures": [...],
-// "tapped_to_the_end": [...]}: which variant of the CPU backend was chosen, "" if there is only one; architectures that
-// a drafter can read, and those of them that also give out the last layer's output. Release with dflash_free().
+// "features": {backend: {...}}, "cpu_variant", "gpu_offload", "tapped_architectures": [...], "tapped_to_the_end":
+// [...]}. cpu_variant: the variant of the CPU backend in use, "" if there is only one. tapped_architectures: those that
+// a drafter can read; tapped_to_the_end: those of them that also expose the last layer's output. Release with
+// dflash_free().
 DFLASH_API char * dflash_library_info(void);
 // The last error of the calling thread, "" if none. Valid until the thread's next call.
 DFLASH_API const char * dflash_last_error(void);
@@ -75,8 +76,7 @@ DFLASH_API int dflash_quantize(const char * path_in, const char * path_out, cons
 // Strict check of a GGUF file before any model code sees it: header, key types, tensor table, bounds, and what the
 // architecture needs (docs/hardening.md). Called by dflash_engine_create for both files.
 DFLASH_API int dflash_check_gguf(const char * path);
-// The same for a model whose embeddings or scores are wanted, which llama.cpp's own functions then load: encoders pass,
-// too.
+// The same for an embedding or reranking model, which llama.cpp's own functions then load: encoders are accepted too.
 DFLASH_API int dflash_check_embedding_gguf(const char * path);
 
 // ---- engine -------------------------------------------------------------------------------------------------------
@@ -85,10 +85,10 @@ typedef struct dflash_engine_params {
     const char * model;     // target GGUF
     const char * drafter;   // drafter GGUF in upstream's `dflash` dialect, or NULL
 
-    uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (for each slot, unless
-                              // they share it), as far as half of the memory that the weights leave free holds it
+    uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (per slot, unless they
+                              // share it), limited to what half of the memory left by the weights can hold
     uint32_t     n_slots;     // sequences that run at the same time, 1..64
-    uint32_t     n_batch;     // most rows of prompts in one pass; trees may need more
+    uint32_t     n_batch;     // most prompt rows in one pass; trees may need more
     uint32_t     n_ubatch;    // rows computed at once; prompts are read in chunks of this size
     int32_t      n_threads;   // <= 0: physical cores
     int32_t      n_threads_batch;      // <= 0: n_threads
@@ -107,53 +107,57 @@ typedef struct dflash_engine_params {
     bool         swa_full;
     bool         warmup;   // run the passes once and measure their cost at load
 
-    uint32_t draft_ctx;     // newest positions the drafter attends to, 0 = 4096 (never more than a slot's context)
-    int32_t  draft_n_max;   // most draft tokens per step, 0 = all that a block proposes
-    int32_t  budget;   // nodes per tree, anchor counted: 0 = chosen by measured cost, 1 = no drafting, N = exactly N
-                       // while the draft has that many
-    int32_t draft;     // dflash_draft_mode: the shape that drafts may have
-    int32_t accept;    // dflash_accept_rule
-    bool lookup;   // prompt lookup: what followed the longest earlier occurrence of the last tokens may join the tree
-    bool kv_unified;   // one KV stream for all slots; false: one each, which trees of unlike sizes and prompt chunks
-                       // fill with padding passes. Targets whose attention needs it (minimax-m3) always have one each,
-                       // and no share_ctx
-    const char * cost_cache;   // JSON file with the pass times measured before: read at load, written after measuring
-                               // and when the engine ends; NULL: none
-    bool share_ctx;   // each slot may use all of n_ctx, as long as the others leave it (needs kv_unified); false: n_ctx
-                      // / n_slots each
-    uint32_t n_ctx_slot;   // most tokens of one slot, 0 = no other limit; with n_ctx 0 and share_ctx, n_slots times
-                           // as many are the total
+    uint32_t draft_ctx;    // how many of the newest positions the drafter attends to, 0 = 4096 (never more than a
+                           // slot's context)
+    int32_t draft_n_max;   // most draft tokens per step, 0 = as many as a block proposes
+    int32_t budget;        // nodes per tree, including the anchor: 0 = chosen by measured cost, 1 = no drafting, N =
+                           // exactly N if the draft has that many
+    int32_t draft;         // dflash_draft_mode: which shapes drafts may have
+    int32_t accept;        // dflash_accept_rule
+    bool    lookup;    // prompt lookup: add what followed the longest earlier occurrence of the last tokens to the tree
+    bool kv_unified;   // one KV stream for all slots; false: one stream per slot, which costs padding passes when tree
+                       // sizes differ or prompts are read. Targets whose attention requires it (minimax-m3) always use
+                       // one per slot, and no share_ctx
+    const char * cost_cache;   // JSON file of measured pass times: read at load, written after measuring and when the
+                               // engine is destroyed; NULL: none
+    bool share_ctx;        // a slot may use all of n_ctx if the others leave it free (needs kv_unified); false: n_ctx /
+                           // n_slots each
+    uint32_t n_ctx_slot;   // most tokens per slot, 0 = no further limit; with n_ctx 0 and share_ctx, the total is
+                           // n_slots times this
     int32_t cache_ram;     // MiB of host memory for conversations that no slot holds, -1 = no limit, 0 = none, -2 =
-                           // 8192, or a quarter of what the weights leave free, if that is less
-    bool         cache_idle_slots;   // idle slots that give their cells up go there
-    float        slot_similarity;    // a prompt goes on in the slot that holds more than this share of it, 0 = never
-    int32_t      n_checkpoints;   // per slot, for memory that cannot go back to any token (recurrent, sliding windows)
-    int32_t      checkpoint_step;   // one that is closer to the one before replaces it, in tokens
-    uint64_t     host_memory;       // bytes that are free on the host before anything is loaded, 0 = all there is
+                           // 8192 or a quarter of what the weights leave free, whichever is less
+    bool  cache_idle_slots;         // move an idle slot's conversation there when its cells are needed
+    float slot_similarity;          // a prompt continues in the slot that already holds more than this share of it, 0
+                                    // = never
+    int32_t n_checkpoints;          // per slot, for memory that cannot roll back to any token (recurrent, sliding
+                                    // windows)
+    int32_t      checkpoint_step;   // in tokens: a checkpoint closer than this to the previous one replaces it
+    uint64_t     host_memory;       // bytes free on the host before anything is loaded, 0 = detect
     const char * chat_template;     // Jinja source or the name of one of llama.cpp's templates, NULL: the model's own
-    const char * device;            // names of the devices that the target may use, "CUDA0,CUDA1"; "none"; NULL: all
-    const char * device_draft;      // the drafter's; NULL: the one where the target's output is
-    const char * override_tensor;   // "REGEX=BUFFER,...": tensors whose names match go there; NULL: none
+    const char * device;            // devices that the target may use, "CUDA0,CUDA1"; "none"; NULL: all
+    const char * device_draft;      // the drafter's device; NULL: the one that computes the target's output
+    const char * override_tensor;   // "REGEX=BUFFER,...": where tensors with matching names are placed; NULL: none
     const char * override_tensor_draft;
-    bool         cpu_moe;      // the weights of all experts stay on the CPU
-    int32_t      n_cpu_moe;    // those of the first layers, so many
-    int32_t      n_cpu_ffn;    // dense feed-forward weights of the first layers, so many
-    bool         kv_offload;   // K, V and states lie with their layers; false: on the host
-    const char * rpc;   // RPC servers, "host:port,...": their devices come before this machine's; NULL: none. The
+    bool         cpu_moe;      // keep all expert weights on the CPU
+    int32_t      n_cpu_moe;    // keep the expert weights of the first n layers on the CPU
+    int32_t      n_cpu_ffn;    // keep the dense feed-forward weights of the first n layers on the CPU
+    bool         kv_offload;   // keep K, V and states with their layers; false: on the host
+    const char * rpc;   // RPC servers, "host:port,...", whose devices come before the local ones; NULL: none. The
                         // drafter stays on this machine
 } dflash_engine_params;
 
 typedef enum dflash_draft_mode {
     DFLASH_DRAFT_OFF   = 0,   // plain decoding
     DFLASH_DRAFT_CHAIN = 1,
-    DFLASH_DRAFT_TREE  = 2,   // where the target's memory can verify trees; chains elsewhere (info: "no_tree" says why)
+    DFLASH_DRAFT_TREE  = 2,   // trees where the target's memory can verify them, chains elsewhere (info: "no_tree" says
+                              // why)
 } dflash_draft_mode;
 
 typedef enum dflash_accept_rule {
-    DFLASH_ACCEPT_MATCH = 0,   // sample and match: a draft token counts if it is the target's own sample; a seed gives
-                               // plain decoding's text
+    DFLASH_ACCEPT_MATCH = 0,   // sample and match: accept a draft token if it is the target's own sample; with a seed,
+                               // the text is that of plain decoding
     DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same
-                               // distribution, other text
+                               // distribution, different text
 } dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -170,62 +174,63 @@ DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 // add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
-// What an engine with these parameters would allocate; nothing is. devices: "NAME=BYTES,...": devices of another
-// machine that take the place of this one's, or NULL. JSON: target, drafter (as dflash_engine_info), n_expert, n_ctx,
-// n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices [{"name",
-// "description", "free", "total"}], placement {device: {part: bytes}}: the parts of docs/placement.md, and "output",
-// what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release with
-// dflash_free().
+// What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
+// another machine that replace the local ones, or NULL. JSON: target, drafter (as in dflash_engine_info), n_expert,
+// n_ctx, n_ctx_slot, ctx_shared, ctx_limit "given"|"training"|"memory", n_slots, draft_ctx, tape_rows, devices
+// [{"name", "description", "free", "total"}], placement {device: {part: bytes}}: the parts listed in docs/placement.md,
+// and "output", what the largest pass leaves on the host. NULL on failure; `status` (may be NULL) says why. Release
+// with dflash_free().
 DFLASH_API char * dflash_plan(const dflash_engine_params * params, const char * devices, int * status);
 
 // ---- RPC servers --------------------------------------------------------------------------------------------------
 
-// The devices of RPC servers ("host:port,..."), by the names that they have in this process from now on: a JSON list as
-// "devices" of dflash_library_info(). NULL if one of the servers cannot be had, and `status` (may be NULL) is
-// DFLASH_ERROR_RPC; one that serves another program answers nobody else, so that this takes seconds. Release with
+// Connect to RPC servers ("host:port,...") and list their devices by the names they have in this process from now on: a
+// JSON list like "devices" of dflash_library_info(). NULL if a server is not available; `status` (may be NULL) is then
+// DFLASH_ERROR_RPC. A server that is busy with another program does not answer, so this can take seconds. Release with
 // dflash_free().
 DFLASH_API char * dflash_rpc_devices(const char * servers, int * status);
-// Whether the RPC servers of an engine still answer: 0, or DFLASH_ERROR_RPC.
+// Check that the engine's RPC servers still answer: 0, or DFLASH_ERROR_RPC.
 DFLASH_API int dflash_engine_rpc_check(const dflash_engine * engine);
 
 typedef struct dflash_rpc_server_params {
     const char * host;        // IPv4 address to listen on
     int32_t      port;        // 1..65535
-    const char * devices;     // names, "CUDA0,CUDA1"; NULL: all GPUs, without one the CPU
-    int32_t      n_threads;   // of a CPU, <= 0: physical cores
-    const char * cache;       // folder for large tensors, which then need not be sent again; NULL: none
+    const char * devices;     // names, "CUDA0,CUDA1"; NULL: all GPUs, or the CPU if there is none
+    int32_t      n_threads;   // CPU threads, <= 0: physical cores
+    const char * cache;       // folder that caches large tensors, so that they are sent only once; NULL: none
 } dflash_rpc_server_params;
 
 DFLASH_API void dflash_rpc_server_params_default(dflash_rpc_server_params * params);
-// Lend this machine's devices to one program at a time, until the process ends. Returns only if it cannot, with an
-// error. Whoever reaches the port can read and write this process's memory.
+// Serve this machine's devices to one program at a time, until the process ends. Returns only on error. Anyone who can
+// reach the port can read and write this process's memory.
 DFLASH_API int dflash_rpc_serve(const dflash_rpc_server_params * params);
 
 // ---- kernels ------------------------------------------------------------------------------------------------------
 
-// A device may have two kernels for products with quantized weights: a vector kernel for few rows, and a matrix kernel
-// (tiles) for many. From how many rows on the matrix kernel serves is the device's own guess, or what is set here for
-// the whole process: rows > 0 sets it (at most one more than the vector kernel can serve), 0 gives the choice back to
-// the device, < 0 only asks. device, type: ggml's names ("CUDA0", "q4_K"). Returns the count in force, 0 if there is
-// nothing to choose, < 0 on error.
+// A device may have two kernels for products with quantized weights: a vector kernel for few rows and a matrix kernel
+// (tiles) for many. The device chooses the row count at which the matrix kernel takes over. This sets it for the whole
+// process: rows > 0 sets it (at most one more than the vector kernel supports), 0 restores the device's choice, < 0
+// only queries. device, type: ggml's names ("CUDA0", "q4_K"). Returns the count in force, 0 if there is nothing to
+// choose, < 0 on error.
 DFLASH_API int32_t dflash_matrix_rows(const char * device, const char * type, int32_t rows);
 
 typedef struct dflash_tune_params {
     const char * device;      // "CPU", "CUDA0", ...
-    const char * type;        // of the weights: "q4_K", "q8_0", ... (a quantized type of ggml, in any case)
+    const char * type;        // weight type: "q4_K", "q8_0", ... (a quantized ggml type, case-insensitive)
     int32_t      m;           // columns of the result, 16..2^20
-    int32_t      k;           // inner positions, a multiple of 256 up to 2^20; m * k at most 2^30
-    int32_t      n_max;       // times 1..n_max rows, at most 64
-    int32_t      n_threads;   // of a CPU, 0: physical cores
-    int32_t      megabytes;   // of weights that are used in turns: more than the caches hold; at least two weights
-    int32_t      ms;          // time for each number of rows; three times each kernel at least
+    int32_t      k;           // inner dimension, a multiple of 256 up to 2^20; m * k at most 2^30
+    int32_t      n_max;       // time products of 1..n_max rows, at most 64
+    int32_t      n_threads;   // CPU threads, 0: physical cores
+    int32_t      megabytes;   // total size of the weights used in rotation: more than the caches hold, at least two
+                              // weights
+    int32_t ms;               // time budget per row count; each kernel runs at least three times
 } dflash_tune_params;
 
 DFLASH_API void dflash_tune_params_default(dflash_tune_params * params);
 
 // Time both kernels of a device. progress: as in dflash_engine_create. JSON: {"device", "type", "m", "k", "weights",
-// "buffer", "rows": the count in force, "rows_max": the greatest that can be set, "vector_ms": [n_max], "matrix_ms":
-// [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel cannot serve. NULL on
+// "buffer", "rows": the count in force, "rows_max": the largest that can be set, "vector_ms": [n_max], "matrix_ms":
+// [n_max]}: median milliseconds of one product of 1, 2, ... rows; null where the vector kernel does not apply. NULL on
 // failure; `status` (may be NULL) says why. Release with dflash_free().
 DFLASH_API char * dflash_tune(
     const dflash_tune_params * params, dflash_progress_callback progress, void * user, int * status);
@@ -249,60 +254,61 @@ typedef struct dflash_request {
     int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting
     int32_t      accept;         // dflash_accept_rule, -1 = the engine's setting
     int32_t      draft_n_max;    // most draft tokens on a path, 0 = the engine's setting (never more than that)
-    int32_t      lookup;         // 1: prompt lookup, too, 0: without it, -1 = the engine's setting
-    bool         cache_prompt;   // keep and reuse the longest common prefix with what the slot holds
-    // For each new token, its probability and those of the n_probs likeliest ones: 0 (none) .. the vocabulary's size.
+    int32_t      lookup;         // prompt lookup: 1 = on, 0 = off, -1 = the engine's setting
+    bool         cache_prompt;   // reuse the longest common prefix of what the slot holds
+    // Report the probability of each new token and of the n_probs likeliest ones: 0 (none) .. the vocabulary's size.
     int32_t n_probs;
-    bool    post_sampling_probs;   // those that the token was drawn with, not log-probabilities of the raw logits
-    // Also for the prompt's tokens from this index on, 0: none. Their rows are read anew, whatever the slot has cached.
-    // Needs n_probs; not with post_sampling_probs, as nothing is drawn there.
+    bool    post_sampling_probs;   // report the probabilities that the token was drawn from, not log-probabilities of
+                                   // the raw logits
+    // Also report the prompt's tokens from this index on, 0: none. Their rows are recomputed even if the slot has
+    // cached them. Needs n_probs; not allowed with post_sampling_probs, since prompt tokens are not drawn.
     int32_t probs_from;
-    // Text that the answer is expected to have, in part or with changes (OpenAI's predicted outputs): what follows in
-    // it is drafted, by a target without a drafter too, unless its memory is recurrent. At most a slot's context.
+    // Text that the answer is expected to repeat, in part or with changes (OpenAI's predicted outputs). What follows in
+    // it is drafted, even without a drafter, unless the target's memory is recurrent. At most a slot's context.
     const int32_t * prediction;
     int32_t         n_prediction;
-    bool            return_drafts;   // tell of each verified tree, in dflash_update.tree
+    bool            return_drafts;   // report each verified tree in dflash_update.tree
 } dflash_request;
 
 DFLASH_API void dflash_request_default(dflash_request * request);
 
-// JSON: every field of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default", "low",
-// "high"}]. The bounds, both allowed, belong to numbers and integers only; some have "least_positive", the least value
-// above 0. Release with dflash_free().
+// JSON list of all fields of `sampling`: [{"name", "type": "number"|"integer"|"boolean"|"string"|"json", "default",
+// "low", "high"}]. Bounds are inclusive and given only for numbers and integers; "least_positive", if present, is the
+// smallest value allowed above 0. Release with dflash_free().
 DFLASH_API char * dflash_sampling_fields(void);
 
-// JSON array of the parts of a JSON schema that its grammar will not hold, such as
-// "json_schema.properties.a.multipleOf"; NULL if there can be no grammar. Thread-safe. Release with dflash_free().
+// JSON array of the parts of a JSON schema that its grammar does not enforce, such as
+// "json_schema.properties.a.multipleOf"; NULL if no grammar can be built. Thread-safe. Release with dflash_free().
 DFLASH_API char * dflash_schema_ignored(const char * schema);
 
-// Make a request ready to run: check all of it, compile its grammar, build its sampler. A large grammar takes tens of
-// milliseconds and more. Copies everything it needs; *prepared is NULL on failure. Thread-safe.
+// Prepare a request: check all of it, compile its grammar, build its sampler. A large grammar can take tens of
+// milliseconds or more. Copies everything it needs; *prepared is NULL on failure. Thread-safe.
 DFLASH_API int dflash_request_prepare(
     const dflash_engine * engine, const dflash_request * request, dflash_prepared ** prepared);
-// Release a prepared request that was not submitted; NULL is fine. Thread-safe, also after the engine's end.
+// Release a prepared request that was not submitted; NULL is allowed. Thread-safe, also after the engine is destroyed.
 DFLASH_API void dflash_prepared_free(dflash_prepared * prepared);
-// Whether the slots' shared cache has room for the request, beside what running ones hold and need: 1 yes, 0 not now
-// (always yes if nothing runs), < 0 on error.
+// Whether the slots' shared cache has room for the request beside what running requests hold and may still need: 1 yes,
+// 0 not now (always 1 if nothing runs), < 0 on error.
 DFLASH_API int32_t dflash_has_room(const dflash_engine * engine, const dflash_prepared * prepared);
-// Of the idle `slots`[n_slots], the one whose cache the prompt continues (slot_similarity); otherwise one that holds
-// nothing; otherwise the first. Returns the slot, < 0 on error.
+// Choose among the idle `slots`[n_slots]: the one whose cache the prompt continues (slot_similarity), else an empty
+// one, else the first. Returns the slot, < 0 on error.
 DFLASH_API int32_t dflash_slot_choose(
     const dflash_engine * engine, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots);
-// Start a prepared request of this engine on an idle slot. The beginning of its prompt comes from there, from another
-// slot (one that is reading it, too), or from the host's cache. Takes `prepared` over if it succeeds; after an error
-// the caller still has to free it.
+// Start a prepared request of this engine on an idle slot. The cached beginning of its prompt comes from that slot,
+// from another slot (which may be reading the same prompt), or from the host cache. Takes ownership of `prepared` on
+// success; on error the caller still has to free it.
 DFLASH_API int dflash_submit(dflash_engine * engine, int32_t slot, dflash_prepared * prepared);
-// Stop a slot now; its tokens stay cached for the next request. No-op on an idle slot.
+// Stop a slot now; its tokens stay cached for the next request. Does nothing on an idle slot.
 DFLASH_API int dflash_cancel(dflash_engine * engine, int32_t slot);
-// End the reasoning of a running slot's answer now: its end tag, after reasoning_budget_message if there is one, are
-// the next tokens. Returns 1, or 0 if it does not reason (any more), < 0 on error.
+// End the reasoning of a running slot's answer now: reasoning_budget_message, if any, and then the end tag are the next
+// tokens. Returns 1, or 0 if the slot is not reasoning, < 0 on error.
 DFLASH_API int32_t dflash_slot_end_reasoning(dflash_engine * engine, int32_t slot);
 // Forget a slot's cached tokens. The slot must be idle. Returns how many there were, < 0 on error.
 DFLASH_API int32_t dflash_slot_clear(dflash_engine * engine, int32_t slot);
-// Write what an idle slot holds (tokens, the target's memory, the drafter's context) to a file, or let it hold what a
-// file has: one that was saved with the same files of target and drafter and the same cache types. A file that is
-// damaged, foreign or hostile is DFLASH_ERROR_ARG, one that needs more room than running requests leave
-// DFLASH_ERROR_BUSY; both leave everything as it was. n_tokens, n_bytes: what was written or read.
+// Save what an idle slot holds (tokens, the target's memory, the drafter's context) to a file, or restore a slot from
+// one. The file must have been saved with the same target file, drafter file and cache types. A damaged, foreign or
+// hostile file is DFLASH_ERROR_ARG; a file that needs more room than running requests leave is DFLASH_ERROR_BUSY. Both
+// leave everything unchanged. n_tokens, n_bytes: what was written or read.
 DFLASH_API int dflash_slot_save(
     dflash_engine * engine, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes);
 DFLASH_API int dflash_slot_restore(
@@ -310,45 +316,44 @@ DFLASH_API int dflash_slot_restore(
 
 typedef enum dflash_slot_state {
     DFLASH_IDLE    = 0,
-    DFLASH_READING = 1,   // prompt
+    DFLASH_READING = 1,   // reading the prompt
     DFLASH_WRITING = 2,
-    DFLASH_STOP    = 3,   // finished: end-of-generation token (not among the tokens)
+    DFLASH_STOP    = 3,   // finished: end-of-generation token (not included in the tokens)
     DFLASH_LENGTH  = 4,   // finished: n_predict reached
-    DFLASH_CONTEXT = 5,   // finished: prompt and answer fill the slot's context, or there is no room beside the
-                          // others
+    DFLASH_CONTEXT = 5,   // finished: prompt and answer fill the slot's context, or the other slots leave no room
     DFLASH_FAILED  = 6,   // finished: `error` says why; the slot's cache is empty
-    DFLASH_REFUSED = 7,   // the same, but the request itself is to blame: it forbids every token
+    DFLASH_REFUSED = 7,   // the same, but because of the request itself: it forbids every token
 } dflash_slot_state;
 
-// Probabilities of `n` tokens in order: of the prompt, of the answer, and the one that ended it (DFLASH_STOP).
-// Log-probabilities are log-softmax of the raw logits of the row that the token was sampled from, before penalties,
-// biases and grammar. With post_sampling_probs, probabilities of what the samplers left to draw from; what they dropped
-// is not listed.
+// Probabilities of `n` tokens in order: of the prompt, of the answer, and of the token that ended it (DFLASH_STOP).
+// Log-probabilities are the log-softmax of the raw logits of the row that the token was sampled from, before penalties,
+// biases and grammar. With post_sampling_probs, they are the probabilities left by the samplers; dropped tokens are not
+// listed.
 typedef struct dflash_token_probs {
     int32_t         n;
-    int32_t         n_prompt;     // the first ones are the prompt's, the next those of dflash_update.tokens
+    int32_t         n_prompt;     // how many of them belong to the prompt; those of dflash_update.tokens follow
     const int32_t * tokens;       // [n]
-    const float *   values;       // [n]: of the tokens
+    const float *   values;       // [n]: of `tokens`
     const int32_t * n_top;        // [n]: how many of the likeliest are listed
-    const int32_t * top_tokens;   // [sum of n_top]: the likeliest first, equal ones by their id
+    const int32_t * top_tokens;   // [sum of n_top]: the likeliest first, ties by id
     const float *   top_values;   // [sum of n_top]
 } dflash_token_probs;
 
-// Who proposed a token.
+// Where a token comes from.
 typedef enum dflash_origin {
-    DFLASH_BY_TARGET     = 0,   // sampled
-    DFLASH_BY_DRAFTER    = 1,   // among its candidates, whoever else proposed it
+    DFLASH_BY_TARGET     = 0,   // sampled by the target
+    DFLASH_BY_DRAFTER    = 1,   // among the drafter's candidates, even if something else proposed it too
     DFLASH_BY_LOOKUP     = 2,
     DFLASH_BY_PREDICTION = 3,
 } dflash_origin;
 
-// A tree that was verified, and what of it was accepted. Node 0 is the anchor.
+// A verified tree and its accepted path. Node 0 is the anchor.
 typedef struct dflash_verified_tree {
     int32_t         n_nodes;   // 0: none
     const int32_t * tokens;    // [n_nodes]
-    const int32_t * parents;   // [n_nodes]: a smaller index than the node's own, -1 for the anchor
-    const float *   probs;     // [n_nodes]: the drafter's, given the parent; 0: it did not propose the token
-    const float *   values;    // [n_nodes]: chance that the walk gets there, as it was estimated
+    const int32_t * parents;   // [n_nodes]: smaller than the node's own index, -1 for the anchor
+    const float *   probs;     // [n_nodes]: the drafter's probability given the parent; 0: not proposed by it
+    const float *   values;    // [n_nodes]: estimated chance that the walk reaches the node
     const int32_t * origins;   // [n_nodes]: dflash_origin
     int32_t         n_path;
     const int32_t * path;   // [n_path]: the accepted nodes, the anchor first
@@ -356,27 +361,28 @@ typedef struct dflash_verified_tree {
 
 typedef struct dflash_update {
     int32_t         slot;
-    int32_t         state;        // dflash_slot_state; from DFLASH_STOP on the slot is idle again
+    int32_t         state;        // dflash_slot_state; from DFLASH_STOP on, the slot is idle again
     int32_t         n_tokens;     // new tokens of this step, in order
     const int32_t * tokens;       // valid until the next call that takes the engine
     int32_t         n_accepted;   // draft tokens accepted in this pass (walk depth)
-    int32_t         n_drafted;    // draft tokens verified in this pass: the nodes of the tree without the anchor
+    int32_t         n_drafted;    // draft tokens verified in this pass: the nodes of the tree except the anchor
     int32_t         n_depth;      // depth of that tree
-    int32_t         n_denoised;   // length of the block that it grew from (the anchor and what it proposed), 0: none
-    const char *    reason;       // why the controller chose so: one of a few fixed strings (docs/budget.md)
-    double          draft_ms;     // the drafter pass before this target pass, 0: none
-    double          verify_ms;    // this target pass
-    double          plain_ms;   // what a pass of anchors alone would have taken, by the costs known so far; 0: unknown
-    bool            first;      // true if the tokens came from the prompt's last pass (no draft was possible)
-    const char *    error;      // DFLASH_FAILED and DFLASH_REFUSED only
-    int32_t         n_past;     // tokens that the slot holds after this step, of the prompt and of the answer
-    // With n_probs and return_drafts only; valid as `tokens`.
+    int32_t         n_denoised;   // length of the block that it was grown from (the anchor and the proposed tokens), 0:
+                                  // none
+    const char * reason;          // why the controller decided so: one of a few fixed strings (docs/budget.md)
+    double       draft_ms;        // the drafter pass before this target pass, 0: none
+    double       verify_ms;       // this target pass
+    double       plain_ms;        // estimated time of a pass of anchors alone, by the costs known so far; 0: unknown
+    bool         first;           // true if the tokens came from the prompt's last pass (no draft was possible)
+    const char * error;           // DFLASH_FAILED and DFLASH_REFUSED only
+    int32_t      n_past;          // tokens of prompt and answer that the slot holds after this step
+    // Only with n_probs and return_drafts; valid as long as `tokens`.
     dflash_token_probs   probs;
     dflash_verified_tree tree;
 } dflash_update;
 
-// One step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot is
-// idle, < 0 on an error that concerns the engine as a whole. Blocks for one target pass and one drafter pass.
+// Run one step. Returns the number of updates written (at most n_slots; `cap` must be at least that), 0 if every slot
+// is idle, < 0 on an error that concerns the whole engine. Blocks for one target pass and one drafter pass.
 DFLASH_API int32_t dflash_step(dflash_engine * engine, dflash_update * updates, int32_t cap);
 // Make a running dflash_step() return as soon as the CPU backend allows. Thread-safe.
 DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
@@ -385,64 +391,65 @@ DFLASH_API void dflash_engine_interrupt(dflash_engine * engine);
 
 typedef struct dflash_slot_stats {   // of the current or last request
     int32_t n_prompt;                // prompt tokens
-    int32_t n_cached;                // of those, taken from the cache
+    int32_t n_cached;                // prompt tokens taken from the cache
     int32_t n_generated;             // tokens emitted
     int32_t n_passes;                // target passes after the prompt's
     int32_t n_drafted;               // draft tokens verified
     int32_t n_accepted;              // draft tokens accepted
-    int32_t n_plain;                 // of the passes, those without a draft
-    int32_t n_lookup_drafted;        // of the draft tokens, those that prompt lookup or a prediction alone proposed
+    int32_t n_plain;                 // passes without a draft
+    int32_t n_lookup_drafted;        // draft tokens that only prompt lookup or a prediction proposed
     int32_t n_lookup_accepted;
     int32_t depth_drafted[DFLASH_MAX_NODES];    // [d]: passes in which a node at depth d was verified (d = 1..)
-    int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which it was accepted
+    int32_t depth_accepted[DFLASH_MAX_NODES];   // [d]: passes in which such a node was accepted
     double  t_prompt_ms;                        // from the first prompt pass to the first token
     double  t_generate_ms;                      // from the first token to the last
     double  t_queue_ms;                         // from dflash_submit() to the first prompt pass
     int32_t n_prediction;                       // tokens of the prediction
-    int32_t n_prediction_accepted;              // of those, what the answer has
+    int32_t n_prediction_accepted;              // prediction tokens that the answer contains
 } dflash_slot_stats;
 
 DFLASH_API int dflash_slot_stats_get(const dflash_engine * engine, int32_t slot, dflash_slot_stats * stats);
 
 // JSON: counters since load: steps, passes, rows, tokens, t_*_ms per phase (plan, verify, walk, commit, draft, grow,
-// other), graphs_reused / graphs_built for target, target_decoding (its passes without prompts after such) and drafter,
-// cost curve {nodes: ms}, drafter cost, last choice and why, how often each tree size, block length and reason was
-// chosen; "cells" of the cache, "host_cache" and how often what slots hold moved ("moved"). Release with dflash_free().
+// other), graphs_reused / graphs_built for target, target_decoding (passes without prompts that follow such passes) and
+// drafter, cost curve {nodes: ms}, drafter cost, last choice and its reason, how often each tree size, block length and
+// reason was chosen, "cells" of the cache, "host_cache", and "moved", how often slots' cache contents moved. Release
+// with dflash_free().
 DFLASH_API char * dflash_engine_stats(const dflash_engine * engine);
 
 // ---- text ---------------------------------------------------------------------------------------------------------
 
-// Returns the token count; if it exceeds `cap` nothing past `cap` is written. < 0 on error.
+// Returns the token count. If it exceeds `cap`, nothing past `cap` is written. < 0 on error.
 DFLASH_API int32_t dflash_tokenize(const dflash_engine * engine, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap);
-// The same by a vocabulary: of a model that the caller has loaded with llama.h, or that of a vocab.
+// The same with a vocabulary: from a model that the caller loaded with llama.h, or from dflash_vocab_get().
 struct llama_vocab;
 DFLASH_API int32_t dflash_vocab_tokenize(const struct llama_vocab * vocab, const char * text, int32_t n_text,
     bool add_special, bool parse_special, int32_t * tokens, int32_t cap);
-// A model's tokenizer without its weights; the file (of a split model, the first) is checked first. NULL on failure;
-// `status` (may be NULL) says why. Release with dflash_vocab_free().
+// Load a model's tokenizer without its weights, after checking the file (the first file of a split model). NULL on
+// failure; `status` (may be NULL) says why. Release with dflash_vocab_free().
 typedef struct dflash_vocab           dflash_vocab;
 DFLASH_API dflash_vocab *             dflash_vocab_load(const char * path, int * status);
 DFLASH_API const struct llama_vocab * dflash_vocab_get(const dflash_vocab * vocab);
 DFLASH_API void                       dflash_vocab_free(dflash_vocab * vocab);
-// Bytes of one token (may be part of a UTF-8 character). Returns the length; if it exceeds `cap` nothing is written. <
-// 0 on error.
+// Bytes of one token, possibly only part of a UTF-8 character. Returns the length. If it exceeds `cap`, nothing is
+// written. < 0 on error.
 DFLASH_API int32_t dflash_token_piece(
     const dflash_engine * engine, int32_t token, bool special, char * buf, int32_t cap);
 DFLASH_API bool dflash_token_is_eog(const dflash_engine * engine, int32_t token);
 
 // ---- chat (llama.cpp common/chat) ---------------------------------------------------------------------------------
 
-// DFLASH_ERROR_ARG unless `source` is what dflash_engine_params.chat_template may be. Needs no engine. Thread-safe.
+// DFLASH_ERROR_ARG unless `source` is valid as dflash_engine_params.chat_template. Needs no engine. Thread-safe.
 DFLASH_API int dflash_check_chat_template(const char * source);
 
-// Apply the engine's chat template (or `template_override`, parsed for this call, if not NULL). body: JSON object with
+// Apply the engine's chat template, or `template_override` if not NULL (parsed for this call). body: JSON object with
 // OpenAI's fields messages, tools, tool_choice, parallel_tool_calls, response_format, json_schema, grammar,
 // chat_template_kwargs, reasoning_format ("none"|"auto"|"deepseek"|"deepseek-legacy"), enable_thinking,
-// add_generation_prompt, continue_final_message; and force_pure_content: all of the answer is content. NULL on error.
-// Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser":
-// {...opaque, for dflash_chat_new...}, "ignored": [names of fields of the body that neither llama.cpp nor the template
-// heeds, such as "messages[].mood"]}. Release with dflash_free().
+// add_generation_prompt, continue_final_message; and force_pure_content: treat the whole answer as content. NULL on
+// error. Returns JSON {"prompt": str, "stops": [str], "sampling": {...fields of dflash_request.sampling...}, "parser":
+// {...opaque, for dflash_chat_new...}, "ignored": [names of body fields that both llama.cpp and the template ignore,
+// such as "messages[].mood"]}. Release with dflash_free().
 DFLASH_API char * dflash_chat_apply(const dflash_engine * engine, const char * template_override, const char * body);
 
 // An incremental parser of one answer. parser: the "parser" object of dflash_chat_apply() as JSON.
@@ -457,39 +464,39 @@ DFLASH_API char * dflash_chat_message(const dflash_chat * chat);
 
 // ---- proof --------------------------------------------------------------------------------------------------------
 
-// Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows and report for each i in [from, n)
+// Teacher-forced check: feed tokens[0..n) to an idle slot in passes of `width` rows. For each i in [from, n), report
 // how the target ranked tokens[i] given tokens[0..i): best_id[i - from], best_logit[i - from], logit[i - from] (of
 // tokens[i]). Any output may be NULL. The slot's cache is empty afterwards. from >= 1.
 DFLASH_API int dflash_score(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n, int32_t from,
     int32_t width, int32_t * best_id, float * best_logit, float * logit);
 
-// One drafter pass in the open: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2 ... the anchor is
-// tokens[n-1]), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final norm) and
-// logits [n_block, n_vocab] (after scale and soft-cap, without a Markov head; -infinity: never proposed); from a
-// lattice (DFlash 2, DSpark) also ids [n_block, k] and scores [n_block, k, k] (predecessor-major; the first row has k
-// equal predecessors, the anchor), for DFlash ids [n_block, k] and scores [n_block, k] = log-probabilities. Row 0 of
-// ids and scores is unused unless the anchor's row proposes. A drafter that keeps its block's size takes no other
+// Run one drafter pass and return what it computed: feed tokens[0..n) to an idle slot, inject their taps (rows 0..n-2;
+// tokens[n-1] is the anchor), denoise [anchor, MASK x (n_block-1)] and return hidden [n_block, n_embd] (after the final
+// norm) and logits [n_block, n_vocab] (after scale and soft-cap, without a Markov head; -infinity: never proposed). A
+// lattice (DFlash 2, DSpark) also gives ids [n_block, k] and scores [n_block, k, k] (predecessor-major; the first row
+// has k equal predecessors, the anchor). DFlash gives ids [n_block, k] and scores [n_block, k] = log-probabilities. Row
+// 0 of ids and scores is unused unless the anchor's row proposes. A drafter with a fixed block size accepts no other
 // n_block. Any output may be NULL. The slot's cache is empty afterwards.
 DFLASH_API int dflash_draft_probe(dflash_engine * engine, int32_t slot, const int32_t * tokens, int32_t n,
     int32_t n_block, float * hidden, float * logits, int32_t * ids, float * scores);
 
-// Rows of a tree for one idle slot, on top of what its cache holds. parents[i]: a smaller index, -1 for row 0.
+// Rows of a tree for one idle slot, after what its cache holds. parents[i]: smaller than i, -1 for row 0.
 typedef struct dflash_tree_rows {
     int32_t         slot;
-    int32_t         n_nodes;   // 1..64 with a branch, otherwise whatever fits one pass
+    int32_t         n_nodes;   // 1..64 with a branch, otherwise as many as fit in one pass
     const int32_t * tokens;    // [n_nodes]
     const int32_t * parents;   // [n_nodes]
-    int32_t n_path;   // the path to commit afterwards, row 0 first, each the parent of the next; 0: forget all rows
+    int32_t n_path;   // the path to commit afterwards: row 0 first, each the parent of the next; 0: discard all rows
     const int32_t * path;     // [n_path]
     float *         logits;   // [n_nodes, n_vocab] or NULL
 } dflash_tree_rows;
 
-// One target pass over trees of one or several idle slots, then the commit of their paths. A chain with its whole path
-// is how prompts are fed. The slots keep their caches: end with dflash_slot_clear(). DFLASH_ERROR_ARG where the target
-// refuses trees (the sentence says why).
+// Run one target pass over trees of one or several idle slots, then commit their paths. To feed a prompt, pass a chain
+// with its whole path. The slots keep their caches: end with dflash_slot_clear(). DFLASH_ERROR_ARG if the target does
+// not support trees (the error says why).
 DFLASH_API int dflash_tree_pass(dflash_engine * engine, const dflash_tree_rows * trees, int32_t n_trees);
 
-// JSON: the target's KV cells, for tests: {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]],
+// JSON for tests: the target's KV cells {"caches": [{"size", "streams": [{"used", "cells": [[cell, pos, [seq...]],
 // ...]}]}]}; iSWA has two caches. Release with dflash_free().
 DFLASH_API char * dflash_cells(const dflash_engine * engine);
 

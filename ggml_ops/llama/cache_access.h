@@ -1,5 +1,5 @@
-// What the engine asks of a target's cache as a whole: how full it is, who holds what, what it would take. Beside
-// access.h, and compiled into libllama like it.
+// Queries about a target's cache as a whole: how full it is, who holds which cells, what it would allocate. Complements
+// access.h and is compiled into libllama like it.
 
 #pragma once
 
@@ -12,24 +12,24 @@
 
 namespace dflash {
 
-// Cells in use of a cache that all sequences share; -1: a memory without cells that could be counted.
+// Used cells of a cache that all sequences share; -1 if the memory has no cells to count.
 LLAMA_API int32_t access_used_cells(const llama_context * ctx);
-// Of those, the ones that some of the sequences hold, each counted once.
+// How many cells the given sequences hold, each cell counted once.
 LLAMA_API int32_t access_held_cells(const llama_context * ctx, const std::vector<int32_t> & seqs);
-// Lets the empty sequence `to` hold what `from` holds without copying it. False: this memory cannot, and `to` may hold
+// Lets the empty sequence `to` share what `from` holds, without a copy. False if this memory cannot; `to` may then hold
 // a part of it.
 LLAMA_API bool access_share_sequence(llama_context * ctx, int32_t from, int32_t to);
-// Whether cells of positions that no later token sees are used again: a sequence cannot be cut back at will.
+// Whether cells are reused once no later token sees their positions, so that a sequence cannot be cut back freely.
 LLAMA_API bool access_drops_cells(const llama_context * ctx);
-// Whether K and V lie in the host's memory, where attention skips the cells of other sequences.
+// Whether K and V are in host memory, where attention skips the cells of other sequences.
 LLAMA_API bool access_on_host(const llama_context * ctx);
 
-// A cache that is yet to be made.
+// A cache that does not exist yet.
 struct cache_shape {
     ggml_type type_k, type_v;
     uint32_t  n_seqs, n_ubatch;
     bool      unified, swa_full;
-    bool      offload;   // each layer's part lies on the device of the layer
+    bool      offload;   // each layer's part is on the layer's device
 };
 // Bytes of K, V and states on one device.
 struct memory_need {
@@ -37,7 +37,7 @@ struct memory_need {
     double             per_token;   // of context
     double             fixed;       // windows and recurrent states
 };
-// One for each device that has layers. Tapes of recurrent targets are not counted.
+// One entry per device that has layers. Tapes of recurrent targets are not counted.
 LLAMA_API std::vector<memory_need> access_cache_needs(const llama_model * model, const cache_shape & shape);
 // Bytes of a model's weights in the host's memory.
 LLAMA_API size_t access_host_weights(const llama_model * model);

@@ -1,5 +1,5 @@
-// llama.cpp's grammar, fed with a token or the end of one. Its own sampler takes whole tokens, and finds out by itself
-// where a grammar that waits begins: by a search of all of the text after every token (grammar/trigger_search.h).
+// llama.cpp's grammar, advanced by a token or the end of one. llama.cpp's own sampler only takes whole tokens and
+// searches the whole text for a lazy grammar's trigger after each token (grammar/trigger_search.h).
 
 #pragma once
 
@@ -19,14 +19,14 @@ struct grammar_deleter {
 };
 using grammar_ptr = std::unique_ptr<llama_grammar, grammar_deleter>;
 
-// From GBNF, beginning with the rule root; null if llama.cpp cannot build it.
+// Parses GBNF with the start rule root; null if llama.cpp cannot build it.
 LLAMA_API grammar_ptr grammar_init(const llama_vocab * vocab, const std::string & text);
-// Sets what cannot come next to -inf.
+// Sets the logits of forbidden tokens to -inf.
 LLAMA_API void grammar_apply(const llama_grammar & grammar, llama_token_data_array * all);
-// Goes on by `piece`, the text of `token` or its end. Throws std::runtime_error if the grammar does not allow it. Not
-// for an end of generation.
+// Advances by `piece`, the text of `token` or its end. Throws std::runtime_error if the grammar does not allow it. Not
+// for end-of-generation tokens.
 LLAMA_API void grammar_accept(llama_grammar & grammar, llama_token token, const std::string & piece);
-// The text of a token to a grammar: control tokens have theirs.
+// The text of a token as a grammar sees it, including that of control tokens.
 LLAMA_API const std::string & grammar_piece(const llama_vocab * vocab, llama_token token);
 
 }   // namespace dflash

@@ -1,5 +1,5 @@
-// The cells of a KV cache in the order of the tokens: sums over a sequence's cells then run in one order, whatever else
-// the cache holds (docs/trees.md). Part of libllama: patches/0009 calls it from llama_kv_cache.
+// Keeps the cells of a KV cache in token order, so that sums over a sequence's cells always run in the same order,
+// whatever else the cache holds (docs/trees.md). Part of libllama: patches/0009 calls it from llama_kv_cache.
 
 #pragma once
 
@@ -13,16 +13,16 @@ class kv_order {
   public:
     explicit kv_order(llama_kv_cache & kv) : kv(kv) {}
 
-    // From now on a token takes a cell above those of its sequence, and where none is free there, the cells in use
-    // move down first. Returns false where the host cannot move them: tokens take any free cell then.
+    // From now on a token takes a cell above those of its sequence; if none is free there, the used cells move down
+    // first. Returns false if the host cannot move cells; tokens then take any free cell.
     bool enable();
     bool enabled() const { return is_enabled; }
 
-    // Moves all cells in use down to the first ones, in their order. Returns false if nothing moved, or if the cache
-    // is not ordered.
+    // Moves all used cells to the beginning, keeping their order. Returns false if nothing moved or the cache is not
+    // ordered.
     bool pack();
 
-    uint32_t n_packed = 0;   // how often it did
+    uint32_t n_packed = 0;   // number of such moves
 
   private:
     llama_kv_cache & kv;

@@ -1,7 +1,7 @@
-// Is this a state of a sequence that llama.cpp can take in without harm? Part of libllama.
+// Checks whether llama.cpp can safely restore a sequence state. Part of libllama.
 //
-// llama.cpp reads a saved state as it lies: positions may be any numbers, and K and V that are no numbers reach every
-// sequence of the cache (attention multiplies masked cells by 0). Its own checks are of types and sizes.
+// llama.cpp restores a saved state unchecked except for types and sizes: positions may be arbitrary, and NaNs in K and
+// V reach every sequence of the cache (attention multiplies masked cells by 0).
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace dflash {
 
-// Why a state from outside (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of
+// Why an external state (llama_state_seq_get_data_ext, whole or LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) is not one of
 // n_tokens tokens that this context could have written; empty if it is.
 LLAMA_API std::string access_check_state(
     const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens, bool partial);

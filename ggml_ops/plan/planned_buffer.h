@@ -1,5 +1,5 @@
-// Buffers without memory: what would be allocated can be counted before it is. Part of ggml-base: patches/0018 lets
-// every buffer come through alloc_buffer().
+// Buffers without memory, to count what would be allocated beforehand. Part of ggml-base: patches/0018 routes every
+// buffer through alloc_buffer().
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// Between the two, the buffers that this thread makes have a type, a size and addresses, and no memory. They may
-// outlive it. Nothing can be computed in them, what is written is lost, and what is read is 0.
+// Between the two, buffers created by this thread have a type, a size and addresses, but no memory. They may outlive
+// it. They cannot be used for computing: writes are discarded and reads return 0.
 GGML_API void plan_begin();
 GGML_API void plan_end();
 
@@ -22,7 +22,7 @@ class plan_scope {
     plan_scope & operator=(const plan_scope &) = delete;
 };
 
-// A buffer of this type, size > 0; null where there is no memory.
+// A buffer of this type, size > 0; null if out of memory.
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t size);
 
 }   // namespace dflash

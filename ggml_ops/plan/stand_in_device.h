@@ -1,5 +1,5 @@
-// Devices that this machine has not: they know how much memory they would have, and compute nothing. A plan for another
-// machine is made with them (plan_scope). Part of ggml-base, whose inner types they are made of.
+// Stand-ins for devices that this machine does not have: they report a memory size and compute nothing. Used to plan
+// for another machine (plan_scope). Part of ggml-base, whose internal types they use.
 
 #pragma once
 

@@ -7,7 +7,7 @@ namespace {
 
 struct failure {
     std::string why;
-    int         n_alive = 0;   // failed connections that somebody still uses
+    int         n_alive = 0;   // failed connections still in use
 };
 
 struct failures {
@@ -16,7 +16,7 @@ struct failures {
 };
 
 failures & all() {
-    static failures * const kept = new failures;   // connections may end after static objects
+    static failures * const kept = new failures;   // connections may be closed after static objects are destroyed
     return *kept;
 }
 

@@ -1,4 +1,4 @@
-// Which RPC servers failed, by their addresses ("host:port").
+// RPC servers that failed, by address ("host:port").
 
 #pragma once
 
@@ -6,13 +6,13 @@
 
 namespace dflash {
 
-// A connection to the server failed, and lives on without it; of several sentences the first is kept.
+// A connection to the server has failed but still exists; only the first reason is kept.
 void keep_failure(const std::string & endpoint, const std::string & why);
-// Such a connection has ended.
+// A failed connection was closed.
 void end_failed(const std::string & endpoint);
 
 }   // namespace dflash
 
-// One sentence about the server, null if no connection to it failed. Lasts until the thread's next call. forget: first
-// forget failures of connections that have ended. Others find it by this name, as a proc address of the RPC backend.
+// The reason why a connection to the server failed, null if none did. Valid until the thread's next call. forget: first
+// forget failures of connections that were closed. Found by this name, as a proc address of the RPC backend.
 extern "C" const char * dflash_rpc_failure(const char * endpoint, bool forget);

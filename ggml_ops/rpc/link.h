@@ -1,9 +1,9 @@
-// The client's end of a connection to an RPC server: it sends the messages of ggml's RPC backend, fetches their
-// answers, and outlives the server.
+// The client's end of a connection to an RPC server: it sends the messages of ggml's RPC backend, receives the answers,
+// and outlives the server.
 //
-// A connection that fails is lost for good: from then on its messages do nothing, and answers are zeros. Nothing
-// aborts, and nobody waits for ever. Whoever computes asks for failures afterwards (dflash_rpc_failure). The next
-// connection to the server begins anew, once nobody uses this one.
+// A failed connection is lost for good: its messages then do nothing and answers are zeros. Nothing aborts or waits
+// forever. Callers check for failures after computing (dflash_rpc_failure). A new connection to the server can be made
+// once this one is no longer used.
 
 #pragma once
 
@@ -25,15 +25,15 @@ namespace dflash {
 
 struct rpc_message {
     uint8_t               command;
-    bool                  is_empty;   // nothing is sent: it is done when all before it are
+    bool                  is_empty;   // nothing is sent: done when all messages before it are
     const void *          input;
     size_t                n_input;    // bytes
-    void *                output;     // null: the server does not answer
+    void *                output;     // null: the server sends no answer
     size_t                n_output;   // bytes
     std::function<void()> done;
 };
 
-// The version in a server's greeting, and what it tells of our ops (own_ops.h).
+// The version in a server's greeting, and what it reports about our ops (own_ops.h).
 struct rpc_greeting {
     uint8_t major, minor, patch, own_ops;
 };
@@ -42,13 +42,12 @@ class rpc_link {
   public:
     ~rpc_link();
 
-    // socket: null if no connection came about. greet: exchanges greetings, and calls meets().
+    // socket: null if connecting failed. greet: exchanges greetings and calls meets().
     void start(const std::string & endpoint, socket_ptr socket, const std::function<bool()> & greet);
-    // Whether the server speaks as we do. answered: it did at all.
+    // Whether the server is compatible. answered: whether it answered at all.
     bool meets(bool answered, const rpc_greeting & theirs);
 
-    // In the order of the calls, which one thread makes. Requests leave without waiting for the answers to those before
-    // them.
+    // Sends messages in call order, from one thread. Requests are sent without waiting for earlier answers.
     void pass(const rpc_message & message);
 
     bool is_lost() const { return lost_; }

@@ -1,4 +1,4 @@
-// What an RPC server tells about our ops, in a byte of its greeting that is zero in stock servers.
+// What an RPC server reports about our ops, in a byte of its greeting that is zero in stock servers.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-constexpr uint8_t OWN_BUILD   = 0x80;     // the server is of dflash-local
-constexpr uint8_t OWN_OPS     = 1 << 1;   // the version of our ops, in six bits: changes with what they mean
+constexpr uint8_t OWN_BUILD   = 0x80;     // the server is a dflash-local build
+constexpr uint8_t OWN_OPS     = 1 << 1;   // the version of our ops, in six bits: changes with their meaning
 constexpr uint8_t HAS_KERNELS = 1;        // ggml_gdn_tree() and ggml_gdn_commit() run on each of the server's devices
 
 uint8_t rpc_own_ops(const std::vector<ggml_backend_t> & backends);

@@ -21,8 +21,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int PATIENCE_MS = 10000;   // of a connection, and of a greeting
-// 10 s without a word, then 4 questions 5 s apart
+constexpr int PATIENCE_MS = 10000;   // timeout of connecting and of the greeting
+// 10 s of silence, then 4 probes 5 s apart
 constexpr int IDLE_SECONDS = 10, PROBE_SECONDS = 5, N_PROBES = 4;
 
 thread_local std::string why;
@@ -114,7 +114,7 @@ void rpc_watch_peer(intptr_t socket) {
     set_option(s, IPPROTO_TCP, TCP_KEEPINTVL, PROBE_SECONDS);
     set_option(s, IPPROTO_TCP, TCP_KEEPCNT, N_PROBES);
 #endif
-#if defined(TCP_USER_TIMEOUT)   // of what was sent and not acknowledged: milliseconds
+#if defined(TCP_USER_TIMEOUT)   // timeout of unacknowledged data, in milliseconds
     set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * (IDLE_SECONDS + PROBE_SECONDS * N_PROBES));
 #endif
 }

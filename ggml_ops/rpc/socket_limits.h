@@ -1,4 +1,4 @@
-// How long ggml's RPC sockets wait: for a connection, for a greeting, and for a machine that has gone without a word.
+// Timeouts of ggml's RPC sockets: for connecting, for the greeting, and for a machine that no longer responds.
 
 #pragma once
 
@@ -8,16 +8,16 @@
 
 namespace dflash {
 
-// connect() that gives up after some seconds; the greeting that follows may take as long. false: rpc_why() says why.
+// connect() with a timeout of some seconds, which also applies to the greeting that follows. false: rpc_why() says why.
 bool rpc_connect(intptr_t socket, const void * address, size_t size);
-// Greetings were exchanged: from here on answers take as long as they take.
+// Call after the greetings: from here on, answers have no timeout.
 void rpc_end_handshake(intptr_t socket);
-// A peer whose machine or network is gone counts as gone after half a minute.
+// Treats a peer as gone half a minute after its machine or network fails.
 void rpc_watch_peer(intptr_t socket);
-// Close it; `why` is what rpc_why() says.
+// Closes the socket; rpc_why() then returns `why`.
 void rpc_drop(intptr_t socket, const char * why);
 
-// Why the thread's last connection did not come about.
+// Why the thread's last connection failed.
 const std::string & rpc_why();
 
 }   // namespace dflash

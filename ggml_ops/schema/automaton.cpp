@@ -15,7 +15,7 @@ void check_size(size_t n_states) {
     }
 }
 
-// Neighbours with one target become one.
+// Merges adjacent ranges with the same target.
 edges joined(edges all) {
     std::sort(all.begin(), all.end(), [](const auto & a, const auto & b) { return a.low < b.low; });
     edges out;
@@ -29,7 +29,7 @@ edges joined(edges all) {
     return out;
 }
 
-// Without states that no text reaches, or from which nothing is accepted.
+// Removes states that no text reaches or from which nothing is accepted.
 automaton trimmed(const automaton & a) {
     const size_t                      n = a.states.size();
     std::vector<std::vector<int32_t>> sources(n);
@@ -234,7 +234,7 @@ automaton both(const automaton & a, const automaton & b) {
 
 automaton other_than(const automaton & a) {
     automaton     out = a;
-    const int32_t all = int32_t(out.states.size());   // where texts end that `a` has lost
+    const int32_t all = int32_t(out.states.size());   // the state that any text reaches once `a` rejects it
     out.states.emplace_back();
     for (automaton::state & s : out.states) {
         ranges known;
@@ -250,7 +250,7 @@ automaton other_than(const automaton & a) {
     return trimmed(out);
 }
 
-// Moore's algorithm: states are one as long as nothing tells them apart.
+// Moore's algorithm: states are equal unless some text tells them apart.
 automaton minimal(const automaton & from) {
     automaton    a = trimmed(from);
     const size_t n = a.states.size();
@@ -281,7 +281,7 @@ automaton minimal(const automaton & from) {
         }
         n_classes = found.size();
     }
-    // the first state is of the first class
+    // the first state is in the first class
     automaton         out;
     std::vector<bool> written(n, false);
     for (size_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Deterministic automata over Unicode code points: what a pattern, a length or a list of names lets through, and what
-// several of these do at once. A grammar of right-recursive rules has the same strings.
+// Deterministic automata over Unicode code points: what a pattern, a length or a list of names accepts, and what
+// several of these accept together. A grammar of right-recursive rules accepts the same strings.
 
 #pragma once
 
@@ -19,42 +19,42 @@ using ranges = std::vector<std::pair<uint32_t, uint32_t>>;   // both ends includ
 
 constexpr uint32_t LAST_POINT = 0x10FFFF;
 
-ranges united(ranges r);   // sorted, apart from each other
+ranges united(ranges r);   // sorted and disjoint
 ranges without(const ranges & r, const ranges & others);
-ranges complement(const ranges & r);   // of all code points
-ranges all_points();                   // a surrogate is no character
+ranges complement(const ranges & r);   // within all code points
+ranges all_points();                   // without surrogates, which are not characters
 
-std::vector<uint32_t> points_of(const std::string & text);   // of UTF-8; bad bytes give any points
+std::vector<uint32_t> points_of(const std::string & text);   // decodes UTF-8; invalid bytes give arbitrary points
 
 // ---- automata ----
 
 struct automaton {
     struct edge {
-        uint32_t low, high;   // both included
+        uint32_t low, high;   // both inclusive
         int32_t  to;
     };
     struct state {
         bool              accepts = false;
-        std::vector<edge> edges   = {};   // sorted, apart from each other; a point without one ends in nothing
+        std::vector<edge> edges   = {};   // sorted and disjoint; a point without an edge is rejected
     };
-    std::vector<state> states;   // a text begins in the first; no states: nothing is accepted
+    std::vector<state> states;   // the first is the start; no states: nothing is accepted
 
     bool accepts(const std::string & text) const;
-    bool is_empty() const { return states.empty(); }   // of what these functions return
-    bool takes_all(int32_t state) const;               // whatever follows, nothing too
+    bool is_empty() const { return states.empty(); }   // valid for results of these functions
+    bool takes_all(int32_t state) const;               // whether it accepts whatever follows, including nothing
 };
 
 constexpr size_t MAX_STATES = 20000;
 
-// Thrown by what would need more of them.
+// Thrown if a result would need more states.
 struct automaton_size_error : std::length_error {
     using std::length_error::length_error;
 };
 
 automaton texts(const std::set<std::string> & all);
-automaton lengths(size_t min, size_t max);   // in code points; max SIZE_MAX: without a limit
+automaton lengths(size_t min, size_t max);   // in code points; max SIZE_MAX: no limit
 automaton both(const automaton & a, const automaton & b);
-automaton other_than(const automaton & a);   // all texts but those
-automaton minimal(const automaton & a);      // the smallest with the same texts
+automaton other_than(const automaton & a);   // the complement: all other texts
+automaton minimal(const automaton & a);      // the smallest equivalent automaton
 
 }   // namespace dflash

@@ -1,6 +1,6 @@
-// llama.cpp's interface to JSON schemas (common/json-schema.h, common/json-schema-to-grammar.h), on our own reading of
-// them. Its own converter takes names for each other, drops limits and keywords without a word, and lets keys through
-// that are no JSON; every format of tool calls goes through it.
+// llama.cpp's interface to JSON schemas (common/json-schema.h, common/json-schema-to-grammar.h), implemented with our
+// own reader. llama.cpp's converter confuses names, silently drops limits and keywords, and accepts keys that are not
+// valid JSON; every tool call format uses it.
 
 #include "schema/pattern.h"
 #include "schema/writer.h"
@@ -20,12 +20,12 @@ namespace dflash {
 
 namespace {
 
-constexpr size_t MAX_SHOWN = 20000;   // of one function's parameters
+constexpr size_t MAX_SHOWN = 20000;   // for one function's parameters
 
 using chat_schema     = common_chat_schema;
 using chat_schema_ptr = common_chat_schema_ptr;
 
-// What a node of llama.cpp's stands for.
+// The part of a schema that a llama.cpp node represents.
 struct held_schema {
     std::shared_ptr<const schema_forms> forms;
     int32_t                             form        = 0;
@@ -41,14 +41,14 @@ template <class Node> struct held_node : Node, held_schema {
         Node(std::forward<Args>(args)...), held_schema(held) {}
 };
 
-// Shows the forms as llama.cpp's formats look at them: which properties a function has, and whether a value may be a
-// string, which some of them write without quotation marks.
+// Converts forms into the nodes that llama.cpp's formats inspect: which properties a function has, and whether a value
+// may be a string, which some formats write without quotation marks.
 class node_maker {
   public:
     explicit node_maker(std::shared_ptr<const schema_forms> forms) : forms_(std::move(forms)) {}
 
     chat_schema_ptr node_of(int32_t form) {
-        if (++n_ > MAX_SHOWN) {   // schemas that refer to each other twice, and those again
+        if (++n_ > MAX_SHOWN) {   // schemas that refer to each other twice can grow exponentially
             return std::make_unique<held_node<common_chat_schema_any>>(held(form));
         }
         if (open_.count(form)) {
@@ -78,7 +78,7 @@ class node_maker {
         return node;
     }
 
-    // Of a function's arguments: one object with the properties of all alternatives.
+    // The arguments of a function: one object with the properties of all alternatives.
     chat_schema_ptr arguments() {
         const auto & all = forms_->root().alternatives;
         if (all.size() < 2 ||
@@ -121,7 +121,7 @@ class node_maker {
         return h;
     }
 
-    // form -1: of several, so that only its children are held
+    // form -1: a union of several forms, whose children carry the forms
     chat_schema_ptr any_of(int32_t form, std::vector<chat_schema_ptr> nodes) const {
         auto node      = std::make_unique<held_node<common_chat_schema_any_of>>(held(form));
         node->children = std::move(nodes);
@@ -184,7 +184,7 @@ class node_maker {
 
 thread_local schema_witness * witness = nullptr;
 
-// The rules of all schemas of a grammar, and llama.cpp's own.
+// The rules of all schemas of a grammar and llama.cpp's own rules.
 class chat_grammar {
   public:
     std::string add_rule(const std::string & name, const std::string & body) {
@@ -222,7 +222,7 @@ class chat_grammar {
     std::map<std::shared_ptr<const schema_forms>, schema_writer> writers_;
 };
 
-// As a pattern.
+// Escaped for use in a pattern.
 std::string escaped(const std::string & text) {
     std::string out;
     for (const char c : text) {
@@ -327,7 +327,7 @@ common_chat_schema::type_set common_chat_schema::value_types() const {
 }
 
 bool common_chat_schema::may_be_string() const {
-    // what may be anything is written as JSON, as llama.cpp has it
+    // like llama.cpp, write values of any type as JSON
     return kind() != KIND_ANY && value_types().has(TYPE_STRING);
 }
 

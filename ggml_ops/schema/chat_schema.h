@@ -1,6 +1,6 @@
-// JSON schemas as grammars: what a schema means is in form.h, and how its values are written in writer.h. The same
-// stands behind llama.cpp's common_chat_schema_from_json() and build_grammar(), so that every format of tool calls
-// holds its functions' parameters by it.
+// JSON schemas as grammars. form.h defines what a schema means, writer.h how its values are written. llama.cpp's
+// common_chat_schema_from_json() and build_grammar() use the same code, so every tool call format enforces its
+// functions' parameters this way.
 
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace dflash {
 
-// The paths below `field` of what the schema says and no grammar holds. Throws std::invalid_argument that names the
-// part that is wrong, or that no value fits.
+// Returns the paths below `field` that the grammar does not enforce. Throws std::invalid_argument that names the part
+// that is invalid or that no value satisfies.
 std::vector<std::string> check_schema(const json & schema, const std::string & field);
 
 std::string grammar_of_schema(const json & schema, const std::string & field);
 
-// Of an answer: what the template has put into the prompt for it, thoughts between tags (none without an end), and the
-// JSON. Thoughts that are open at the end of the prompt must be closed, others may be left out.
+// How an answer begins: what the template put into the prompt for it, then thoughts between tags (none without an end
+// tag), then the JSON. Thoughts still open at the end of the prompt must be closed; others may be omitted.
 struct answer_begin {
     std::string prompt, thoughts_start, thoughts_end;
 };
@@ -27,8 +27,8 @@ std::string grammar_of_answer(const json & schema, const std::string & field, co
 
 std::string gbnf_literal(const std::string & text);   // in quotation marks
 
-// Sees which schemas a format of llama.cpp writes as JSON while it lives, on its thread: others it writes in a way of
-// its own, such as strings without quotation marks, which then hold less.
+// While it lives, records which schemas a llama.cpp format writes as JSON on its thread. A format may write others in
+// its own way, such as strings without quotation marks; their schemas are not fully enforced.
 struct schema_witness {
     schema_witness();
     ~schema_witness();

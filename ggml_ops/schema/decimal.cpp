@@ -9,8 +9,8 @@ namespace dflash {
 
 namespace {
 
-constexpr size_t  N_DIGITS    = 16;     // before and behind the point
-constexpr int64_t MAX_DIVISOR = 1000;   // a state of the automaton for each remainder
+constexpr size_t  N_DIGITS    = 16;     // before and after the point
+constexpr int64_t MAX_DIVISOR = 1000;   // one automaton state per remainder
 
 // A divisor p / 10^d.
 struct divisor {
@@ -27,14 +27,14 @@ divisor as_divisor(const decimal & value) {
     return { std::atoll(digits.c_str()), value.fraction.size() };
 }
 
-// A prefix of a number's text. How it compares with a bound is that of the digits alone: both have as many, so far.
+// A prefix of a number's text. It is compared with a bound by its digits alone, as if both had the same length so far.
 struct prefix {
     enum class part { begin, sign, zero, whole, point, fraction };
     part                 at       = part::begin;
     bool                 negative = false;
     bool                 nonzero  = false;
     size_t               n_whole = 0, n_fraction = 0;
-    int32_t              low = 0, high = 0;   // with the bounds of the magnitude
+    int32_t              low = 0, high = 0;   // comparison with the bounds of the magnitude
     std::vector<int64_t> remainders = {};
 
     auto key() const { return std::tie(at, negative, nonzero, n_whole, n_fraction, low, high, remainders); }
@@ -94,11 +94,11 @@ class number_machine {
     }
 
   private:
-    // Of the magnitude: what a negative number is above, its magnitude is below.
+    // Bounds of the magnitude: a lower bound of a negative number is an upper bound of its magnitude.
     const optional_bound & low_of(bool negative) const { return negative ? limits_.high : limits_.low; }
     const optional_bound & high_of(bool negative) const { return negative ? limits_.low : limits_.high; }
 
-    // The digits' comparison with a bound, after one more digit.
+    // The comparison with a bound after one more digit.
     static int32_t compared(int32_t before, const std::string & digits, size_t at, char c) {
         const char other = at < digits.size() ? digits[at] : '0';
         return before != 0 ? before : (c > other) - (c < other);
@@ -117,7 +117,7 @@ class number_machine {
         ++p.n_whole;
     }
 
-    // Fewer digits than a bound has are less.
+    // A number with fewer digits than a bound is less.
     void end_whole(prefix & p) const {
         const auto end = [&](const optional_bound & b, int32_t & cmp) {
             if (b && p.n_whole < b->value.whole.size()) {
@@ -126,7 +126,7 @@ class number_machine {
         };
         end(low_of(p.negative), p.low);
         end(high_of(p.negative), p.high);
-        p.n_whole = 0;   // it does not matter any more
+        p.n_whole = 0;   // no longer relevant; fewer distinct states
     }
 
     bool read(prefix & p, char c) const {
@@ -164,12 +164,12 @@ class number_machine {
             p.high = high ? compared(p.high, high->value.fraction, p.n_fraction, c) : 0;
             ++p.n_fraction;
         } else {
-            return false;   // a digit behind the 0 in front
+            return false;   // no digit may follow a leading 0
         }
         for (size_t i = 0; i < divisors_.size(); ++i) {
             const bool behind = p.n_fraction > divisors_[i].d;
             if (behind && c != '0') {
-                return false;   // nothing that it divides has a digit here
+                return false;   // multiples of the divisor have no digit here
             }
             p.remainders[i] = behind ? p.remainders[i] : (p.remainders[i] * 10 + (c - '0')) % divisors_[i].p;
         }
@@ -204,7 +204,7 @@ class number_machine {
         return true;
     }
 
-    // A bound of the other sign holds for all numbers of this one, or for none; 0 has both.
+    // A bound of the other sign accepts all numbers of this sign or none. A bound of 0 works for both signs.
     static bool fits(const optional_bound & b, const prefix & p, int32_t cmp, bool is_high) {
         if (!b) {
             return true;
@@ -217,7 +217,7 @@ class number_machine {
             return !is_high;
         }
         if (cmp == 0 && p.n_fraction < b->value.fraction.size()) {
-            cmp = -1;   // fractions end in a digit that is not 0
+            cmp = -1;   // more digits of the bound follow, and the last is not 0
         }
         return cmp == 0 ? !b->exclusive : is_high ? cmp < 0 : cmp > 0;
     }

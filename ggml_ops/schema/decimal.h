@@ -1,5 +1,5 @@
-// Bounds and divisors of numbers, as automata over the numbers' texts. Decimal, since what a schema says is decimal: no
-// binary fraction is 0.1.
+// Bounds and divisors of numbers as automata over the numbers' texts. They are decimal because schemas are: no binary
+// fraction equals 0.1.
 
 #pragma once
 
@@ -13,20 +13,20 @@ namespace dflash {
 
 struct decimal {
     bool        negative = false;
-    std::string whole    = "";   // digits, without zeros in front
-    std::string fraction = "";   // digits, without zeros behind
+    std::string whole    = "";   // digits without leading zeros
+    std::string fraction = "";   // digits without trailing zeros
 
     bool is_zero() const { return whole.empty() && fraction.empty(); }
 };
 
-// Of a number as JSON writes it. Throws std::invalid_argument if it has more than MAX_DIGITS.
+// Parses a JSON number. Throws std::invalid_argument if it has more than MAX_DIGITS.
 constexpr size_t MAX_DIGITS = 400;
 decimal          as_decimal(const std::string & number);
 
-// -1, 0 or 1: a is below, equal to, above b.
+// -1, 0 or 1: a is less than, equal to or greater than b.
 int32_t compare(const decimal & a, const decimal & b);
 
-// Whether b, not 0, divides a. Throws std::invalid_argument if b has too many digits.
+// Whether a is a multiple of b (b != 0). Throws std::invalid_argument if b has too many digits.
 bool divides(const decimal & b, const decimal & a);
 
 struct number_limits {
@@ -36,12 +36,12 @@ struct number_limits {
     };
     std::optional<bound> low = {}, high = {};
     std::vector<decimal> divisors = {};
-    bool                 integer  = false;   // digits alone: no fraction
+    bool                 integer  = false;   // no fraction
 };
 
-// The texts of such numbers without an exponent, with up to 16 digits before the point and 16 behind it, more where a
-// bound has more; 0 has no sign. Throws automaton_size_error, std::invalid_argument for divisors above 1,000 with all
-// their digits.
+// Accepts such numbers without an exponent, with up to 16 digits before and after the point, or more if a bound has
+// more; 0 has no sign. Throws automaton_size_error; throws std::invalid_argument for a divisor whose digits form a
+// number above 1,000.
 automaton numbers(const number_limits & limits);
 
 }   // namespace dflash

@@ -7,13 +7,13 @@ namespace dflash {
 
 namespace {
 
-constexpr size_t  MAX_ALTERNATIVES = 1000;   // of one form
+constexpr size_t  MAX_ALTERNATIVES = 1000;   // per form
 constexpr size_t  MAX_FORMS        = 20000;
-constexpr int64_t MAX_WORK         = 5000000;   // nodes and values that are looked at
-constexpr int32_t MAX_CHAIN        = 60;        // references and parts of the same value
-constexpr size_t  MAX_PATTERNS     = 6;         // of an object's keys: each set of them is a kind of key
+constexpr int64_t MAX_WORK         = 5000000;   // nodes and values visited
+constexpr int32_t MAX_CHAIN        = 60;        // of references and of parts that apply to the same value
+constexpr size_t  MAX_PATTERNS     = 6;         // per object: each subset of them is a separate kind of key
 
-// Nodes that hold at once, with what all of them say.
+// Nodes that apply to the same value, and their combined types.
 struct joint {
     uint32_t    types = ALL_TYPES, spoken = 0;
     bool        typed = false;
@@ -21,7 +21,7 @@ struct joint {
 
     bool has(const schema_node * n) const { return std::find(nodes.begin(), nodes.end(), n) != nodes.end(); }
 
-    // A schema that does not say its type is of those that it speaks of.
+    // A schema without a type gets the types that its keywords apply to.
     uint32_t written_types() const { return !typed && (types & spoken) ? types & spoken : types; }
 };
 
@@ -80,7 +80,7 @@ class form_builder {
         return found;
     }
 
-    // Each alternative with the node, and with one option of each of its groups.
+    // Combines each alternative with the node and one option from each of its groups.
     std::vector<joint> add(std::vector<joint> all, const schema_node & n) {
         if (std::find(chain_.begin(), chain_.end(), &n) != chain_.end()) {
             throw field_error(n.path, "refers to itself without end");
@@ -144,7 +144,7 @@ class form_builder {
         });
     }
 
-    // Of the node's own keywords.
+    // Checks the node's own keywords.
     bool fits_alone(const schema_node & n, const json & value) {
         work();
         const uint32_t type = type_of(value);
@@ -205,7 +205,7 @@ class form_builder {
         return true;
     }
 
-    // What one node says of a property.
+    // The schemas that a node applies to a property.
     conjunction value_of(const schema_node & n, const std::string & key) {
         conjunction all;
         const auto  property = n.property_of.find(key);
@@ -226,7 +226,7 @@ class form_builder {
 
     // ---- oneOf ----
 
-    // Whether no value that is written for one option fits another, as far as that is easily seen.
+    // Whether no value written for one option can match another, as far as a simple check shows.
     bool apart(const schema_node::group & group) {
         std::vector<std::vector<joint>>        options;
         const std::vector<const schema_node *> chain = std::move(chain_);
@@ -249,7 +249,7 @@ class form_builder {
         return true;
     }
 
-    // `a` as it is written, `b` as it is meant.
+    // `a` as written, `b` as specified.
     bool apart(const joint & a, const joint & b) {
         work();
         if (!(a.written_types() & b.types)) {
@@ -264,7 +264,7 @@ class form_builder {
         return (a.written_types() & b.types) == TYPE_OBJECT && (kept_apart(a, b) || kept_apart(b, a));
     }
 
-    // By a property that `a` requires, and whose values `b` refuses.
+    // Whether `a` requires a property whose values `b` rejects.
     bool kept_apart(const joint & a, const joint & b) {
         for (const schema_node * n : a.nodes) {
             for (const std::string & key : n->required) {
@@ -464,7 +464,7 @@ class form_builder {
         if (says_rest || n_prefix == 0) {
             array.rest = form_of(item(n_prefix));
         } else if (!says_min) {
-            array.min = std::min<uint64_t>(n_prefix, array.max);   // a tuple is whole
+            array.min = std::min<uint64_t>(n_prefix, array.max);   // a tuple is written in full
         }
     }
 
@@ -504,7 +504,7 @@ class form_builder {
         fill_free(one, a, names, allowed, says_additional || (!says_some && !closed));
         const size_t n = object.properties.size();
         if (object.min > n + 1 && !object.free.empty()) {
-            report_count(one, "minProperties");   // free keys may repeat
+            report_count(one, "minProperties");   // free keys may be duplicates
             object.free_counts_once = false;
         }
         if (object.counts() && (n + 1) * object.n_counts() > MAX_STATES) {
@@ -523,7 +523,7 @@ class form_builder {
         }
     }
 
-    // What propertyNames let through; null: any.
+    // The keys that propertyNames accepts; null: any.
     std::shared_ptr<const automaton> keys_of(const joint & one) {
         std::shared_ptr<const automaton> all;
         for (const schema_node * n : one.nodes) {
@@ -536,7 +536,7 @@ class form_builder {
     }
 
     std::shared_ptr<const automaton> strings_of(const schema_node & n) {
-        automaton refused = lengths(0, SIZE_MAX);   // by all alternatives
+        automaton refused = lengths(0, SIZE_MAX);   // refused by all alternatives
         try {
             for (const joint & one : joined({ &n })) {
                 form_alternative a;
@@ -564,7 +564,7 @@ class form_builder {
         }
     }
 
-    // Keys that no property names: those that match the same patterns are of a kind.
+    // Keys that no property names, grouped by the patterns they match.
     void fill_free(const joint & one, form_alternative & a, const std::set<std::string> & names,
         const std::shared_ptr<const automaton> & allowed, bool open) {
         std::map<std::string, std::shared_ptr<const automaton>> patterns;
@@ -633,7 +633,7 @@ class form_builder {
 
     bool is_finite(int32_t form) const { return out_.forms_[form].finite; }
 
-    // Takes out what cannot be written; false if nothing is left.
+    // Removes what cannot be written; false if nothing remains.
     bool keeps_some(form_alternative a) const {
         if (a.values) {
             return !a.values->empty();
@@ -686,7 +686,7 @@ class form_builder {
         }
     }
 
-    // Without what cannot be written.
+    // Removes alternatives that cannot be written.
     void prune(schema_form & form) const {
         auto & all = form.alternatives;
         for (form_alternative & a : all) {
@@ -717,7 +717,7 @@ class form_builder {
         all.erase(std::remove_if(all.begin(), all.end(), [&](const auto & a) { return !keeps_some(a); }), all.end());
     }
 
-    // The path of a part because of which nothing ends.
+    // The path of a part that makes every value infinite.
     std::string impossible(int32_t form) const {
         std::set<int32_t> seen;
         for (;;) {

@@ -1,5 +1,5 @@
-// What a schema lets through, sorted: alternatives, each of plain types with what their values may be. Keywords beside
-// each other, allOf and references are joined here; anyOf and oneOf multiply.
+// The values that a schema allows, normalized: alternatives, each with plain types and what their values may be.
+// Sibling keywords, allOf and references are merged here; anyOf and oneOf are expanded.
 
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace dflash {
 
-// Schemas that hold at once, in the order of their numbers; none: any value.
+// Schemas that apply to the same value, ordered by their numbers; empty: any value.
 using conjunction = std::vector<const schema_node *>;
 
 struct form_array {
-    std::vector<int32_t> prefix;      // forms
-    int32_t              rest = -1;   // of the other items; -1: there are none
+    std::vector<int32_t> prefix;      // forms of the first items
+    int32_t              rest = -1;   // form of the other items; -1: there are none
     uint64_t             min = 0, max = NO_LIMIT;
 };
 
@@ -20,7 +20,7 @@ struct form_object {
     struct property {
         std::string name;
         bool        required;
-        int32_t     value;   // form
+        int32_t     value;   // form of the value
     };
     struct free_property {
         std::shared_ptr<const automaton> keys;   // null: any string
@@ -29,7 +29,8 @@ struct form_object {
     std::vector<property>      properties;
     std::vector<free_property> free;
     uint64_t                   min = 0, max = NO_LIMIT;
-    bool                       free_counts_once = true;   // towards min: a free key may be written again
+    bool                       free_counts_once = true;   // free keys count towards min only once, since they may
+                                                          // repeat
 
     uint64_t n_required() const;
     bool     counts() const { return min > n_required() || max < (free.empty() ? properties.size() : NO_LIMIT); }
@@ -38,10 +39,10 @@ struct form_object {
 
 struct form_alternative {
     uint32_t                         types = 0;
-    std::optional<std::vector<json>> values;   // nothing else then
+    std::optional<std::vector<json>> values;   // if set, the only values
 
-    std::shared_ptr<const automaton> number     = nullptr;   // null: any, of `types`
-    std::shared_ptr<const automaton> string     = nullptr;   // null: any of these lengths
+    std::shared_ptr<const automaton> number     = nullptr;   // null: any number of `types`
+    std::shared_ptr<const automaton> string     = nullptr;   // null: any string of these lengths
     uint64_t                         min_length = 0, max_length = NO_LIMIT;
     form_array                       array  = {};
     form_object                      object = {};
@@ -50,12 +51,12 @@ struct form_alternative {
 struct schema_form {
     conjunction                   of;
     std::vector<form_alternative> alternatives;
-    bool                          finite = false;   // some value of it ends
+    bool                          finite = false;   // whether some value of it is finite
 };
 
 class schema_forms {
   public:
-    // Throws field_error that names the part which no grammar can hold, or that no value fits.
+    // Throws field_error that names the part that no grammar can express or no value satisfies.
     schema_forms(const json & schema, const std::string & field);
 
     const schema_form &              root() const { return forms_.front(); }

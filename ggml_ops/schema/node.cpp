@@ -9,9 +9,10 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t MAX_REPETITIONS = MAX_STATES - 1;   // each is some elements of the grammar
+constexpr uint64_t MAX_REPETITIONS = MAX_STATES - 1;   // each becomes several elements of the grammar
 
-// Keywords of each type, and of all: "". Those that are not read below are reported.
+// Keywords by the types they apply to; those of all types under "". Known keywords that are not read below are
+// reported.
 const std::map<std::string, uint32_t> KEYWORDS = {
     { "minLength", TYPE_STRING },
     { "maxLength", TYPE_STRING },
@@ -42,7 +43,7 @@ const std::map<std::string, uint32_t> KEYWORDS = {
     { "unevaluatedProperties", TYPE_OBJECT },
 };
 
-// What a grammar does not hold, whatever it says.
+// Keywords that the grammar never enforces.
 const std::set<std::string> UNHELD = { "not", "if", "nullable", "uniqueItems", "contains", "dependentRequired",
     "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef" };
 
@@ -50,7 +51,7 @@ const std::map<std::string, uint32_t> TYPES = { { "null", TYPE_NULL }, { "boolea
     { "integer", TYPE_INTEGER }, { "number", TYPE_NUMBER }, { "string", TYPE_STRING }, { "array", TYPE_ARRAY },
     { "object", TYPE_OBJECT } };
 
-// RFC 3339's, in upper case, without leap seconds; days that there are.
+// RFC 3339, in upper case, without leap seconds, with valid days only.
 const std::string DATE = "((\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
                          "02-(0[1-9]|1\\d|2[0-8])))|((\\d\\d(0[48]|[2468][048]|[13579][26])|"
                          "([02468][048]|[13579][26])00)-02-29))";
@@ -75,7 +76,7 @@ std::string percent_decoded(const std::string & text) {
     return out;
 }
 
-// The keys of a JSON pointer: "/a~1b/c" is a/b and c.
+// Splits a JSON pointer into keys: "/a~1b/c" gives a/b and c.
 std::vector<std::string> pointer_keys(const std::string & pointer) {
     std::vector<std::string> keys;
     for (size_t begin = 1; begin <= pointer.size();) {
@@ -160,8 +161,8 @@ class node_reader {
         return place->second;
     }
 
-    // Every $id begins a document of its own, whose references and anchors are relative to it. `is_map`: its keys are
-    // names, not keywords.
+    // Every $id starts a new document with its own references and anchors. `is_map`: the keys of `schema` are names,
+    // not keywords.
     void find_anchors(const json & schema, const json * base, const std::string & path, bool is_map) {
         static const std::set<std::string> maps = { "properties", "patternProperties", "$defs", "definitions",
             "dependentSchemas" };
@@ -310,7 +311,7 @@ class node_reader {
         check_values(n);
     }
 
-    // What it says of its types that no grammar holds.
+    // Reports keywords for its types that the grammar does not enforce.
     void report(const json & schema, const schema_node & n) {
         for (const auto & entry : schema.items()) {
             const auto        keyword = KEYWORDS.find(entry.key());
@@ -435,7 +436,7 @@ class node_reader {
         }
     }
 
-    // Beyond MAX_REPETITIONS a lower limit is refused, and an upper one is none.
+    // A lower limit above MAX_REPETITIONS is rejected, an upper one is dropped.
     void read_counts(
         const json & schema, const schema_node & n, const std::string & what, uint64_t & min, uint64_t & max) {
         if (schema.contains("min" + what)) {
@@ -479,7 +480,7 @@ class node_reader {
         const auto format = FORMATS.find(schema.at("format").get<std::string>());
         if (format == FORMATS.end()) {
             if (!(n.types & TYPE_STRING) || n.values) {
-                return;   // integers of 32 bits, say
+                return;   // a format of numbers, such as int32
             }
             document_.unheld_.push_back(path);
             return;
@@ -498,7 +499,7 @@ class node_reader {
         const char * tuple =
             schema.contains("prefixItems") && schema.at("prefixItems").is_array() ? "prefixItems" : nullptr;
         if (!tuple && schema.contains("items") && schema.at("items").is_array()) {
-            tuple = "items";   // as before draft 2020-12
+            tuple = "items";   // array form, before draft 2020-12
         }
         if (tuple) {
             n.prefix = schemas(schema.at(tuple), member(n.path, tuple), true);
@@ -523,7 +524,7 @@ class node_reader {
         }
     }
 
-    // Without parts that apply to the same value.
+    // Whether it has no parts that apply to the same value.
     static bool plain(const json & schema) {
         const auto has = [&](const char * key) { return schema.contains(key); };
         return !has("allOf") && !has("anyOf") && !has("oneOf") && !has("$ref") && !has("if") && !has("not") &&
@@ -578,7 +579,7 @@ class node_reader {
 
     static void read_required(const json & value, const std::string & path, schema_node & n) {
         if (value.is_boolean()) {
-            return;   // draft 3's, in a property
+            return;   // draft 3: in a property
         }
         if (!value.is_array()) {
             throw field_error(path, "must be an array of names");
@@ -621,7 +622,7 @@ class node_reader {
     std::deque<std::pair<const json *, schema_node *>>           open_;
     std::map<std::string, const json *>                          ids_;
     std::map<std::pair<const json *, std::string>, const json *> anchors_;
-    std::map<const json *, const json *>                         bases_;   // of every object in the schema
+    std::map<const json *, const json *>                         bases_;   // for every object in the schema
     std::map<const json *, std::string>                          paths_;
 };
 

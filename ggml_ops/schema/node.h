@@ -1,5 +1,5 @@
-// A JSON schema (draft 2020-12), read: each schema in it is a node with its keywords' values. What references name is
-// found; what is wrong by itself is refused; what no grammar of ours holds is listed.
+// A parsed JSON schema (draft 2020-12): each subschema is a node with its keywords' values. References are resolved,
+// invalid schemas are rejected, and what our grammars cannot express is listed.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace dflash {
 
-// Types of values, as bits. A number is an integer or has a fraction.
+// Value types as bits. A number is an integer or has a fraction.
 enum value_type : uint32_t {
     TYPE_NULL     = 1,
     TYPE_BOOLEAN  = 2,
@@ -35,30 +35,30 @@ constexpr uint64_t NO_LIMIT = std::numeric_limits<uint64_t>::max();
 
 uint32_t type_of(const json & value);
 
-// A text that equal values share: 1 and 1.0, objects in another order.
+// A text that is the same for equal values: 1 and 1.0, or objects in different order.
 std::string canonical(const json & value);
 
 struct schema_node {
-    int32_t      number = 0;   // in the order of reading
-    std::string  path;         // of the field that a client knows
+    int32_t      number = 0;   // in reading order
+    std::string  path;         // below the field of the request
     const json * source = nullptr;
 
-    bool     nothing = false;       // no value fits: false
-    uint32_t types   = ALL_TYPES;   // what is allowed
-    bool     typed   = false;       // it says so itself
-    uint32_t spoken  = 0;           // types for which it has keywords
+    bool     nothing = false;       // the schema `false`: no value matches
+    uint32_t types   = ALL_TYPES;   // the allowed types
+    bool     typed   = false;       // has a `type` keyword
+    uint32_t spoken  = 0;           // types that its keywords apply to
 
-    std::optional<std::vector<json>> values      = {};   // const, enum
-    std::set<std::string>            value_texts = {};   // as canonical() has them
+    std::optional<std::vector<json>> values      = {};   // of const or enum
+    std::set<std::string>            value_texts = {};   // their canonical() texts
     std::string                      values_key  = "";   // which of the two keywords
 
     number_limits numbers = {};
 
     uint64_t                         min_length = 0, max_length = NO_LIMIT;
-    std::shared_ptr<const automaton> pattern = nullptr;   // of the string, or of its known format
+    std::shared_ptr<const automaton> pattern = nullptr;   // of strings: from `pattern` or a known format
 
-    std::vector<const schema_node *> prefix    = {};        // of an array
-    const schema_node *              rest      = nullptr;   // its other items
+    std::vector<const schema_node *> prefix    = {};        // of arrays: the first items
+    const schema_node *              rest      = nullptr;   // of arrays: the other items
     uint64_t                         min_items = 0, max_items = NO_LIMIT;
     bool                             says_min_items = false;
 
@@ -67,7 +67,7 @@ struct schema_node {
         std::shared_ptr<const automaton> keys;
         const schema_node *              value;
     };
-    std::vector<std::pair<std::string, const schema_node *>> properties         = {};   // in the schema's order
+    std::vector<std::pair<std::string, const schema_node *>> properties         = {};   // in schema order
     std::map<std::string, const schema_node *>               property_of        = {};
     std::vector<pattern_property>                            pattern_properties = {};
     const schema_node *                                      additional         = nullptr;
@@ -76,9 +76,9 @@ struct schema_node {
     uint64_t                                                 min_properties = 0, max_properties = NO_LIMIT;
     bool                                                     closed = false;   // unevaluatedProperties: false
 
-    // what applies to the same value: all of these, and one of each group
+    // parts that apply to the same value: all of these, and one of each group
     struct group {
-        std::string                      key;   // anyOf, oneOf
+        std::string                      key;   // anyOf or oneOf
         std::vector<const schema_node *> options;
     };
     std::vector<const schema_node *> all_of = {};
@@ -92,7 +92,10 @@ class schema_document {
 
     const schema_node &              root() const { return *nodes_.front(); }
     const std::string &              field() const { return field_; }
-    const std::vector<std::string> & unheld() const { return unheld_; }   // paths of keywords that no grammar holds
+    const std::vector<std::string> & unheld() const {
+        return unheld_;
+    }   // paths of keywords that the grammar does not
+        // enforce
 
   private:
     friend class node_reader;

@@ -11,9 +11,9 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH  = 40;       // of groups
-constexpr int32_t MAX_COUNT  = 10000;    // of repetitions
-constexpr size_t  MAX_PLACES = 100000;   // of the machine that is not deterministic yet
+constexpr int32_t MAX_DEPTH  = 40;       // of nested groups
+constexpr int32_t MAX_COUNT  = 10000;    // of a repetition
+constexpr size_t  MAX_PLACES = 100000;   // in the nondeterministic machine
 
 [[noreturn]] void refuse(const std::string & why) { throw std::invalid_argument(why); }
 
@@ -33,7 +33,7 @@ struct node {
     kind                  what = kind::characters;
     ranges                points;             // characters
     std::vector<sequence> choices;            // group
-    int32_t               min = 1, max = 1;   // repetitions, -1: without a limit
+    int32_t               min = 1, max = 1;   // -1: no limit
 
     bool is_anchor() const { return what == kind::begin || what == kind::end; }
 };
@@ -170,7 +170,7 @@ class parser {
         } else if (!read_count(n)) {
             return;
         }
-        take('?');   // the shortest match first: the same strings
+        take('?');   // lazy quantifiers match the same strings
         if (peek() == '*' || peek() == '+' || peek() == '?') {
             refuse("repeats a repetition");
         }
@@ -300,12 +300,12 @@ class parser {
 
 // ---- the machine ----
 
-// Thompson's: what a text has reached is a set of places.
+// Thompson's construction: a text leads to a set of places.
 class machine {
   public:
     explicit machine(const std::vector<sequence> & expression) {
         const int32_t begin = add(), matched = add_choices(expression, begin);
-        places_[begin].steps.emplace_back(all_points(), begin);   // it may match anywhere
+        places_[begin].steps.emplace_back(all_points(), begin);   // a match may start anywhere
         places_[matched].steps.emplace_back(all_points(), matched);
         final_ = matched;
     }
@@ -341,8 +341,8 @@ class machine {
   private:
     struct place {
         std::vector<std::pair<ranges, int32_t>> steps    = {};
-        std::vector<int32_t>                    free     = {};   // without a character
-        std::vector<int32_t>                    at_begin = {};   // ... at the text's beginning alone
+        std::vector<int32_t>                    free     = {};   // reached without a character
+        std::vector<int32_t>                    at_begin = {};   // ... only at the beginning of the text
         std::vector<int32_t>                    at_end   = {};
     };
 
@@ -354,7 +354,7 @@ class machine {
         return int32_t(places_.size()) - 1;
     }
 
-    // Each returns the place behind what begins at `from`.
+    // Each returns the place reached after the part that begins at `from`.
     int32_t add_choices(const std::vector<sequence> & choices, int32_t from) {
         const int32_t end = add();
         for (const sequence & choice : choices) {
@@ -416,7 +416,7 @@ class machine {
         return { all.begin(), all.end() };
     }
 
-    // What all steps of the set treat alike.
+    // Ranges whose code points all steps of the set treat alike.
     ranges pieces(const std::vector<int32_t> & set) const {
         std::set<uint32_t> begins;
         for (const int32_t i : set) {

@@ -8,8 +8,8 @@
 
 namespace dflash {
 
-// Of the strings that `pattern` matches somewhere. Throws std::invalid_argument that says what a grammar cannot do:
-// lookaround, \b, back references, character properties; automaton_size_error.
+// Accepts the strings in which `pattern` matches somewhere. Throws std::invalid_argument for what a grammar cannot
+// express: lookaround, \b, back references, character properties. Throws automaton_size_error.
 automaton matching(const std::string & pattern);
 
 }   // namespace dflash

@@ -10,18 +10,18 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t MAX_REPEAT = 2000;   // of one {m,n} in GBNF
+constexpr uint64_t MAX_REPEAT = 2000;   // in one GBNF {m,n}
 
 const std::string BETWEEN_TOKENS = "| \" \" | \"\\n\"{1,2} [ \\t]{0,20}";
 
-// Any JSON; each with the rules that it needs.
+// Rules for arbitrary JSON, each with the rules it uses.
 struct known_rule {
     std::string              body;
     std::vector<std::string> needs;
 };
 const std::map<std::string, known_rule> KNOWN = {
     { "schema-hex", { "[0-9a-fA-F]", {} } },
-    // of \u: half of a surrogate pair alone is no character
+    // of \u: a lone surrogate is not a character
     { "schema-unicode", { "([0-9a-cA-Ce-fE-F] schema-hex schema-hex schema-hex | [dD] [0-7] schema-hex schema-hex | "
                           "[dD] [89abAB] schema-hex schema-hex \"\\\\u\" [dD] [c-fC-F] schema-hex schema-hex)",
                             { "schema-hex" } } },
@@ -60,7 +60,7 @@ std::string class_text(const ranges & r) {
     return text + "]";
 }
 
-// The JSON texts of these characters, inside of a string: as themselves, or by their short escape or \u00XX.
+// The ways to write these characters in a JSON string: literally, or with their short escape or \u00XX.
 std::vector<std::string> character_texts(const ranges & points) {
     static const std::vector<std::pair<uint32_t, char>> short_escapes = { { '"', '"' }, { '\\', '\\' }, { '\b', 'b' },
         { '\f', 'f' }, { '\n', 'n' }, { '\r', 'r' }, { '\t', 't' } };
@@ -194,7 +194,7 @@ std::string schema_writer::rule_of(const form_alternative & alternative, uint32_
     return name;
 }
 
-// A form's rule may need others, and itself: they wait for their turn.
+// A form's rule may need other rules, including itself, so they are queued.
 void schema_writer::write_open() {
     while (!open_.empty()) {
         const int32_t form = open_.back();
@@ -258,7 +258,7 @@ std::string schema_writer::choices(const form_alternative & a, uint32_t types) {
     return joined(all);
 }
 
-// A rule for each state; with a quotation mark where a string ends.
+// One rule per state; a string ends with a quotation mark.
 std::string schema_writer::text_rule(const automaton & texts, bool quoted) {
     const auto [place, added] = texts_.emplace(&texts, "");
     if (!added) {
@@ -309,7 +309,7 @@ std::string schema_writer::string_of(const form_alternative & a) {
     return "\"\\\"\" " + text + (text.empty() ? "" : " ") + "\"\\\"\"";
 }
 
-// What remains to be written from each item of the prefix on is a rule.
+// One rule per item of the prefix, for the rest of the array from there.
 std::string schema_writer::array_of(const form_array & array) {
     if (array.prefix.empty() && array.min == 0 && array.max == NO_LIMIT && is_any(array.rest)) {
         return rules_.known("schema-array");
@@ -319,7 +319,7 @@ std::string schema_writer::array_of(const form_array & array) {
     if (array.max == 0) {
         return "\"[\" space \"]\"";
     }
-    std::string tail = end;   // behind the prefix
+    std::string tail = end;   // after the prefix
     if (array.rest >= 0 && array.max > n) {
         const std::string item = name_of(array.rest), next = rules_.add("\",\" space " + item);
         const uint64_t min = array.min > n ? array.min - n : 0, max = array.max == NO_LIMIT ? NO_LIMIT : array.max - n;
@@ -343,24 +343,24 @@ std::string schema_writer::array_of(const form_array & array) {
 
 namespace {
 
-// What has been written of an object.
+// How much of an object has been written.
 struct object_place {
-    size_t   next  = 0;              // property
-    bool     first = true;           // nothing yet
-    uint64_t n_min = 0, n_max = 0;   // pairs that count towards the limits, up to these
-    bool     has_free = false;       // a pair whose key no property names: it may come again
+    size_t   next  = 0;              // index of the next property
+    bool     first = true;           // nothing written yet
+    uint64_t n_min = 0, n_max = 0;   // pairs written, capped at the limits
+    bool     has_free = false;       // a free key was written, which may occur again
 
     auto key() const { return std::tie(next, first, n_min, n_max, has_free); }
     bool operator<(const object_place & other) const { return key() < other.key(); }
 };
 
-// One way to go on: a text, and where that leads; without a place, to the end.
+// One continuation: a text and the place it leads to; no place: the end.
 struct object_step {
     std::string                 text;
     std::optional<object_place> to;
 };
 
-// All places that steps reach, without those from which no end is.
+// All reachable places from which the end can be reached.
 class object_places {
   public:
     explicit object_places(const std::function<std::vector<object_step>(const object_place &)> & steps_from) {
@@ -377,7 +377,7 @@ class object_places {
             }
             steps_[from] = std::move(all);
         }
-        // later properties first: steps lead there
+        // later properties first, since steps lead there
         for (bool changed = true; changed;) {
             changed = false;
             for (auto place = steps_.rbegin(); place != steps_.rend(); ++place) {
@@ -410,7 +410,7 @@ class object_places {
 
 }   // namespace
 
-// Each place is a rule: what may still be written from there.
+// One rule per place: what may still be written from there.
 std::string schema_writer::object_of(const form_object & object) {
     const auto & properties = object.properties;
     const bool   counts     = object.counts();

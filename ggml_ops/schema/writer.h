@@ -1,9 +1,9 @@
-// GBNF of what a schema lets through.
+// Writes GBNF for the values that a schema allows.
 //
-// JSON as models write it: keys in the order of the schema, those that it does not know behind them; between tokens
-// nothing, a space, or up to two line ends with up to 20 blanks; strings with characters as themselves wherever a
-// pattern, a format or a known key says which; numbers with up to 16 digits before the point and 16 behind it, with an
-// exponent where neither bounds nor divisors hold.
+// JSON as models write it: keys in schema order, unknown keys after them; between tokens nothing, a space, or up to two
+// newlines with up to 20 blanks; characters of strings written literally wherever a pattern, format or known key
+// defines them; numbers with up to 16 digits before and after the point, with an exponent unless bounds or divisors
+// apply.
 
 #pragma once
 
@@ -16,21 +16,21 @@ namespace dflash {
 
 std::string gbnf_literal(const std::string & text);   // in quotation marks
 
-// Rules by their names. Those of schemas are called schema-1, schema-2 and so on, and after what they are.
+// Rules by name. Rules of schemas are named schema-1, schema-2, ... or after their kind.
 class grammar_rules {
   public:
     grammar_rules();
 
     void        set(const std::string & name, const std::string & body) { rules_[name] = body; }
     std::string reserve() { return "schema-" + std::to_string(++n_); }
-    std::string add(const std::string & body);                                    // under a name of its own
+    std::string add(const std::string & body);                                    // under a generated name
     std::string known(const std::string & name);                                  // schema-string, schema-value, ...
     std::string repeated(const std::string & rule, uint64_t min, uint64_t max);   // an expression; max may be NO_LIMIT
     std::string text() const;
 
   private:
     std::map<std::string, std::string> rules_;
-    std::map<std::string, std::string> names_;   // of bodies
+    std::map<std::string, std::string> names_;   // names by body
     int64_t                            n_ = 0;
 };
 
@@ -38,9 +38,9 @@ class schema_writer {
   public:
     schema_writer(grammar_rules & rules, const schema_forms & forms) : rules_(rules), forms_(forms) {}
 
-    std::string rule_of(int32_t form);                                                 // its name
-    std::string rule_of(const form_alternative & alternative, uint32_t types);         // of these types alone
-    std::string rule_of(const automaton & texts) { return text_rule(texts, false); }   // as they stand
+    std::string rule_of(int32_t form);                                                 // returns its name
+    std::string rule_of(const form_alternative & alternative, uint32_t types);         // limited to these types
+    std::string rule_of(const automaton & texts) { return text_rule(texts, false); }   // unquoted
 
   private:
     void        write_open();

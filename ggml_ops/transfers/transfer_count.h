@@ -1,5 +1,5 @@
-// Counts what travels between the host's memory and that of devices. Part of ggml-base: patches/0023 calls it where
-// ggml-backend.cpp hands tensors over.
+// Counts bytes between host memory and devices. Part of ggml-base: patches/0023 calls it where ggml-backend.cpp moves
+// tensors.
 
 #pragma once
 
@@ -9,16 +9,16 @@
 
 namespace dflash {
 
-// Bytes since the thread's start. What a thread asks for is counted there, whoever carries it out.
+// Bytes since the thread started. A transfer counts for the thread that requested it.
 struct transfer_counts {
     int64_t to_device, from_device, between_devices;
 };
 GGML_API transfer_counts transfers_of_this_thread();
 
-// Data of a tensor is written or read from the host's side. Tensors in the host's memory do not count.
+// Data of a tensor was written or read by the host. Tensors in host memory do not count.
 void count_set(const ggml_tensor * tensor, size_t bytes);
 void count_get(const ggml_tensor * tensor, size_t bytes);
-// A tensor was copied as a whole, if `done`, which is returned.
+// A whole tensor was copied, if `done`. Returns `done`.
 bool count_copy(const ggml_tensor * src, const ggml_tensor * dst, bool done);
 
 }   // namespace dflash

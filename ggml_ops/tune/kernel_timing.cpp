@@ -18,12 +18,12 @@ namespace dflash {
 namespace {
 
 constexpr int32_t SAMPLE_ROWS =
-    64;   // of a weight that are quantized; the others repeat them, which no kernel can tell
+    64;   // distinct quantized rows of a weight; the rest repeat them, which does not affect a kernel's time
 constexpr int32_t MAX_WEIGHTS   = 64;
-constexpr int     MAX_TILE_ROWS = 65;   // one more than the CPU's kernels are given at once
+constexpr int     MAX_TILE_ROWS = 65;   // one more than the CPU's kernels get at once
 constexpr size_t  MIN_REPEATS = 3, MAX_REPEATS = 25;
 
-// The CPU's counts before anybody sets one.
+// The CPU's counts before anything changed them.
 const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
     static const std::vector<int> own = [&] {
         std::vector<int> all(GGML_TYPE_COUNT);
@@ -59,8 +59,8 @@ ggml_context_ptr new_context(size_t n_tensors) {
     return ctx ? std::move(ctx) : throw std::bad_alloc();
 }
 
-// Where a model's loader would put the weight: the first of the device's own buffer types whose product it supports
-// (llama_model_loader).
+// The buffer type that the model loader (llama_model_loader) would choose: the first of the device's own that supports
+// the product.
 ggml_backend_buffer_type_t best_buffer_type(ggml_backend_dev_t device, ggml_type type, int32_t m, int32_t k) {
     const auto get = find<ggml_backend_buffer_type_t *(ggml_backend_dev_t)>(device, "ggml_backend_dev_get_extra_bufts");
     for (ggml_backend_buffer_type_t * buft = get ? get(device) : nullptr; buft && *buft; ++buft) {
@@ -96,7 +96,7 @@ std::vector<char> random_weight(ggml_type type, int32_t m, int32_t k) {
     return data;
 }
 
-// Weights of one shape, more than the caches hold, and passes of products with them.
+// Weights of one shape, larger than the caches in total, and passes of products with them.
 class bench {
   public:
     bench(const matrix_rows & kernel, const dflash_tune_params & p) :
@@ -127,22 +127,21 @@ class bench {
             ggml_backend_tensor_set(w, data.data(), 0, data.size());
         }
         x_ = random_floats((size_t) p.n_max * p.k);
-        // A GPU's launches would hide a single product; on a CPU one takes long enough, and the next finds other
-        // weights.
+        // On a GPU, launch overhead would hide a single product. On a CPU one product takes long enough, and the next
+        // one uses other weights.
         per_pass_ = ggml_backend_dev_type(kernel.device()) == GGML_BACKEND_DEVICE_TYPE_CPU ? 1 : n;
         for (pass & p : passes_) {
             p.alloc.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
         }
     }
 
-    // Milliseconds of one product of n rows, kernel by kernel in turns; medians. The matrix kernel is the one that
-    // serves from `from[1]` rows on.
+    // Median milliseconds of one product of n rows, with the kernels in turns. The matrix kernel is used from `from[1]`
+    // rows on.
     void time(int32_t n, const std::vector<int> & from, int32_t limit_ms, std::vector<double> & ms) {
         std::vector<std::vector<double>> all(from.size());
         for (size_t i = 0; i < from.size(); ++i) {
             build(passes_[i], n);
-            for (int warm = 0; warm < (per_pass_ > 1 ? 3 : 1);
-                ++warm) {   // a CUDA graph is recorded at the second time
+            for (int warm = 0; warm < (per_pass_ > 1 ? 3 : 1); ++warm) {   // a CUDA graph is recorded on its second run
                 run(passes_[i], from[i]);
             }
         }
@@ -167,8 +166,8 @@ class bench {
     const char * buffer() const { return ggml_backend_buffer_name(buffer_.get()); }
 
   private:
-    struct pass {   // products of n rows with the next weights. Each kernel has its own: a CUDA graph replays the
-                    // kernels that it was recorded with
+    struct pass {   // products of n rows with the next weights. Each kernel has its own passes, since a CUDA graph
+                    // replays the kernels it was recorded with
         ggml_context_ptr ctx;
         ggml_gallocr_ptr alloc;
         ggml_cgraph *    graph = nullptr;
@@ -222,7 +221,7 @@ matrix_rows::matrix_rows(const char * device, const char * type) :
     tile_rows_             = find<int(ggml_type)>(device_, "dflash_tile_rows");
     set_tile_rows_         = find<void(ggml_type, int)>(device_, "dflash_set_tile_rows");
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device_);
-    const int          n   = (int) ggml_backend_reg_dev_count(reg);   // none of an RPC server's devices is among them
+    const int          n   = (int) ggml_backend_reg_dev_count(reg);   // without the devices of RPC servers
     while (gpu_rows_ && index_ < n && ggml_backend_reg_dev_get(reg, index_) != device_) {
         ++index_;
     }
@@ -258,7 +257,7 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     if (p.k % 256 != 0) {
         throw status_error(DFLASH_ERROR_ARG, "k is " + std::to_string(p.k) + ", must be a multiple of 256");
     }
-    logged_error();   // forget what went wrong before
+    logged_error();   // clear earlier errors
     const abort_guard guard(abort_guard::phase::load);
     struct rows_guard {
         const matrix_rows & kernel;
@@ -267,7 +266,7 @@ std::string tune(const dflash_tune_params & p, dflash_progress_callback progress
     } restore{ kernel, before };
     bench b(kernel, p);
     kernel.set(1 << 20);
-    const int widest = kernel.get();   // one more than the vector kernel can serve
+    const int widest = kernel.get();   // one more than the vector kernel supports
 
     json                vector_ms = json::array(), matrix_ms = json::array();
     std::vector<double> ms;

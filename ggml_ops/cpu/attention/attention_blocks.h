@@ -1,17 +1,17 @@
-// What attention with and without flash attention have in common: the same operations in the same order for every row.
-// Included by isa/<set>.cpp, behind its vectors.
+// Code shared by attention with and without flash attention: the same operations in the same order for every row.
+// Included by isa/<set>.cpp after its vectors.
 
 constexpr int BLOCK = 2 * simd::W;   // cells
 
-// Cells of a head lie apart: the hardware does not prefetch them, and they share few sets of the first cache. So the
-// next block is prefetched into the second cache while this one is worked on.
+// The cells of a head are far apart: the hardware does not prefetch them, and they map to few sets of the first-level
+// cache. So the next block is prefetched into the second-level cache while the current one is processed.
 ISA_INLINE void prefetch_bytes(const void * from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) {
         __builtin_prefetch((const char *) from + i, 0, 2);
     }
 }
 
-// scores[r][c] = q[r] . k[c] for a block of cells, which lie side by side in a vector
+// scores[r][c] = q[r] . k[c] for a block of cells, which are side by side in a vector
 template <int R>
 ISA_INLINE void score_tile(const float * q, const float * k, int64_t dk, float * scores, int64_t scores_stride) {
     simd::f32 low[R], high[R];
@@ -32,7 +32,7 @@ ISA_INLINE void score_tile(const float * q, const float * k, int64_t dk, float *
     }
 }
 
-// A block of V: a copy in floats; or halves in the cache, whose next block is prefetched.
+// A block of V, either copied as floats or as halves in the cache, with the next block prefetched.
 struct v_copied {
     using type                       = float;
     static constexpr bool PREFETCHES = false;
@@ -44,7 +44,7 @@ struct v_in_place {
     ISA_INLINE simd::f32 load(const ggml_fp16_t * x) { return simd::load_f16(x); }
 };
 
-// out[r][C vectors] += sum over the block's cells of weights[r][c] v[c], columns side by side; strides in values
+// out[r][C vectors] += sum over the block's cells of weights[r][c] v[c], for adjacent columns; strides in values
 template <class V, int R, int C>
 ISA_INLINE void value_tile(const float * weights, int64_t weights_stride, const typename V::type * v, int64_t v_stride,
     float * out, int64_t out_stride) {
@@ -89,7 +89,7 @@ ISA_INLINE void value_columns(const float * weights, int64_t weights_stride, con
     }
 }
 
-// Cells [0, n) of a block as floats, d of each, one cell after the other; zeros behind them.
+// Cells [0, n) of a block as floats, d per cell, cell after cell; zeros after the last.
 ISA_FUNCTION void read_cells(ggml_type type, const char * cell, size_t cell_stride, int64_t n, int64_t d, float * out) {
     const ggml_to_float_t to_float = ggml_get_type_traits(type)->to_float;
     const size_t          bytes    = ggml_row_size(type, d);
@@ -108,7 +108,7 @@ ISA_FUNCTION void read_cells(ggml_type type, const char * cell, size_t cell_stri
     std::memset(out, 0, (BLOCK - n) * d * sizeof(float));
 }
 
-// BLOCK rows of 8 halves into 8 columns of BLOCK floats, one after the other.
+// Transposes BLOCK rows of 8 halves into 8 columns of BLOCK floats, column after column.
 ISA_INLINE void transpose_halves(const ggml_fp16_t * in, int64_t stride, float * out) {
     simd::f16 a[8], b[8];
     for (int i = 0; i < 8; ++i) {
@@ -124,7 +124,7 @@ ISA_INLINE void transpose_halves(const ggml_fp16_t * in, int64_t stride, float *
             a[i + 2 + k] = simd::zip_high_32(b[i + 2 * k], b[i + 2 * k + 1]);
         }
     }
-    alignas(64) ggml_fp16_t column[8][BLOCK];   // out of memory halves become floats without a shuffle
+    alignas(64) ggml_fp16_t column[8][BLOCK];   // halves loaded from memory become floats without a shuffle
     for (int i = 0; i < 8; i += 2) {
         simd::store_f16(column[i], simd::zip_low_64(a[i], a[i + 1]));
         simd::store_f16(column[i + 1], simd::zip_high_64(a[i], a[i + 1]));
@@ -135,17 +135,17 @@ ISA_INLINE void transpose_halves(const ggml_fp16_t * in, int64_t stride, float *
     }
 }
 
-// The same as read_cells, transposed: dimension by dimension, cells side by side. scratch: BLOCK * d floats.
+// Like read_cells, but transposed: dimension after dimension, cells side by side. scratch: BLOCK * d floats.
 ISA_FUNCTION void read_cells_transposed(
     ggml_type type, const char * cell, size_t cell_stride, int64_t n, int64_t d, float * scratch, float * transposed) {
     if (type == GGML_TYPE_F16 && n == BLOCK) {
-        ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // cells that lie apart share few sets of the first cache
+        ggml_fp16_t * const copy = (ggml_fp16_t *) scratch;   // distant cells map to few sets of the first-level cache
         for (int64_t c = 0; c < BLOCK; ++c) {
             std::memcpy(copy + c * d, cell + c * cell_stride, d * sizeof(ggml_fp16_t));
         }
         for (int64_t i = 0; i < d; i += 8) {
             transpose_halves(copy + i, d, transposed + i * BLOCK);
-            // the next block's cells, spread over the time that this one takes
+            // prefetch the next block's cells, spread over the time of this block
             for (int64_t c = BLOCK + i * BLOCK / d; c < BLOCK + (i + 8) * BLOCK / d; ++c) {
                 prefetch_bytes(cell + c * cell_stride, d * sizeof(ggml_fp16_t));
             }

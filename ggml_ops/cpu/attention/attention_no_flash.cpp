@@ -14,12 +14,12 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t SCORE_QUERIES = 64;   // whose Q is copied to one place at once
-constexpr int64_t SCORE_BLOCKS  = 8;    // most blocks of cells that are transposed at once
+constexpr int64_t SCORE_QUERIES = 64;   // most queries whose Q is copied together
+constexpr int64_t SCORE_BLOCKS  = 8;    // most blocks of cells transposed together
 
 bool is_float(ggml_type type) { return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16; }
 
-// The op whose result this is, through views and copies.
+// The op that produced t, through views and copies.
 const ggml_tensor * origin(const ggml_tensor * t) {
     while (t->op == GGML_OP_VIEW || t->op == GGML_OP_RESHAPE || t->op == GGML_OP_PERMUTE ||
            t->op == GGML_OP_TRANSPOSE || t->op == GGML_OP_CONT) {
@@ -28,7 +28,7 @@ const ggml_tensor * origin(const ggml_tensor * t) {
     return t;
 }
 
-// A view of a tensor that no op computes and that is not a weight: of a KV cache.
+// Whether k is a view of a tensor that is neither computed nor a weight: of a KV cache.
 bool is_in_cache(const ggml_tensor * k) {
     return k->view_src && k->view_src->op == GGML_OP_NONE && k->buffer &&
            ggml_backend_buffer_get_usage(k->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
@@ -60,8 +60,8 @@ bool is_softmax(const ggml_tensor * op) {
                          mask->nb[0] == ggml_type_size(mask->type)));
 }
 
-// How a MUL_MAT is divided into tasks: a KV head of a stream, some of its queries (values only), and a chunk of cells
-// (scores) or columns (values). A result does not depend on it.
+// How a MUL_MAT is split into tasks: a KV head of a stream, some of its queries (values only), and a chunk of cells
+// (scores) or columns (values). Results do not depend on it.
 struct task_split {
     int64_t n_queries, n_kv_heads, query_chunks, chunks, chunk, n_tasks;
 };
@@ -74,7 +74,7 @@ task_split split_tasks(const ggml_tensor * op, int n_threads, int block) {
     if (is_values(op)) {
         s.query_chunks         = (s.n_queries + MAX_WEIGHTED_QUERIES - 1) / MAX_WEIGHTED_QUERIES;
         const int64_t n_before = s.n_kv_heads * s.query_chunks, n_wanted = (2 * n_threads + n_before - 1) / n_before,
-                      n_columns = w->ne[1] / 16;   // in sixteens
+                      n_columns = w->ne[1] / 16;   // in units of 16
         const int64_t n_chunks  = std::max<int64_t>(1, std::min(n_columns, n_wanted));
         s.chunk                 = (n_columns + n_chunks - 1) / n_chunks * 16;
     } else {
@@ -87,7 +87,7 @@ task_split split_tasks(const ggml_tensor * op, int n_threads, int block) {
     return s;
 }
 
-// Floats of one thread.
+// Number of floats per thread.
 size_t scratch_of(const ggml_tensor * op, const task_split & split, const attention_no_flash_kernels & kernels) {
     const int64_t dk     = op->src[0]->ne[0];
     const size_t  floats = is_values(op) ? multiply_weights_v_scratch(kernels, split.chunk)
@@ -117,7 +117,7 @@ void compute_softmax(const ggml_compute_params * params, ggml_tensor * op, const
     }
 }
 
-// Scores of the cells [first, first + chunk) of a KV head. kv_head counts those of all streams.
+// Computes scores of the cells [first, first + chunk) of a KV head. kv_head counts over all streams.
 void compute_scores(ggml_tensor * op, const attention_no_flash_kernels & kernels, const task_split & split,
     int64_t kv_head, int64_t first, float * scratch) {
     const ggml_tensor *k = op->src[0], *q = op->src[1];
@@ -130,7 +130,8 @@ void compute_scores(ggml_tensor * op, const attention_no_flash_kernels & kernels
     kernels.transpose_k(k->type,
         (const char *) k->data + stream / (q->ne[3] / k->ne[3]) * k->nb[3] + head_of_k * k->nb[2] + first * k->nb[1],
         k->nb[1], n_cells, dk, cells, transposed);
-    for (int64_t begin = 0; begin < split.n_queries; begin += SCORE_QUERIES) {   // rows of a head, then of the next
+    for (int64_t begin = 0; begin < split.n_queries; begin += SCORE_QUERIES) {   // all rows of a head, then those of
+                                                                                 // the next
         const int64_t n = std::min(SCORE_QUERIES, split.n_queries - begin);
         for (int64_t i = begin; i < begin + n; ++i) {
             std::memcpy(queries + (i - begin) * dk, q_head + i % q->ne[1] * q->nb[1] + i / q->ne[1] * q->nb[2],
@@ -140,7 +141,7 @@ void compute_scores(ggml_tensor * op, const attention_no_flash_kernels & kernels
     }
 }
 
-// Values of some queries of a KV head, columns from `column` on.
+// Computes values of some queries of a KV head, for columns from `column` on.
 void compute_values(ggml_tensor * op, const attention_no_flash_kernels & kernels, const task_split & split,
     int64_t kv_head, int64_t query_chunk, int64_t column, float * scratch) {
     const ggml_tensor *v = op->src[0], *w = op->src[1];

@@ -1,4 +1,4 @@
-// The kernels of attention_no_flash.h. Included by isa/<set>.cpp, behind its vectors and attention_blocks.h.
+// The kernels of attention_no_flash.h. Included by isa/<set>.cpp after its vectors and attention_blocks.h.
 
 ISA_FUNCTION void transpose_k(
     ggml_type type, const char * k, size_t cell_stride, int64_t n, int64_t dk, float * scratch, float * transposed) {
@@ -8,7 +8,7 @@ ISA_FUNCTION void transpose_k(
     }
 }
 
-// Scores of n <= BLOCK cells, R queries at once.
+// Scores of n <= BLOCK cells, for R queries together.
 template <int R>
 ISA_INLINE void score_block(
     int64_t n_queries, const float * q, const float * k, int64_t dk, int64_t n, float * scores, int64_t scores_stride) {
@@ -40,7 +40,7 @@ ISA_FUNCTION void multiply_q_k(const float * transposed, int64_t n, int64_t dk, 
 ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, float slope,
     const ggml_fp16_t * mask_f16, const float * mask_f32, float sink) {
     const int64_t whole = n / simd::W * simd::W, rest = n - whole;
-    float         last[simd::W];   // the cells behind the last whole vector; hidden where there is none
+    float         last[simd::W];   // the cells after the last whole vector, padded with hidden ones
     for (int i = 0; i < simd::W; ++i) {
         last[i] = -INFINITY;
         if (i < rest) {
@@ -64,7 +64,7 @@ ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, 
     }
     float top = simd::reduce_max(maximum);
     top       = sink > top ? sink : top;
-    if (top == -INFINITY) {   // sees nothing
+    if (top == -INFINITY) {   // no visible cell
         std::memset(out, 0, n * sizeof(float));
         return;
     }
@@ -86,7 +86,7 @@ ISA_FUNCTION void softmax(const float * x, float * out, int64_t n, float scale, 
     std::memcpy(out + whole, last, rest * sizeof(float));
 }
 
-// Cells [0, n) of a column of V as floats, zeros behind them.
+// Cells [0, n) of a column of V as floats, followed by zeros.
 ISA_INLINE void read_column(ggml_type type, const char * v, int64_t n, float * out) {
     if (n < BLOCK) {
         if (type == GGML_TYPE_F32) {
@@ -104,7 +104,7 @@ ISA_INLINE void read_column(ggml_type type, const char * v, int64_t n, float * o
     }
 }
 
-// Whether any cell of a block has some weight.
+// Whether any cell of a block has a nonzero weight.
 ISA_INLINE bool has_weight(const float * weights) {
     uint64_t bits = 0;
     for (int i = 0; i < BLOCK; i += 2) {
@@ -115,8 +115,8 @@ ISA_INLINE bool has_weight(const float * weights) {
     return bits != 0;
 }
 
-// Adds the weighted values of a block for all queries; R of them are computed at once if the block counts for any of
-// these.
+// Adds the weighted values of a block for all queries. R queries are computed together if the block matters to any of
+// them.
 template <int R>
 ISA_INLINE void weigh_block(int64_t n_queries, const bool * counts, const float * weights, int64_t weights_stride,
     const float * v, int64_t dv, float * out, int64_t out_stride) {
@@ -141,9 +141,9 @@ ISA_FUNCTION void multiply_weights_v(ggml_type type, const char * v, size_t colu
     const float * weights, int64_t n_queries, int64_t weights_stride, float * out, int64_t out_stride,
     float * scratch) {
     float *const columns = scratch, *const transposed = columns + simd::W * BLOCK,
-                 *const padded     = transposed + BLOCK * dv;   // the weights of the last block
+                 *const padded     = transposed + BLOCK * dv;   // weights of the last block
     const size_t        value_size = type == GGML_TYPE_F32 ? 4 : 2;
-    bool                counts[MAX_WEIGHTED_QUERIES];   // the block, for a query
+    bool                counts[MAX_WEIGHTED_QUERIES];   // whether the block matters, per query
     for (int64_t i = 0; i < n_queries; ++i) {
         std::memset(out + i * out_stride, 0, dv * sizeof(float));
     }

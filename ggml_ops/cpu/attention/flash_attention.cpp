@@ -12,18 +12,18 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t MAX_SCORES  = 512 * 1024 / sizeof(float);   // of one task: they stay in the second-level cache
-constexpr int64_t MIN_QUERIES = 8;                            // of one task, where its scores would not
+constexpr int64_t MAX_SCORES  = 512 * 1024 / sizeof(float);   // per task, so that they stay in the second-level cache
+constexpr int64_t MIN_QUERIES = 8;                            // per task, if the scores do not fit
 
 bool is_readable(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float != nullptr; }
 
-// Queries of a task: many, so that K and V are read for all of them; few enough for the cache and for every thread to
-// have work. A result does not depend on it.
+// Queries per task: many, so that K and V are read once for all of them; few enough for the cache and to keep every
+// thread busy. Results do not depend on it.
 int64_t queries_of_task(const ggml_tensor * op, int n_threads) {
     const ggml_tensor *q = op->src[0], *k = op->src[1];
     const int64_t      n_queries = q->ne[1] * (q->ne[2] / k->ne[2]), kv_heads = k->ne[2] * q->ne[3];
     const int64_t      fit   = std::max<int64_t>(MIN_QUERIES, MAX_SCORES / k->ne[1]);
-    const int64_t      tasks = (n_threads + kv_heads - 1) / kv_heads;   // of a KV head, at least
+    const int64_t      tasks = (n_threads + kv_heads - 1) / kv_heads;   // minimum per KV head
     return std::max<int64_t>(1, std::min({ FLASH_ATTENTION_QUERIES, fit, (n_queries + tasks - 1) / tasks }));
 }
 
@@ -94,7 +94,7 @@ size_t flash_attention_work_size(int n_threads, const ggml_tensor * op) {
     const ggml_tensor *k = op->src[1], *v = op->src[2];
     const size_t       floats = flash_attention_scratch(
         best_kernels()->flash_attention, queries_of_task(op, n_threads), k->ne[1], k->ne[0], v->ne[0]);
-    return (size_t) n_threads * floats * sizeof(float) + 64;   // 64: begins at a cache line
+    return (size_t) n_threads * floats * sizeof(float) + 64;   // 64: aligned to a cache line
 }
 
 void flash_attention_compute(const ggml_compute_params * params, ggml_tensor * op) {

@@ -1,23 +1,23 @@
-// The kernel of flash_attention.h. Included by isa/<set>.cpp, behind its vectors and attention_blocks.h.
+// The kernel of flash_attention.h. Included by isa/<set>.cpp after its vectors and attention_blocks.h.
 
-constexpr ggml_fp16_t HIDDEN = 0xFC00;   // minus infinity: what a mask says of a cell that a row does not see
+constexpr ggml_fp16_t HIDDEN = 0xFC00;   // minus infinity: the mask value of a hidden cell
 
-// One call of the kernel: some queries of a KV head.
+// One kernel call: some queries of a KV head.
 struct flash_attention_task {
     const flash_attention_args & args;
     int64_t                      stream, kv_head, first, n_queries;
 
-    // in the scratch memory; a score block belongs to a block of cells that some query sees
+    // in scratch memory; score blocks exist only for blocks of cells that some query sees
     float *    q;                // [n_queries][dk]
     float *    sums;             // [n_queries][dv]
     float *    cells;            // a block of K or V: [BLOCK][dk or dv]
     float *    transposed;       // a block of K: [dk][BLOCK]
     float *    scores;           // [n_queries][scores_stride], later the softmax weights
-    int32_t *  block_of;         // which block of cells a score block is
-    uint64_t * queries_seeing;   // bits of the queries that see some cell of a score block
+    int32_t *  block_of;         // the block of cells of a score block
+    uint64_t * queries_seeing;   // bits of the queries that see a cell of a score block
     int64_t    scores_stride, n_score_blocks;
 
-    const ggml_fp16_t * mask[FLASH_ATTENTION_QUERIES];    // of a query's row, null: sees everything
+    const ggml_fp16_t * mask[FLASH_ATTENTION_QUERIES];    // mask row of a query; null: all cells are visible
     float               slope[FLASH_ATTENTION_QUERIES];   // ALiBi
     simd::f32           maximum[FLASH_ATTENTION_QUERIES];
     float               scale[FLASH_ATTENTION_QUERIES];   // 1 / denominator
@@ -81,7 +81,7 @@ ISA_FUNCTION bool sees_any(const ggml_fp16_t * mask, int64_t n) {
     return false;
 }
 
-// Scores of a block for all queries; R of them are computed at once if any of these sees the block.
+// Scores of a block for all queries. R queries are computed together if any of them sees the block.
 template <int R>
 ISA_INLINE void score_queries(int64_t n_queries, const bool * sees, const float * q, const float * k, int64_t dk,
     float * scores, int64_t scores_stride) {
@@ -100,10 +100,10 @@ ISA_INLINE void score_queries(int64_t n_queries, const bool * sees, const float 
     }
 }
 
-// Scale, soft-cap and mask of a query's scores in the block of n cells from `cell` on, and their maximum.
+// Applies scale, soft-cap and mask to a query's scores in the block of n cells from `cell` on, and finds their maximum.
 ISA_INLINE void mask_scores(flash_attention_task & t, int64_t i, float * scores, int64_t cell, int64_t n) {
     const flash_attention_args & args = t.args;
-    ggml_fp16_t                  copy[BLOCK];   // hidden behind the last cell
+    ggml_fp16_t                  copy[BLOCK];   // cells after the last are hidden
     const ggml_fp16_t *          bias = copy;
     if (t.mask[i] && n == BLOCK) {
         bias = t.mask[i] + cell;
@@ -128,7 +128,7 @@ ISA_INLINE void mask_scores(flash_attention_task & t, int64_t i, float * scores,
     }
 }
 
-// All scores, block by block; blocks that no query sees are skipped.
+// All scores, block after block; blocks that no query sees are skipped.
 ISA_INLINE void compute_scores(flash_attention_task & t) {
     const flash_attention_args & args = t.args;
     bool                         sees[FLASH_ATTENTION_QUERIES];
@@ -165,14 +165,14 @@ ISA_INLINE void compute_scores(flash_attention_task & t) {
     }
 }
 
-// Weights of a query's cells, but for the factor 1 / denominator.
+// Weights of a query's cells, without the factor 1 / denominator.
 ISA_INLINE void compute_weights(flash_attention_task & t, int64_t i) {
     const flash_attention_args & args   = t.args;
     float * const                scores = t.scores + i * t.scores_stride;
     float                        top    = simd::reduce_max(t.maximum[i]);
     const float                  sink   = args.sinks ? args.sinks[t.head_of(i)] : -INFINITY;
     top                                 = sink > top ? sink : top;
-    if (top == -INFINITY) {   // sees nothing
+    if (top == -INFINITY) {   // no visible cell
         std::memset(scores, 0, t.n_score_blocks * BLOCK * sizeof(float));
         t.scale[i] = 0.0f;
         return;
@@ -188,7 +188,7 @@ ISA_INLINE void compute_weights(flash_attention_task & t, int64_t i) {
     t.scale[i] = (float) (1.0 / denominator);
 }
 
-// Adds the weighted values of a block for all queries; R of them are computed at once if any of these sees the block.
+// Adds the weighted values of a block for all queries. R queries are computed together if any of them sees the block.
 template <class V, int R>
 ISA_INLINE void weigh_values(int64_t n_queries, uint64_t queries_seeing, const float * weights, int64_t weights_stride,
     const typename V::type * v, int64_t v_stride, int64_t dv, float * sums) {
@@ -204,7 +204,7 @@ ISA_INLINE void weigh_values(int64_t n_queries, uint64_t queries_seeing, const f
     }
 }
 
-// Few queries read the halves of V where they lie; for more, a copy in floats is worth it.
+// With few queries, the halves of V are read in place; with more, a copy as floats pays off.
 ISA_INLINE void compute_values(flash_attention_task & t) {
     const flash_attention_args & args = t.args;
     for (int64_t b = 0; b < t.n_score_blocks; ++b) {

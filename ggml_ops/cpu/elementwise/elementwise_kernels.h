@@ -1,4 +1,4 @@
-// The kernels of elementwise.h. Included by isa/<set>.cpp, behind its vectors.
+// The kernels of elementwise.h. Included by isa/<set>.cpp after its vectors.
 
 ISA_FUNCTION void add(const float * a, const float * b, float * out, int64_t n) {
     const simd::f32 one = simd::set1(1.0f);
@@ -12,7 +12,7 @@ ISA_FUNCTION void add(const float * a, const float * b, float * out, int64_t n) 
 }
 
 ISA_FUNCTION void rms_norm(const float * x, const float * weight, float * out, int64_t n, float eps) {
-    // several sums do not wait for each other, and many short sums are closer to the true one than a long one
+    // independent sums do not wait for each other, and several short sums are more accurate than one long sum
     constexpr int SUMS       = 4;
     simd::f32     sums[SUMS] = { simd::set1(0.0f), simd::set1(0.0f), simd::set1(0.0f), simd::set1(0.0f) };
     int64_t       i          = 0;

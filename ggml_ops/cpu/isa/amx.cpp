@@ -1,4 +1,4 @@
-// Packed GEMM for AMX: what isa/avx512.cpp computes with vectors, bit for bit, with tiles of 16 rows.
+// Packed GEMM for AMX, in tiles of 16 rows: bit-identical to what isa/avx512.cpp computes with vectors.
 
 #include "cpu/isa/kernels.h"
 
@@ -50,7 +50,7 @@ packed_gemm_kernel find_packed_gemm(ggml_type type) {
 }
 }   // namespace amx
 
-// Whether the CPU has AMX and the system lets this process use it.
+// Whether the CPU has AMX and the system allows this process to use it.
 bool has_amx() {
     static const bool yes = [] {
         unsigned a, b, c, d;

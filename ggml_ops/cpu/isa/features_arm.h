@@ -1,4 +1,4 @@
-// What the 64-bit ARM CPU that we run on can do, beyond NEON.
+// Features of the 64-bit ARM CPU at run time, beyond NEON.
 
 #pragma once
 

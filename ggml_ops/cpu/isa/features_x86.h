@@ -1,4 +1,4 @@
-// What the x86-64 CPU that we run on can do, as the kernels' function attributes name it.
+// Features of the x86-64 CPU at run time, named as in the kernels' function attributes.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline bool has_vnni() {
     return yes;
 }
 
-// VNNI without AVX-512 (VEX). gcc knows its name as of 11 only, so CPUID leaf 7.1 is asked.
+// VNNI without AVX-512 (VEX). gcc knows the name only from version 11 on, so this reads CPUID leaf 7.1.
 inline bool has_avx_vnni() {
     static const bool yes = [] {
         unsigned a, b, c, d;

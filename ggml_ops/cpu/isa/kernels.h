@@ -1,5 +1,5 @@
-// The kernels of each instruction set. isa/<set>.cpp includes its vectors and compiles all kernel templates with them;
-// what comes out is one table. kernels.cpp finds out at run time which tables this CPU can use.
+// The kernels of each instruction set. isa/<set>.cpp includes its vectors and compiles all kernel templates with them
+// into one table. kernels.cpp selects the tables that this CPU supports at run time.
 
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace dflash {
 
-// Kernels for packed weights, which a set has in variants: with instructions for dot products of bytes and without.
+// Kernels for packed weights. A set has variants of them: with and without byte dot product instructions.
 struct packed_gemm_variant {
-    const char * name;                                 // as DFLASH_PANELS names it; null: there is no such variant
+    const char * name;                                 // its name in DFLASH_PANELS; null: the variant does not exist
     bool (*is_supported)()                = nullptr;   // by this CPU
     packed_gemm_kernel (*find)(ggml_type) = nullptr;   // null for types without a kernel
 };
@@ -27,20 +27,20 @@ struct kernel_table {
     attention_no_flash_kernels attention_no_flash;
     float_gemm_kernel          float_gemm;
     elementwise_kernels        elementwise;
-    quantize_row_kernel        quantize_row;     // null: none of its own
-    packed_gemm_variant        packed_gemm[2];   // the faster first
+    quantize_row_kernel        quantize_row;     // null if it has none
+    packed_gemm_variant        packed_gemm[2];   // fastest first
 };
 
-// Null on other processors and with compilers that do not know the set.
+// Null on other processors and with compilers that do not support the set.
 const kernel_table *        avx512_kernels();
 const kernel_table *        avx2_kernels();
 const kernel_table *        neon_kernels();
 const packed_gemm_variant * amx_packed_gemm();   // tiles, for many rows
 
-// What this CPU can run, the best first.
+// The tables that this CPU can run, best first.
 const std::vector<const kernel_table *> & kernel_tables();
-const kernel_table *                      best_kernels();   // null: none
-// Variants of packed GEMM, the best for few rows first; AMX comes last.
+const kernel_table *                      best_kernels();   // null if there is none
+// Variants of packed GEMM, best for few rows first; AMX is last.
 const std::vector<packed_gemm_variant> & packed_gemm_variants();
 
 }   // namespace dflash

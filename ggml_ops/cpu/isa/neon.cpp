@@ -1,4 +1,4 @@
-// All kernels for NEON, which every 64-bit ARM has; those for packed weights with dotprod, and with i8mm as well.
+// All kernels for NEON, which every 64-bit ARM has; those for packed weights with dotprod, and also with i8mm.
 
 #include "cpu/isa/kernels.h"
 
@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-// Some compilers know these instructions in single functions; older ones only where the whole build has them.
+// Some compilers can enable these instructions per function; older ones only for the whole build.
 #if !defined(__clang__) || __clang_major__ >= 16
 #define DFLASH_TARGET_DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
 #define DFLASH_TARGET_I8MM    __attribute__((target("arch=armv8.2-a+dotprod+i8mm")))

@@ -1,5 +1,5 @@
-// What the vector headers of all instruction sets offer. vectors_<set>.h is included into a namespace of each set (and
-// of each variant of it, see isa/kernels.h), and the kernel templates behind it. Before that, isa/<set>.cpp defines
+// The common interface of the vector headers. vectors_<set>.h is included into a namespace of each set (and of each
+// variant of it, see isa/kernels.h), followed by the kernel templates. Before that, isa/<set>.cpp defines
 // ISA_ATTRIBUTE: the function attribute that lets the compiler use the set.
 //
 // `simd`, types:
@@ -40,7 +40,7 @@
 #define ISA_INLINE        ISA_ATTRIBUTE __attribute__((always_inline)) static inline
 #define ISA_INLINE_MEMBER ISA_ATTRIBUTE __attribute__((always_inline)) inline
 
-// exp(x) = 2^n e^r, |r| <= ln 2 / 2: a polynomial fitted for the least relative error (1.4 units of 2^-24)
+// exp(x) = 2^n e^r, |r| <= ln 2 / 2, with a polynomial fitted for minimal relative error (1.4 units of 2^-24)
 #define DFLASH_EXP_POLYNOMIAL(fma, set1, r)                                                               \
     fma(fma(fma(fma(fma(fma(set1(0x1.6a2352p-10f), r, set1(0x1.123a6cp-7f)), r, set1(0x1.5558f4p-5f)), r, \
                     set1(0x1.555490p-3f)),                                                                \

@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C (vectors.h), with AVX-VNNI and without: ISA_VNNI is 1 or 0.
+// AVX2 with FMA and F16C (vectors.h), with or without AVX-VNNI: ISA_VNNI is 1 or 0.
 
 struct simd {
     using f32               = __m256;
@@ -36,7 +36,7 @@ struct simd {
         _mm256_store_si256((__m256i *) x, a);
         return x[0] + x[1] + x[2] + x[3];
     }
-    ISA_INLINE i64 add_rounded(i64 sum, __m128 p) {   // a double of this size holds its integer in the low bits
+    ISA_INLINE i64 add_rounded(i64 sum, __m128 p) {   // a double of this size has its integer in the low bits
         const __m256d magic = _mm256_set1_pd(0x1.8p52);
         const __m256d x     = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtps_pd(p), _mm256_set1_pd(0x1p40)), magic);
         return _mm256_add_epi64(sum, _mm256_sub_epi64(_mm256_castpd_si256(x), _mm256_castpd_si256(magic)));
@@ -144,7 +144,8 @@ template <int R> struct dot_products {
         }
 #else
         const __m256i ones = _mm256_set1_epi16(1);
-        if (FULL_BYTES) {   // a product of two bytes takes all of 16 bits: the weights' signs go to the activations
+        if (FULL_BYTES) {   // a product of two bytes needs all 16 bits, so the weights' signs are moved to the
+                            // activations
             const __m256i v0 = _mm256_abs_epi8(w0), v1 = _mm256_abs_epi8(w1);
             for (int r = 0; r < R; ++r) {
                 const __m256i x0 =

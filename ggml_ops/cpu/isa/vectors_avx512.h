@@ -1,4 +1,4 @@
-// AVX-512 (vectors.h), with VNNI and without: ISA_VNNI is 1 or 0.
+// AVX-512 (vectors.h), with or without VNNI: ISA_VNNI is 1 or 0.
 
 struct simd {
     using f32               = __m512;
@@ -143,7 +143,8 @@ template <int R> struct dot_products {
         }
 #else
         const __m512i ones = _mm512_set1_epi16(1), none = _mm512_setzero_si512();
-        if (FULL_BYTES) {   // a product of two bytes takes all of 16 bits: the weights' signs go to the activations
+        if (FULL_BYTES) {   // a product of two bytes needs all 16 bits, so the weights' signs are moved to the
+                            // activations
             const __mmask64 m0 = _mm512_movepi8_mask(w0), m1 = _mm512_movepi8_mask(w1);
             const __m512i   v0 = _mm512_abs_epi8(w0), v1 = _mm512_abs_epi8(w1);
             for (int r = 0; r < R; ++r) {

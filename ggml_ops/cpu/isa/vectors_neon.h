@@ -1,9 +1,9 @@
-// NEON (vectors.h): as every 64-bit ARM has it (ISA_DOTPROD is 0: floats alone), with dotprod, and with i8mm as well
-// (ISA_I8MM is 1).
+// NEON (vectors.h): as in every 64-bit ARM (ISA_DOTPROD is 0: floats only), with dotprod, and also with i8mm (ISA_I8MM
+// is 1).
 //
-// Counted in gcc 12's code for Q4_0, 8 rows, one block of 4 columns: dotprod 105 vector instructions besides loads and
-// stores, 64 of them dot products; i8mm 113, 32 of them matrix products (pairing the rows takes what those save). Times
-// were not measured on such a machine.
+// Counts in gcc 12's code for Q4_0, 8 rows, one block of 4 columns: dotprod 105 vector instructions besides loads and
+// stores, 64 of them dot products; i8mm 113, 32 of them matrix products (pairing the rows costs what those save). Not
+// timed on such a machine.
 
 struct simd {
     using f32 = float32x4_t;
@@ -107,7 +107,8 @@ struct simd {
 };
 #if ISA_DOTPROD
 
-// With i8mm rows go in pairs: lanes are row 0 of two columns, then row 1. An odd last row takes dot products.
+// With i8mm, rows are processed in pairs: the lanes are row 0 of two columns, then row 1. An odd last row uses dot
+// products.
 template <int R> struct dot_products {
     static constexpr int PAIRS = ISA_I8MM ? R / 2 : 0;
     int32x4_t            pair[PAIRS + 1][2], s[R];
@@ -135,7 +136,7 @@ template <int R> struct dot_products {
 #if ISA_I8MM
         const int32x4_t v0 = vreinterpretq_s32_u8(w0), v1 = vreinterpretq_s32_u8(w1);
         const int8x16_t left  = vreinterpretq_s8_s32(vzip1q_s32(v0, v1)),
-                        right = vreinterpretq_s8_s32(vzip2q_s32(v0, v1));   // of two columns each
+                        right = vreinterpretq_s8_s32(vzip2q_s32(v0, v1));   // two columns each
         for (int n = 0; n < PAIRS; ++n) {
             const int8x16_t x = vcombine_s8(vld1_s8(a[2 * n] + at), vld1_s8(a[2 * n + 1] + at));
             pair[n][0]        = vmmlaq_s32(pair[n][0], x, left);

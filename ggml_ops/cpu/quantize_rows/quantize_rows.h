@@ -1,6 +1,6 @@
-// Activations for packed weights: rows quantized as ggml quantizes them for the type of the weights (Q8_0 or Q8_K), the
-// same integers and scales. A row is k values, then the scales of its blocks. Rows begin at multiples of 64 bytes, so
-// that no load of 64 values crosses a cache line.
+// Activations for packed weights: rows quantized to the same integers and scales as ggml's for this weight type (Q8_0
+// or Q8_K). A row is k values, then the scales of its blocks. Rows are aligned to 64 bytes, so no load of 64 values
+// crosses a cache line.
 
 #pragma once
 
@@ -32,7 +32,7 @@ struct row_format {
 bool   share_row_format(ggml_type a, ggml_type b);
 size_t quantized_row_size(ggml_type weights, int64_t k);   // bytes
 
-// x: the values [begin, end) of the row's k, whole blocks.
+// x: the values [begin, end) of the row's k, in whole blocks.
 void        quantize_row(ggml_type weights, const float * x, void * row, int64_t k, int64_t begin, int64_t end);
 inline void quantize_row(ggml_type weights, const float * x, void * row, int64_t k) {
     quantize_row(weights, x, row, k, 0, k);

@@ -1,10 +1,10 @@
-// Quantization of rows for AVX2 (quantize_rows.h): the integers and scales of ggml's own (quantize_row_q8_0 of
-// arch/x86, quantize_row_q8_K_ref), written in the form that the kernels read. ggml's Q8_K is scalar code; it took a
-// tenth of a pass of 16 rows. Included by isa/avx2.cpp, behind its vectors.
+// Row quantization for AVX2 (quantize_rows.h), with the integers and scales of ggml's own (quantize_row_q8_0 of
+// arch/x86, quantize_row_q8_K_ref) in the layout that the kernels read. ggml's Q8_K is scalar code and took a tenth of
+// a pass of 16 rows. Included by isa/avx2.cpp after its vectors.
 
 ISA_INLINE __m256 absolute(const float * x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), _mm256_loadu_ps(x)); }
 
-// 32 values times `factor`, rounded to the nearest integers, ties to even.
+// 32 values times `factor`, rounded to nearest, ties to even.
 ISA_INLINE __m256i round_32(const float * x, float factor) {
     const __m256 m = _mm256_set1_ps(factor);
     __m256i      v[4];
@@ -12,10 +12,11 @@ ISA_INLINE __m256i round_32(const float * x, float factor) {
         v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), m));
     }
     const __m256i all = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-    return _mm256_permutevar8x32_epi32(all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));   // packing works in halves
+    return _mm256_permutevar8x32_epi32(
+        all, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));   // packing works per 128-bit half
 }
 
-// Sums of 16 of the 32 values.
+// Two sums of 16 of the 32 values each.
 ISA_INLINE void sums_of_16(__m256i q, int32_t & low, int32_t & high) {
     const __m256i four = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
     const __m256i two  = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0x4e)),
@@ -45,12 +46,12 @@ ISA_FUNCTION void quantize_blocks_256(const float * x, int8_t * q, scale_q8_K * 
             maximum = _mm256_max_ps(maximum, absolute(x + i));
         }
         const float max = simd::reduce_max(maximum);
-        if (!(max > 0)) {   // NaN as well: ggml compares so
+        if (!(max > 0)) {   // also for NaN, as in ggml
             std::memset(q, 0, 256);
             scales[b] = {};
             continue;
         }
-        int at = 0;   // the first value of that size
+        int at = 0;   // the first value of that magnitude
         for (int found = 0; !found && at < 256; at += 8) {
             found = _mm256_movemask_ps(_mm256_cmp_ps(absolute(x + at), _mm256_set1_ps(max), _CMP_EQ_OQ));
             if (found) {

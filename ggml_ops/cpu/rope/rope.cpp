@@ -15,16 +15,16 @@ namespace dflash {
 
 namespace {
 
-constexpr int MAX_TABLES = 4;   // of a thread: layers with a window and without may rotate differently
+constexpr int MAX_TABLES = 4;   // per thread: layers with and without a window may rotate differently
 
 int param(const ggml_tensor * rope, int i) { return rope->op_params[i]; }
-int n_dims(const ggml_tensor * rope) { return param(rope, 1); }   // of a head that are rotated, from `offset` on
+int n_dims(const ggml_tensor * rope) { return param(rope, 1); }   // of a head that are rotated, starting at `offset`
 int mode(const ggml_tensor * rope) { return param(rope, 2); }
 int offset(const ggml_tensor * rope) { return param(rope, 15); }
 
 int64_t n_factors(const ggml_tensor * rope) { return rope->src[2] ? n_dims(rope) / 2 : 0; }
 
-// Cosines and sines, and what they were computed from.
+// Cosines and sines, and the parameters they were computed from.
 struct rotation_table {
     char                 params[GGML_MAX_OP_PARAMS] = {};
     std::vector<int32_t> positions;
@@ -32,7 +32,7 @@ struct rotation_table {
 
     rotation_table() = default;
 
-    // ggml's own op rotates a head of ones, then zeros: the result is the cosines, then the sines.
+    // ggml's own op rotates a head of ones followed by zeros, which gives the cosines, then the sines.
     explicit rotation_table(const ggml_tensor * rope) {
         const int64_t   n = rope->ne[2], d = n_dims(rope);
         const int32_t * op_positions = (const int32_t *) rope->src[1]->data;
@@ -104,9 +104,10 @@ rotation::rotation(const ggml_tensor * rope) : rope(rope) {
             return;
         }
     }
-    tables[oldest] = rotation_table(rope);   // frees the old one: a cache shift makes a large one, of all its positions
-    table          = tables[oldest].values.data();
-    oldest         = (oldest + 1) % MAX_TABLES;
+    tables[oldest] = rotation_table(rope);   // frees the old one: a cache shift creates a large table of all its
+                                             // positions
+    table  = tables[oldest].values.data();
+    oldest = (oldest + 1) % MAX_TABLES;
 }
 
 void rotation::compute_row(int64_t i) const {

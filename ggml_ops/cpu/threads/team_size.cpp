@@ -12,7 +12,7 @@ int team_size::choose(uint64_t kind, int64_t now) {
     if (tried_.empty()) {
         return size_;
     }
-    auto & found = kinds_[kind];   // all sizes in turns
+    auto & found = kinds_[kind];   // the size with the fewest graphs is next
     found.resize(tried_.size());
     const auto next =
         std::min_element(found.begin(), found.end(), [](const times & a, const times & b) { return a.n < b.n; });
@@ -58,7 +58,7 @@ void team_size::begin_trial() {
 
 void team_size::end_trial(int64_t now) {
     const int           n_sizes = (int) tried_.size();
-    std::vector<double> total(n_sizes, 0);   // for graphs that all sizes have computed
+    std::vector<double> total(n_sizes, 0);   // over graphs that all sizes have computed
     int                 n_rounds = 0;
     for (const auto & [kind, found] : kinds_) {
         const auto few =

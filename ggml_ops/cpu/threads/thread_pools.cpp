@@ -19,7 +19,7 @@ namespace dflash {
 
 namespace {
 
-// Threads of pools that are kept sleep; those of sizes that a team has grown or shrunk away from are not kept for long.
+// Kept pools sleep. Pools of sizes that a team no longer uses are freed soon.
 constexpr size_t MAX_KEPT = 4;
 
 struct kept_pool {
@@ -29,14 +29,14 @@ struct kept_pool {
 
 struct pools {
     std::mutex               mutex;
-    std::vector<kept_pool>   kept;    // the last used ones last
-    std::map<int, team_size> sizes;   // by the number of threads that was asked for
+    std::vector<kept_pool>   kept;    // most recently used last
+    std::map<int, team_size> sizes;   // by requested number of threads
 };
 
 pools & all_pools();
 
 #if !defined(_WIN32)
-// A forked process has none of the threads: it makes pools of its own.
+// A forked process has none of the threads, so it creates its own pools.
 void lock_before_fork() { all_pools().mutex.lock(); }
 void unlock_after_fork() { all_pools().mutex.unlock(); }
 void forget_after_fork() {
@@ -45,7 +45,7 @@ void forget_after_fork() {
 }
 #endif
 
-// Never destroyed: at the end of the process its threads may still sleep.
+// Never destroyed: its threads may still sleep when the process ends.
 pools & all_pools() {
     static pools * const all = [] {
 #if !defined(_WIN32)
@@ -56,7 +56,7 @@ pools & all_pools() {
     return *all;
 }
 
-// Graphs of one model's passes differ in the number of rows and in nothing else that is seen from here.
+// Graphs of one model's passes differ only in the number of rows, as far as this code can see.
 uint64_t kind_of(const ggml_cgraph * graph) {
     uint64_t kind = (uint64_t) graph->n_nodes;
     for (int i : { 0, graph->n_nodes / 2, graph->n_nodes - 1 }) {
@@ -65,7 +65,7 @@ uint64_t kind_of(const ggml_cgraph * graph) {
     return kind;
 }
 
-// ggml's own attention over many cells adds up what its threads found.
+// ggml's own attention over many cells sums partial results per thread.
 bool depends_on_threads(const ggml_cgraph * graph) {
     return std::any_of(graph->nodes, graph->nodes + graph->n_nodes,
         [](const ggml_tensor * op) { return op->op == GGML_OP_FLASH_ATTN_EXT && !is_ours(op); });

@@ -1,5 +1,5 @@
-// Pools of threads that outlive a graph. ggml makes a pool for each graph where OpenMP is not there to keep threads and
-// nobody has attached one (patches/0030).
+// Thread pools that outlive a graph. Without OpenMP, and unless the caller attached a pool, ggml creates one for each
+// graph (patches/0030).
 
 #pragma once
 
@@ -12,7 +12,7 @@ extern "C" {
 struct ggml_cgraph;
 struct ggml_threadpool;
 
-// A pool with so many threads, the caller's among them, for one graph; dflash_pool_give() takes it back.
+// A pool of n_threads threads, including the caller's, for one graph. Return it with dflash_pool_give().
 struct ggml_threadpool * dflash_pool_take(int n_threads);
 void                     dflash_pool_give(struct ggml_threadpool * pool, int n_threads);
 
@@ -21,7 +21,7 @@ void                     dflash_pool_give(struct ggml_threadpool * pool, int n_t
 
 namespace dflash {
 
-// The threads that compute a graph, while it is computed (team_size.h). The caller leads them.
+// The threads that compute a graph (team_size.h), while it is computed. The caller leads them.
 class graph_team {
   public:
     graph_team(const ggml_cgraph * graph, int n_threads, bool own_pool);

@@ -23,11 +23,11 @@ namespace dflash {
 
 namespace {
 
-// A wait spins for twice as long as the last one if that was over in time, and for half as long if it was not: long on
-// a machine that does nothing else, hardly where threads wait for cores.
+// Adaptive spinning: twice as long as last time if that was enough, half as long if it was not. So waits spin long on
+// an idle machine, and hardly at all where threads compete for cores.
 constexpr int     MIN_SPIN_US = 2, MAX_SPIN_US = 100;
-constexpr int64_t IDLE_SPIN_US = 1000;   // until the next graph, where waits are short: a host samples in between
-constexpr int     LOOKS        = 16;     // between two looks at the clock
+constexpr int64_t IDLE_SPIN_US = 1000;   // between graphs if waits are short: the host samples in between
+constexpr int     LOOKS        = 16;     // between two reads of the clock
 
 thread_local int64_t slept_ns = 0;
 
@@ -43,7 +43,7 @@ void relax() {
 #endif
 }
 
-// Looks until it is done, `spin_us` long at least.
+// Polls until done() or for at least `spin_us`.
 template <class F> bool spin_until(const F & done, int64_t spin_us) {
     for (int64_t end = 0;;) {
         for (int i = 0; i < LOOKS; ++i) {
@@ -60,23 +60,24 @@ template <class F> bool spin_until(const F & done, int64_t spin_us) {
     }
 }
 
-// A thread counts itself as asleep before it looks at the value again, and who changes the value does that before it
-// looks at the count: one of them sees the other.
+// A sleeper increments the count before it checks the value again, and a waker changes the value before it checks the
+// count: one of them always sees the other.
 #if defined(__linux__) && !defined(DFLASH_NO_FUTEX)
 void sleep_while(int * value, int old) {
-    syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);   // returns at once if it has changed
+    syscall(SYS_futex, value, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);   // returns at once if the value has
+                                                                               // changed
 }
 
 void wake_all(int * value) { syscall(SYS_futex, value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
 #else
-// One for all pools: few sleep, and they look again.
+// One for all pools: few threads sleep, and they check again after waking.
 struct bed {
     std::mutex              mutex;
     std::condition_variable change;
 };
 
 bed & the_bed() {
-    static bed * const one = new bed;   // threads may sleep until the process ends
+    static bed * const one = new bed;   // never destroyed: threads may sleep until the process ends
     return *one;
 }
 
@@ -86,7 +87,7 @@ void sleep_while(int * value, int old) {
 }
 
 void wake_all(int *) {
-    { std::lock_guard<std::mutex> lock(the_bed().mutex); }   // who has looked is asleep by now
+    { std::lock_guard<std::mutex> lock(the_bed().mutex); }   // a thread that has checked the value is asleep by now
     the_bed().change.notify_all();
 }
 #endif
@@ -126,7 +127,7 @@ void dflash_wake(dflash_waiting * waiting, int * value) {
 bool dflash_spin(dflash_waiting * waiting, bool (*done)(void * what), void * what) {
     using namespace dflash;
     const int  spin   = atomic_of(&waiting->spin_us).load(std::memory_order_relaxed);
-    const bool shared = spin && spin < MAX_SPIN_US;   // the cores, with other programs
+    const bool shared = spin && spin < MAX_SPIN_US;   // other programs use the cores too
     return spin_until([&] { return done(what); }, shared ? spin : IDLE_SPIN_US);
 }
 

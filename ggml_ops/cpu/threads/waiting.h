@@ -1,6 +1,6 @@
-// How threads of the CPU backend wait for each other: they spin, and sleep if that takes long. Hundreds of waits a
-// token are over in microseconds, sooner than a thread can be woken; but a thread that has lost its core to another
-// program comes back after milliseconds, and would come back later still if those that wait kept theirs (patches/0030).
+// How threads of the CPU backend wait for each other: they spin, then sleep. Most of the hundreds of waits per token
+// last microseconds, less than it takes to wake a thread. But a thread that lost its core to another program returns
+// after milliseconds, and even later if the waiting threads kept their cores (patches/0030).
 
 #pragma once
 
@@ -11,20 +11,20 @@
 extern "C" {
 #endif
 
-// Of a pool of threads; begins as zeros.
+// State of one thread pool, zero-initialized.
 struct dflash_waiting {
     int n_asleep;
-    int spin_us;   // for how long the next wait spins, 0: not yet known
+    int spin_us;   // how long the next wait spins, 0: not yet known
 };
 
-// Returns once *value is no longer `old`. `value` is an atomic int; whoever changes it calls dflash_wake() then.
+// Returns once *value differs from `old`. `value` is an atomic int; call dflash_wake() after changing it.
 void dflash_wait(struct dflash_waiting * waiting, int * value, int old);
 void dflash_wake(struct dflash_waiting * waiting, int * value);
 
-// Spins until done(what), for as long as a pool without work should. Returns whether it is done.
+// Spins until done(what), or for as long as an idle pool should. Returns whether it is done.
 bool dflash_spin(struct dflash_waiting * waiting, bool (*done)(void * what), void * what);
 
-// Of the calling thread: how long it has slept in dflash_wait() since it began; and a steady clock. ns.
+// How long the calling thread has slept in dflash_wait() so far, and the time of a steady clock. In ns.
 int64_t dflash_slept(void);
 int64_t dflash_now(void);
 
