@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .layers import LAYERS, faults
-from .tidy import REPO
+from .native import REPO
 
 FOLDERS = (("engine",), ("draft", "files"), ("base",))
 
