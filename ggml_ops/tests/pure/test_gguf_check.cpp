@@ -453,6 +453,7 @@ const std::vector<bad_case> bad_cases = {
     { "no corrections",        "domino", [](image & m) { m.at("domino_out.weight").name = "other.weight"; }, "domino_out.weight" },
     { "wide corrections",      "domino", [](image & m) { m.at("domino_hidden.weight").dims = { 64, 9 }; }, "domino_hidden.weight" },
     { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "domino_gru_ih.weight" },
+    { "d2t of DFlash 2",       "dflash2", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) }); }, "d2t" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
     { "d2t beyond the vocabulary", "dflash", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(4) }); }, "d2t" },
     { "d2t without output",    "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I64 }); }, "d2t" },
@@ -475,8 +476,7 @@ void test_sound(const scratch & files) {
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
-    m.tensors.push_back({ "output.weight", { 64, 2 } });
-    m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) });
+    m.tensors.push_back({ "output.weight", { 64, 4 } });
     m.i32s("dflash.rope.dimension_sections", { 8, 0, 0, 0 });
     m.u32("dflash.attention.sliding_window", 64);
     m.i32s("dflash.attention.sliding_window_pattern", { 1 });
@@ -487,6 +487,11 @@ void test_sound(const scratch & files) {
     const gguf_report d2 = check(files, m.encode());
     CHECK(d2.error.empty());
     CHECK(d2.kind->id == drafter_kind::DFLASH2 && d2.has_embeddings && d2.has_output);
+
+    m = drafter(false);
+    m.tensors.push_back({ "output.weight", { 64, 2 } });
+    m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) });
+    CHECK(check(files, m.encode()).error.empty());
 
     // unusual, and fine: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
     m         = target();
