@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -64,6 +65,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if gone := [str(path) for path in places if not path.is_file()]:
         raise pytest.UsageError(f"LONGEST in tests/conftest.py names files that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    """A C compiler's name."""
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return name
+    pytest.skip("no C compiler")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -265,8 +265,8 @@ known_tool read_tool(const json & value, const std::string & field, ignored_fiel
             wanted["type"] = "object";   // arguments are an object
         }
         constrained.parameters = wanted.dump();
-        for (const std::string & path : check_schema(wanted, name)) {   // otherwise the template would not show which
-                                                                        // tool it is
+        // Here, because an error of the template would not say which tool it is about.
+        for (const std::string & path : check_schema(wanted, name)) {
             ignored.add(path);
         }
     }
@@ -558,9 +558,9 @@ common_chat_params apply_template(
     other.tools                        = constrained;
     common_chat_params params          = apply_template(templates, other);
     other                              = inputs;
-    other.tool_choice                  = COMMON_CHAT_TOOL_CHOICE_NONE;   // no grammar for schemas that cannot be
-                                                                         // enforced
-    params.prompt = apply_template(templates, other).prompt;
+    // Without a grammar, which could not be made of schemas that are not enforced.
+    other.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE;
+    params.prompt     = apply_template(templates, other).prompt;
     return params;
 }
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.chat import (
     AssistantMessage,
     ChatChoice,
@@ -20,9 +19,9 @@ from dflash_local.server.answers.chat import (
     ChatCompletion as WholeChat,
 )
 from dflash_local.server.answers.probs import ChatLogprobs
-from dflash_local.server.answers.timings import CompletionTokens, ProgressAnswer, Usage
+from dflash_local.server.answers.timings import CompletionTokens, Usage
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, usage
+from dflash_local.server.formats.reply import Reply, prompt_progress, usage
 
 Count = Callable[[str, Completion], int]
 
@@ -47,7 +46,7 @@ class ChatReply(Reply):
         return self._event([{"index": index, "delta": delta, "finish_reason": finish_reason}])
 
     def progress(self, index: int, progress: Progress) -> list[ChatCompletionChunk]:
-        return [{**event, "prompt_progress": pick(ProgressAnswer, progress._asdict())} for event in self.begin(index)]
+        return [{**event, "prompt_progress": prompt_progress(progress)} for event in self.begin(index)]
 
     def begin(self, index: int) -> list[ChatCompletionChunk]:
         return [self._delta(index, {"role": "assistant", "content": None})]

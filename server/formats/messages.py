@@ -8,7 +8,6 @@ from typing import Any
 from dflash_local.call_arguments import partial_arguments
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.messages import (
     Block,
     BlockDelta,
@@ -18,10 +17,9 @@ from dflash_local.server.answers.messages import (
     MessageUsage,
     StopReason,
 )
-from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.errors import describe_message_error
 from dflash_local.server.formats.events import named_event
-from dflash_local.server.formats.reply import Body, Reply
+from dflash_local.server.formats.reply import Body, Reply, prompt_progress
 from dflash_local.server.thoughts import seal
 
 
@@ -67,7 +65,7 @@ class MessagesReply(Reply):
 
     def progress(self, index: int, progress: Progress) -> list[MessageEvent]:
         """In a ping, which clients skip: the format has no event for it."""
-        return [{"type": "ping", "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
+        return [{"type": "ping", "prompt_progress": prompt_progress(progress)}]
 
     def failure(self, error: Exception) -> list[MessageError]:
         return [describe_message_error(error)[1]]

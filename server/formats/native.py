@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.native import (
     NativeAnswer,
     NativeChunk,
@@ -15,11 +14,10 @@ from dflash_local.server.answers.native import (
     NativeFields,
     NativeUsage,
 )
-from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.errors import describe
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.probs import ChoiceProbs
-from dflash_local.server.formats.reply import Body, Reply, usage
+from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
 
 
 class NativeReply(Reply):
@@ -40,7 +38,7 @@ class NativeReply(Reply):
         self._n_tokens: Counter[int] = Counter()
 
     def progress(self, index: int, progress: Progress) -> list[NativeChunk]:
-        return [{**self.blank(index), "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
+        return [{**self.blank(index), "prompt_progress": prompt_progress(progress)}]
 
     def blank(self, index: int) -> NativeChunk:
         return self._part(index, "", [])

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from dflash_local.build.installation import installed_stamp
 from dflash_local.generation import Chunk, Completion, Progress, Timings
+from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.completion import Head, Verbose
 from dflash_local.server.answers.native import NativeCompletion
-from dflash_local.server.answers.timings import DraftingAnswer, Measured, TimingsAnswer, Usage
+from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 from dflash_local.server.encoding import encode
 from dflash_local.server.errors import describe_openai_error
 from dflash_local.server.formats.passes import ChoicePasses
@@ -111,6 +112,11 @@ class Reply(ABC):
 
     def _verbose(self, completions: list[Completion]) -> Verbose:
         return {} if self.verbose is None else {"__verbose": self.verbose(0, completions[0])}
+
+
+def prompt_progress(progress: Progress) -> ProgressAnswer:
+    """llama-server's `prompt_progress`."""
+    return pick(ProgressAnswer, progress._asdict())
 
 
 def usage(completions: list[Completion], n_prompts: int) -> Usage:

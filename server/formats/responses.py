@@ -11,7 +11,6 @@ from typing_extensions import Unpack
 
 from dflash_local.conversation import ChatAnswer, ChatCompletion
 from dflash_local.generation import Chunk, Completion, Progress
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.responses import (
     EventFields,
     ItemHead,
@@ -24,12 +23,11 @@ from dflash_local.server.answers.responses import (
     ResponseOutcome,
     ResponseStatus,
 )
-from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.errors import RESPONSES, describe_openai_error
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
-from dflash_local.server.formats.reply import Reply, timings
+from dflash_local.server.formats.reply import Reply, prompt_progress, timings
 from dflash_local.server.thoughts import seal
 
 Count = Callable[[str, Completion], int]
@@ -77,7 +75,7 @@ class ResponsesReply(Reply):
 
     def progress(self, index: int, progress: Progress) -> list[ResponseEvent]:
         begun, event = self.begin(index), self._still_in_progress()
-        event["prompt_progress"] = pick(ProgressAnswer, progress._asdict())
+        event["prompt_progress"] = prompt_progress(progress)
         return [*begun, event]
 
     def _still_in_progress(self) -> ResponseEvent:

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dflash_local.generation import Chunk, Completion, FinishReason, Progress
-from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.probs import TextLogprobs
 from dflash_local.server.answers.text import TextChoice, TextCompletion, TextCompletionChunk
-from dflash_local.server.answers.timings import ProgressAnswer
 from dflash_local.server.formats.probs import ChoiceProbs, Placed
-from dflash_local.server.formats.reply import Reply, usage
+from dflash_local.server.formats.reply import Reply, prompt_progress, usage
 
 
 class Echoed(NamedTuple):
@@ -34,7 +32,7 @@ class TextReply(Reply):
         return {**self._head, "object": "text_completion", "choices": choices}
 
     def progress(self, index: int, progress: Progress) -> list[TextCompletionChunk]:
-        return [{**self.blank(index), "prompt_progress": pick(ProgressAnswer, progress._asdict())}]
+        return [{**self.blank(index), "prompt_progress": prompt_progress(progress)}]
 
     def begin(self, index: int) -> list[TextCompletionChunk]:
         if not self._prompts:

@@ -73,25 +73,24 @@ def _slot(text: str, engine: Engine) -> int:
 
 
 async def _move(engine: Engine, slot: int, action: str, folder: Path, filename: str) -> SlotSaved | SlotRestored:
-    file = folder / filename
+    move = engine.save_slot_soon if action == "save" else engine.restore_slot_soon
     try:
-        if action == "save":
-            done = await asyncio.wrap_future(engine.save_slot_soon(slot, file))
-            return {
-                "id_slot": slot,
-                "filename": filename,
-                "n_saved": done.n_tokens,
-                "n_written": done.n_bytes,
-                "timings": {"save_ms": done.milliseconds},
-            }
-        done = await asyncio.wrap_future(engine.restore_slot_soon(slot, file))
-        return {
-            "id_slot": slot,
-            "filename": filename,
-            "n_restored": done.n_tokens,
-            "n_read": done.n_bytes,
-            "timings": {"restore_ms": done.milliseconds},
-        }
+        done = await asyncio.wrap_future(move(slot, folder / filename))
     except RequestError as error:
         param = "filename" if error.param == "path" else error.param
         raise RequestError(f"unable to {action} {filename!r}: {error.message}", param=param) from None
+    if action == "save":
+        return SlotSaved(
+            id_slot=slot,
+            filename=filename,
+            n_saved=done.n_tokens,
+            n_written=done.n_bytes,
+            timings={"save_ms": done.milliseconds},
+        )
+    return SlotRestored(
+        id_slot=slot,
+        filename=filename,
+        n_restored=done.n_tokens,
+        n_read=done.n_bytes,
+        timings={"restore_ms": done.milliseconds},
+    )

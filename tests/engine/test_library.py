@@ -40,14 +40,6 @@ def test_override_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         native.library_path()
 
 
-@pytest.fixture(scope="module")
-def compiler() -> str:
-    for name in ("cc", "gcc", "clang"):
-        if subprocess.run([name, "--version"], capture_output=True, check=False).returncode == 0:
-            return name
-    pytest.skip("no C compiler")
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

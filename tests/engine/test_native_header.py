@@ -51,14 +51,6 @@ TYPES: dict[Any, tuple[str, ...]] = {
 } | {struct: (name,) for name, struct in STRUCTS.items()}
 
 
-@pytest.fixture(scope="module")
-def compiler() -> str:
-    for name in ("cc", "gcc", "clang"):
-        if subprocess.run([name, "--version"], capture_output=True, check=False).returncode == 0:
-            return name
-    pytest.skip("no C compiler")
-
-
 def compile_errors(compiler: str, code: str) -> str:
     """What a compiler says of `code` after the header; nothing if all is well."""
     flags = ["-std=c11", "-fsyntax-only", "-Werror=missing-field-initializers", "-Werror=switch", f"-I{INCLUDE}"]
