@@ -4,7 +4,7 @@
 # deferred call runs at the end of the top directory, when they all do.
 #
 # Each folder of ggml_ops belongs to one library as a whole:
-#   libdflash   base engine draft accept grammar tune api files
+#   libdflash   base engine cache target draft accept grammar tune api files
 #   libllama    llama                llama-common          schema thin_common
 #   ggml-base   gdn transfers plan
 #   ggml        modules
@@ -142,7 +142,7 @@ function(dflash_join_ggml ggml)
 endfunction()
 
 function(dflash_add_library vendor)
-    foreach(folder base engine draft accept grammar tune api files)
+    foreach(folder base engine cache target draft accept grammar tune api files)
         file(GLOB found CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp)
         list(APPEND sources ${found})
     endforeach()

@@ -13,7 +13,7 @@ from dflash_local.diagnose.machine import Machine
 from dflash_local.diagnose.sizes import model_size, size_text
 from dflash_local.engine_options import EngineOptions
 
-# The engine's defaults, in tokens (ggml_ops/engine/load.cpp, context_size.cpp).
+# The engine's defaults, in tokens (ggml_ops/target/context_size.cpp, ggml_ops/cache/draft_memory.cpp).
 DRAFT_CTX = 4096
 LEAST_CTX, LEAST_OF_SLOT, CTX_STEP = 4096, 512, 256
 KV_BYTES = {

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/tokenize.h"
 #include "engine/engine.h"
+#include "engine/report.h"
 #include "files/gguf_check.h"
 #include "llama/access.h"
 #include "plan/stand_in_device.h"
@@ -239,21 +240,21 @@ char * dflash_plan(const dflash_engine_params * params, const char * devices, in
         if (!params) {
             throw status_error(DFLASH_ERROR_ARG, "params is NULL");
         }
-        return engine::allocations(*params, parse_devices(devices));
+        return plan_json(*params, parse_devices(devices));
     };
     return attempt_string(plan, status);
 }
 
 char * dflash_engine_info(const dflash_engine * e) {
-    return attempt_string([&] { return e->info(); });
+    return attempt_string([&] { return info_json(*e); });
 }
 
 char * dflash_engine_stats(const dflash_engine * e) {
-    return attempt_string([&] { return e->stats(); });
+    return attempt_string([&] { return stats_json(*e); });
 }
 
 int dflash_engine_rpc_check(const dflash_engine * e) {
-    return attempt([&] { e->check_rpc(); });
+    return attempt([&] { e->models().rpc().check(); });
 }
 
 void dflash_engine_interrupt(dflash_engine * e) { e->interrupt(); }
@@ -307,7 +308,7 @@ char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }
 int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, dflash_prepared ** prepared) {
     return attempt([&] {
         *prepared = nullptr;
-        *prepared = e->prepare(*r).release();
+        *prepared = e->prepare(*r);
     });
 }
 
@@ -315,14 +316,14 @@ void dflash_prepared_free(dflash_prepared * prepared) { delete prepared; }
 
 int32_t dflash_has_room(const dflash_engine * e, const dflash_prepared * prepared) {
     bool      has_room = false;
-    const int rc       = attempt([&] { has_room = e->has_room(*prepared); });
+    const int rc       = attempt([&] { has_room = e->has_room(prepared->request); });
     return rc == DFLASH_OK ? has_room : rc;
 }
 
 int32_t dflash_slot_choose(
     const dflash_engine * e, const dflash_prepared * prepared, const int32_t * slots, int32_t n_slots) {
     int32_t   chosen = 0;
-    const int rc     = attempt([&] { chosen = e->choose_slot(*prepared, slots, n_slots); });
+    const int rc     = attempt([&] { chosen = e->cache().choose(prepared->request.prompt, slots, n_slots); });
     return rc == DFLASH_OK ? chosen : rc;
 }
 
@@ -348,23 +349,26 @@ int32_t dflash_slot_end_reasoning(dflash_engine * e, int32_t slot) {
 
 int32_t dflash_slot_clear(dflash_engine * e, int32_t slot) {
     int32_t   n  = 0;
-    const int rc = attempt([&] { n = e->clear(slot); });
+    const int rc = attempt([&] {
+        n = e->cache().idle(slot).n_past();
+        e->cache().forget(slot);
+    });
     return rc == DFLASH_OK ? n : rc;
 }
 
 int dflash_slot_save(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
     return attempt([&] {
-        const slot_file_result saved = e->save_slot(slot, path);
-        *n_tokens                    = saved.n_tokens;
-        *n_bytes                     = saved.n_bytes;
+        const cache::file_result saved = e->cache().save(slot, path);
+        *n_tokens                      = saved.n_tokens;
+        *n_bytes                       = saved.n_bytes;
     });
 }
 
 int dflash_slot_restore(dflash_engine * e, int32_t slot, const char * path, int32_t * n_tokens, uint64_t * n_bytes) {
     return attempt([&] {
-        const slot_file_result restored = e->restore_slot(slot, path);
-        *n_tokens                       = restored.n_tokens;
-        *n_bytes                        = restored.n_bytes;
+        const cache::file_result restored = e->cache().restore(slot, path);
+        *n_tokens                         = restored.n_tokens;
+        *n_bytes                          = restored.n_bytes;
     });
 }
 
@@ -382,7 +386,7 @@ int dflash_slot_stats_get(const dflash_engine * e, int32_t slot, dflash_slot_sta
 
 int32_t dflash_tokenize(const dflash_engine * e, const char * text, int32_t n_text, bool add_special,
     bool parse_special, int32_t * tokens, int32_t cap) {
-    return dflash_vocab_tokenize(e->vocab(), text, n_text, add_special, parse_special, tokens, cap);
+    return dflash_vocab_tokenize(e->target().vocab(), text, n_text, add_special, parse_special, tokens, cap);
 }
 
 int32_t dflash_vocab_tokenize(const llama_vocab * vocab, const char * text, int32_t n_text, bool add_special,
@@ -433,10 +437,10 @@ void dflash_vocab_free(dflash_vocab * vocab) { delete vocab; }
 int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special, char * buf, int32_t cap) {
     int32_t   n  = 0;
     const int rc = attempt([&] {
-        if (token < 0 || token >= llama_vocab_n_tokens(e->vocab())) {
+        if (token < 0 || token >= llama_vocab_n_tokens(e->target().vocab())) {
             throw status_error(DFLASH_ERROR_ARG, "token " + std::to_string(token) + " is outside the vocabulary");
         }
-        const std::string piece = common_token_to_piece(e->vocab(), token, special);
+        const std::string piece = common_token_to_piece(e->target().vocab(), token, special);
         n                       = (int32_t) piece.size();
         if (n <= cap) {
             std::copy(piece.begin(), piece.end(), buf);   // without a terminating zero
@@ -446,25 +450,26 @@ int32_t dflash_token_piece(const dflash_engine * e, int32_t token, bool special,
 }
 
 bool dflash_token_is_eog(const dflash_engine * e, int32_t token) {
-    return token >= 0 && token < llama_vocab_n_tokens(e->vocab()) && llama_vocab_is_eog(e->vocab(), token);
+    return token >= 0 && token < llama_vocab_n_tokens(e->target().vocab()) &&
+           llama_vocab_is_eog(e->target().vocab(), token);
 }
 
 // ---- proof ----
 
 int dflash_score(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t from, int32_t width,
     int32_t * best_id, float * best_logit, float * logit) {
-    return attempt([&] { e->score(slot, tokens, n, from, width, best_id, best_logit, logit); });
+    return attempt([&] { e->proof().score(slot, tokens, n, from, width, best_id, best_logit, logit); });
 }
 
 int dflash_draft_probe(dflash_engine * e, int32_t slot, const int32_t * tokens, int32_t n, int32_t n_block,
     float * hidden, float * logits, int32_t * ids, float * scores) {
-    return attempt([&] { e->probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
+    return attempt([&] { e->proof().probe(slot, tokens, n, n_block, hidden, logits, ids, scores); });
 }
 
 int dflash_tree_pass(dflash_engine * e, const dflash_tree_rows * trees, int32_t n_trees) {
-    return attempt([&] { e->tree_pass(trees, n_trees); });
+    return attempt([&] { e->count_pass(e->proof().tree_pass(trees, n_trees)); });
 }
 
 char * dflash_cells(const dflash_engine * e) {
-    return attempt_string([&] { return e->cells(); });
+    return attempt_string([&] { return cells_json(e->target()); });
 }

@@ -883,9 +883,9 @@ char * dflash_chat_apply(const dflash_engine * engine, const char * template_ove
         common_chat_templates_ptr own;
         if (template_override) {
             dflash::check_chat_template(template_override);
-            own = common_chat_templates_init(dflash::engine_model(engine), template_override);
+            own = common_chat_templates_init(engine->target().model(), template_override);
         }
-        return dflash::dup_string(dflash::apply_chat(own ? own.get() : dflash::engine_templates(engine), request));
+        return dflash::dup_string(dflash::apply_chat(own ? own.get() : engine->templates(), request));
     });
 }
 

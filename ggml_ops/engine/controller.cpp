@@ -17,14 +17,14 @@ static constexpr int32_t TELLING_ROWS = 16;
 // ---- an answer ----
 
 void controller::begin_answer(slot & s) {
-    s.learned = last_learned_[s.greedy];
+    s.learned = last_learned_[s.request.greedy];
     switch_.new_text();
 }
 
 void controller::end_answer(const slot & s) {
     if (s.stats.n_drafted > 0) {
-        last_learned_[s.greedy] = s.learned;
-        last_learned_[s.greedy].fade();
+        last_learned_[s.request.greedy] = s.learned;
+        last_learned_[s.request.greedy].fade();
     }
 }
 
@@ -32,15 +32,15 @@ void controller::end_answer(const slot & s) {
 
 int32_t controller::max_depth(const slot & s) const {
     const int32_t n_room = std::min(s.n_left(), limits_.n_ctx_slot - 1 - s.n_past()) - 1;
-    return s.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
+    return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);
 }
 
 int32_t controller::max_nodes(const slot & s) const {
     if (max_depth(s) == 0) {
         return 1;
     }
-    const int32_t n_shape  = s.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
-    const int32_t n_budget = s.budget == 0 ? DFLASH_MAX_NODES : s.budget;
+    const int32_t n_shape  = s.request.width > 1 ? DFLASH_MAX_NODES : 1 + max_depth(s);
+    const int32_t n_budget = s.request.budget == 0 ? DFLASH_MAX_NODES : s.request.budget;
     // Siblings take cells of the shared cache until the walk is over.
     const int32_t n_cells = limits_.n_ctx_slot - s.n_past();
     return std::min({ n_budget, n_shape, limits_.n_nodes, n_tree_rows_, n_cells });
@@ -70,7 +70,7 @@ int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) c
     int32_t                    n_slots = 0, n_past = 0;
     for (const slot & s : slots) {
         if (s.writing()) {
-            ++n_slots_of[s.next.size()];
+            ++n_slots_of[s.drafts.tree.size()];
             ++n_slots;
             n_past = std::max(n_past, s.n_past());
         }
@@ -110,13 +110,13 @@ int32_t controller::last_padded_size(const std::vector<slot> & slots, int32_t ro
     for (const slot & s : slots) {
         if (s.writing()) {
             last = &s;
-            n_nodes += s.next.size();
+            n_nodes += s.drafts.tree.size();
         }
     }
-    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->block || any_reads(slots)) {
+    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->request.block || any_reads(slots)) {
         return 0;
     }
-    const int32_t size = last->next.size() + padded_rows(n_nodes, room) - n_nodes;
+    const int32_t size = last->drafts.tree.size() + padded_rows(n_nodes, room) - n_nodes;
     return last->n_past() + size <= limits_.n_ctx_slot && size <= limits_.n_nodes ? size : 0;
 }
 
@@ -147,7 +147,7 @@ void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
     // probabilities are wanted must get on beside large trees.
     n_tree_rows_ = limits_.n_outputs;
     for (const slot & s : slots) {
-        n_tree_rows_ -= s.writing() ? 0 : s.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
+        n_tree_rows_ -= s.writing() ? 0 : s.request.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
     }
     n_tree_rows_ = std::max(std::min(room, n_tree_rows_), n_writing);
     draft_ms_ = expected_tokens_ = mean_context_ = 0;
@@ -183,10 +183,11 @@ int32_t controller::choose_any_length(const std::vector<slot> & slots) {
         }
         ++n_drafting;
         // A tree of N nodes may be N - 1 deep, and its likeliest path often is.
-        const int32_t length = 1 + std::min({ max_depth(s), s.depth, limits_.max_length - 1 });
+        const int32_t length = 1 + std::min({ max_depth(s), s.request.depth, limits_.max_length - 1 });
         max_length           = std::max(max_length, length);
-        if (s.budget != 0) {
-            fixed_length = std::max(fixed_length, std::min(length, s.width > 1 ? DFLASH_MAX_NODES : s.budget));
+        if (s.request.budget != 0) {
+            fixed_length =
+                std::max(fixed_length, std::min(length, s.request.width > 1 ? DFLASH_MAX_NODES : s.request.budget));
         } else {
             profiles.push_back(&s.learned.values);
         }
@@ -229,8 +230,8 @@ bool controller::quotes_suffice(const std::vector<slot> & slots) const {
         }
         quoted.emplace_back();
         float value = 1;
-        for (size_t i = 0; i < s.quoted.tokens.size(); ++i) {
-            quoted.back().push_back(value *= s.quoted.odds);
+        for (size_t i = 0; i < s.drafts.quoted.tokens.size(); ++i) {
+            quoted.back().push_back(value *= s.drafts.quoted.odds);
         }
         n_quoted += quoted.back().size();
         const std::vector<float> * drafted = s.learned.values.at(last_choice_.length);
@@ -271,7 +272,7 @@ const char * controller::reason_of(const slot & s) const {
     if (max_nodes(s) == 1) {
         return REASON_OFF;
     }
-    if (s.budget != 0) {
+    if (s.request.budget != 0) {
         return REASON_FIXED;
     }
     return reason_ == REASON_FIXED ? REASON_PAYS : reason_;   // the others' budget is fixed
@@ -279,30 +280,30 @@ const char * controller::reason_of(const slot & s) const {
 
 // What the drafter's part of a tree is worth, for the next choice of a block length.
 void controller::learn_values(slot & s) const {
-    if (s.draft.length <= 1) {
+    if (s.drafts.block.length <= 1) {
         return;
     }
     std::vector<int32_t> depths;
     std::vector<float>   values;
-    for (int32_t i = 1; i < s.next.size(); ++i) {
-        const node & n = s.next.nodes[i];
+    for (int32_t i = 1; i < s.drafts.tree.size(); ++i) {
+        const node & n = s.drafts.tree.nodes[i];
         if (n.candidate >= 0) {
             depths.push_back(n.depth);
             values.push_back(n.value);
         }
     }
     const int32_t max_length = std::min(limits_.max_length, limits_.n_draft_max + 1);
-    s.learned.values.observe(s.draft.length, block_lengths(max_length), depths, values);
+    s.learned.values.observe(s.drafts.block.length, block_lengths(max_length), depths, values);
 }
 
 // Trees with a fixed budget must leave every other slot its anchor: the last ones give nodes up. Returns their nodes.
 static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
     int32_t n_nodes = 0;
     for (const slot * s : fixed) {
-        n_nodes += s->next.size();
+        n_nodes += s->drafts.tree.size();
     }
     for (auto it = fixed.rbegin(); n_nodes > max_nodes && it != fixed.rend(); ++it) {
-        std::vector<node> & nodes = (*it)->next.nodes;
+        std::vector<node> & nodes = (*it)->drafts.tree.nodes;
         const int32_t       n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);
         nodes.resize(nodes.size() - n_cut);
         n_nodes -= n_cut;
@@ -317,16 +318,16 @@ void controller::choose_nodes(std::vector<slot> & slots) {
         if (!s.writing()) {
             continue;
         }
-        s.reason = reason_of(s);
-        if (s.budget != 0) {
+        s.drafts.reason = reason_of(s);
+        if (s.request.budget != 0) {
             fixed.push_back(&s);
             continue;
         }
         automatic.push_back(&s);
         learn_values(s);
         values.emplace_back();
-        for (int32_t i = 1; i < s.next.size(); ++i) {
-            values.back().push_back(s.next.nodes[i].value);
+        for (int32_t i = 1; i < s.drafts.tree.size(); ++i) {
+            values.back().push_back(s.drafts.tree.nodes[i].value);
         }
     }
     const int32_t n_fixed = cut_fixed(fixed, n_tree_rows_ - (int32_t) automatic.size());
@@ -340,15 +341,32 @@ void controller::choose_nodes(std::vector<slot> & slots) {
         expected_tokens_ = choice.gain;
         for (size_t i = 0; i < automatic.size(); ++i) {
             slot & s = *automatic[i];
-            s.next.nodes.resize(choice.per_slot[i]);
-            if (draft_ms_ == 0 && s.next.size() > 1) {
-                s.reason = REASON_QUOTES;
+            s.drafts.tree.nodes.resize(choice.per_slot[i]);
+            if (draft_ms_ == 0 && s.drafts.tree.size() > 1) {
+                s.drafts.reason = REASON_QUOTES;
             }
         }
     }
     for (const slot * s : fixed) {
-        for (const node & n : s->next.nodes) {
+        for (const node & n : s->drafts.tree.nodes) {
             expected_tokens_ += n.value;
+        }
+    }
+}
+
+void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
+    int32_t n_nodes = 0;
+    for (const slot & s : slots) {
+        n_nodes += s.writing() ? s.drafts.tree.size() : 0;
+    }
+    for (auto s = slots.rbegin(); n_nodes > room && s != slots.rend(); ++s) {
+        tree & t = s->drafts.tree;
+        if (s->writing() && t.size() > 1) {
+            n_nodes -= t.size() - 1;
+            // a chain that was drawn counts whole or not at all
+            const int32_t n_left = s->request.block ? 1 : 1 + std::max(0, room - n_nodes);
+            t.nodes.resize(n_left);
+            n_nodes += n_left - 1;
         }
     }
 }
@@ -362,9 +380,9 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
         double  n_cells = 0, n_tokens = 0;
         int32_t n_slots = 0;
         for (const slot & s : slots) {
-            if (s.n_rows > 0) {
-                n_cells += (double) s.n_rows * s.n_past();   // still without the accepted path
-                n_tokens += (double) s.walked.tokens.size();
+            if (s.pass.n_rows > 0) {
+                n_cells += (double) s.pass.n_rows * s.n_past();   // still without the accepted path
+                n_tokens += (double) s.pass.walked.tokens.size();
                 ++n_slots;
             }
         }
@@ -379,7 +397,7 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
     if (trees_only) {
         int32_t n_nodes = 0;
         for (const slot & s : slots) {
-            n_nodes += s.n_rows;
+            n_nodes += s.pass.n_rows;
         }
         width_.observe(n_rows, costs_.verify.width(n_nodes), costs_.verify);
     } else {
@@ -389,9 +407,9 @@ void controller::observe_verify(const std::vector<slot> & slots, int32_t n_rows,
 }
 
 void controller::observe_walk(slot & s) {
-    ++counts_.nodes[s.next.size()];
-    if (s.next.size() > 1) {
-        s.learned.observe(s.next, s.walked.path, s.quoted);
+    ++counts_.nodes[s.drafts.tree.size()];
+    if (s.drafts.tree.size() > 1) {
+        s.learned.observe(s.drafts.tree, s.pass.walked.path, s.drafts.quoted);
     }
 }
 

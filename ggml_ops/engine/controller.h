@@ -7,6 +7,7 @@
 #include "engine/costs.h"
 #include "engine/slot.h"
 #include "engine/steady_size.h"
+#include "target/pass_limits.h"
 
 #include <cstdint>
 #include <map>
@@ -24,21 +25,6 @@ inline constexpr const char * REASON_PLAIN   = "plain decoding is faster";
 inline constexpr const char * REASON_REFRESH = "plain step to measure";
 inline constexpr const char * REASON_QUOTES  = "prompt lookup alone";
 inline constexpr const char * REASON_FAILED  = "the drafter failed";
-
-// What bounds passes and trees, fixed at load.
-struct pass_limits {
-    int32_t n_ctx_slot    = 0;                      // positions of one slot
-    int32_t n_cells       = 0;                      // positions of all slots together, 0: each has its own
-    int32_t n_rows        = 0;                      // rows of a pass
-    int32_t n_prompt_rows = 0;                      // of those, prompts' rows
-    int32_t n_outputs     = 0;                      // rows of a pass that have logits
-    int32_t n_draft_max   = 0;                      // tokens on a path that the drafter proposes
-    int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
-    int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
-    int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
-    bool    pads_blocks   = false;                  // blocks come in few lengths: the drafter is on a device
-    bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
-};
 
 class controller {
   public:
@@ -63,6 +49,9 @@ class controller {
     int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
     // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
     void choose_nodes(std::vector<slot> & slots);
+
+    // Cells turned out to be short: the last trees give nodes up until all together take `room` rows, no anchor.
+    static void cut_trees(std::vector<slot> & slots, int32_t room);
 
     // what came of them
     // A target pass, after its walk and before its commit. trees_only: no prompt rows were in it.

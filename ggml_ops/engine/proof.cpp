@@ -1,11 +1,9 @@
-// Open looks at a target and a drafter, for tests: teacher-forced scores, one drafter pass with all of its outputs,
-// passes over any trees, and the target's KV cells.
-
-#include "engine/engine.h"
+#include "engine/proof.h"
 
 #include "accept/sampling.h"
 #include "base/json.h"
 #include "base/stopwatch.h"
+#include "engine/request.h"
 #include "llama/access.h"
 
 #include <algorithm>
@@ -15,8 +13,8 @@
 namespace dflash {
 
 // Throws where running requests leave fewer cells.
-void engine::need_cells(int32_t n, const char * what) {
-    if (!make_room(n)) {
+void proof::need_cells(int32_t n, const char * what) {
+    if (!cache_.make_room(n)) {
         throw status_error(DFLASH_ERROR_BUSY, std::string(what) + ": no room for " + std::to_string(n) +
                                                   " tokens beside running requests: try again later");
     }
@@ -24,47 +22,49 @@ void engine::need_cells(int32_t n, const char * what) {
 
 // Feeds tokens[0..n) to an idle slot, `width` rows a pass; each_pass sees the logits and taps of each pass. Whatever
 // happens, the slot is empty afterwards.
-void engine::feed(slot & s, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+void proof::feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
     const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end) {
-    forget(s);
+    batch & rows = target_.rows();
+    cache_.forget(id);
     need_cells(n, what);
     try {
         for (int32_t from = 0; from < n;) {
             const int32_t n_rows = std::min(width, n - from);
-            batch_.clear();
+            rows.clear();
             for (int32_t k = 0; k < n_rows; ++k) {
-                batch_.add_row(s.id, tokens[from + k], from + k, all_outputs || k == n_rows - 1);
+                rows.add_row(id, tokens[from + k], from + k, all_outputs || k == n_rows - 1);
             }
-            process_or_throw(what);
+            target_.process(what);
             each_pass(from, n_rows);
             from += n_rows;
         }
         at_end();
     } catch (...) {
-        forget(s);
+        cache_.forget(id);
         throw;
     }
-    forget(s);
+    cache_.forget(id);
 }
 
-void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
+void proof::score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
     float * best_logit, float * logit) {
-    slot & s = idle_slot(i);
-    check_tokens(tokens, n);
-    if (from < 1 || from > n || width < 1 || width > limits_.n_outputs) {
-        throw status_error(DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(limits_.n_outputs));
+    cache_.idle(id);
+    check_tokens(tokens, n, target_);
+    if (from < 1 || from > n || width < 1 || width > target_.limits().n_outputs) {
+        throw status_error(
+            DFLASH_ERROR_ARG, "from must be 1..n and width 1.." + std::to_string(target_.limits().n_outputs));
     }
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    const int32_t n_vocab = target_.n_vocab();
     // Before `from` wide passes without outputs would do, but the same widths all along keep the rounding comparable.
     feed(
-        s, tokens, n - 1, width, true, "score",
+        id, tokens, n - 1, width, true, "score",
         [&](int32_t first, int32_t n_rows) {
             for (int32_t k = 0; k < n_rows; ++k) {
                 const int32_t predicted = first + k + 1, i_out = predicted - from;
                 if (i_out < 0) {
                     continue;
                 }
-                const float * row  = logits_of(ctx_.get(), k);
+                const float * row  = logits_of(target_.context(), k);
                 const int32_t best = (int32_t) (std::max_element(row, row + n_vocab) - row);
                 if (best_id) {
                     best_id[i_out] = best;
@@ -81,22 +81,23 @@ void engine::score(int32_t i, const int32_t * tokens, int32_t n, int32_t from, i
 }
 
 // Rows of a drafter's logits [n_block, n_logits], by tokens of the target: [n_block, n_vocab].
-void engine::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
-    const size_t n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model_.get())), n_logits = rows.size() / n_block;
+void proof::spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const {
+    const size_t n_vocab = target_.n_vocab(), n_logits = rows.size() / n_block;
     std::fill_n(out, n_vocab * n_block, -INFINITY);
     for (size_t i = 0; i < rows.size(); ++i) {
-        out[i / n_logits * n_vocab + drafter_->target_token((int32_t) (i % n_logits))] = rows[i];
+        out[i / n_logits * n_vocab + drafts_.drafter()->target_token((int32_t) (i % n_logits))] = rows[i];
     }
 }
 
-void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
+void proof::probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
     int32_t * ids, float * scores) {
-    slot & s = idle_slot(i);
-    if (!drafter_) {
+    cache_.idle(id);
+    drafter * drafter = drafts_.drafter();
+    if (!drafter) {
         throw status_error(DFLASH_ERROR_ARG, "draft_probe needs a drafter");
     }
-    check_tokens(tokens, n);
-    const drafter_model & model  = drafter_->model();
+    check_tokens(tokens, n, target_);
+    const drafter_model & model  = drafter->model();
     const int32_t         length = n_block + model.anchor_first, lowest = model.keeps_block() ? model.block_size : 2;
     if (n < 2 || n_block < lowest || n_block > model.block_size || length > model.max_length()) {
         throw status_error(DFLASH_ERROR_ARG, "n must be at least 2 and n_block " + std::to_string(lowest) + ".." +
@@ -104,18 +105,16 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
     }
     draft_probe full;
     feed(
-        s, tokens, n - 1, limits_.n_rows, false, "draft_probe",
+        id, tokens, n - 1, target_.limits().n_rows, false, "draft_probe",
         [&](int32_t, int32_t rows) {
-            keep_taps(s, 0, rows);
-            if (tap_store_) {   // which has no room for long texts
-                inject_all();
+            drafts_.keep(id, 0, rows);
+            if (target_.taps()) {   // which has no room for long texts
+                drafts_.inject_all();
             }
         },
         [&] {
-            std::vector<dflash::draft> drafts;
-            draft_job                  job = job_of(s, true);
-            job.anchor                     = tokens[n - 1];
-            drafter_->run({ job }, length, drafts, &full);
+            std::vector<draft> drafts;
+            drafter->run({ drafts_.job_of({ id, true, tokens[n - 1] }) }, length, drafts, &full);
         });
     const auto copy = [](const auto & from, auto * to) {
         if (to) {
@@ -127,9 +126,9 @@ void engine::probe(int32_t i, const int32_t * tokens, int32_t n, int32_t n_block
         spread_logits(full.logits, n_block, logits);
     }
     // row 0 belongs to the anchor, which may propose nothing
-    const int32_t k = drafter_->top_k(), skipped = model.anchor_first ? 0 : k;
+    const int32_t k = drafter->top_k(), skipped = model.anchor_first ? 0 : k;
     copy(full.ids, ids ? ids + skipped : nullptr);
-    copy(full.scores, scores ? scores + (drafter_->kind().lattice ? k * skipped : skipped) : nullptr);
+    copy(full.scores, scores ? scores + (drafter->kind().lattice ? k * skipped : skipped) : nullptr);
 }
 
 // ---- passes over any trees ----
@@ -167,13 +166,14 @@ static tree make_tree(const dflash_tree_rows & rows, int32_t index) {
 }
 
 // A tree that the slot and the target's memory can take.
-tree engine::check_tree(const dflash_tree_rows & rows, int32_t index) {
-    const slot & s = idle_slot(rows.slot);
-    const tree   t = make_tree(rows, index);
-    check_tokens(rows.tokens, rows.n_nodes);
-    if (s.n_past() + rows.n_nodes > limits_.n_ctx_slot) {
-        refuse_tree(index, std::to_string(s.n_past()) + " tokens and " + std::to_string(rows.n_nodes) +
-                               " nodes are more than a slot's context of " + std::to_string(limits_.n_ctx_slot));
+tree proof::check_tree(const dflash_tree_rows & rows, int32_t index) {
+    const int32_t n_past = cache_.idle(rows.slot).n_past();
+    const tree    t      = make_tree(rows, index);
+    check_tokens(rows.tokens, rows.n_nodes, target_);
+    if (n_past + rows.n_nodes > target_.limits().n_ctx_slot) {
+        refuse_tree(index, std::to_string(n_past) + " tokens and " + std::to_string(rows.n_nodes) +
+                               " nodes are more than a slot's context of " +
+                               std::to_string(target_.limits().n_ctx_slot));
     }
     const auto check_nodes = [&](int32_t most) {
         if (rows.n_nodes > most) {
@@ -181,25 +181,26 @@ tree engine::check_tree(const dflash_tree_rows & rows, int32_t index) {
                 index, "n_nodes is " + std::to_string(rows.n_nodes) + ", must be at most " + std::to_string(most));
         }
     };
+    memory &   memory     = target_.memory();
     const bool rolls_back = rows.n_path < rows.n_nodes;
     if (!t.is_chain()) {
-        if (!no_tree_.empty()) {
-            refuse_tree(index, no_tree_);
+        if (const std::string why = memory.no_tree(); !why.empty()) {
+            refuse_tree(index, why);
         }
         check_nodes(DFLASH_MAX_NODES);
-    } else if (rolls_back && is_recurrent() && !tapes_) {
+    } else if (rolls_back && memory.recurrent() && !memory.tapes()) {
         refuse_tree(index, "a recurrent state cannot be rolled back to a part of the chain");
     }
-    if (tapes_ && (!t.is_chain() || rolls_back)) {
-        need_tapes(DFLASH_MAX_NODES);
-        check_nodes(tape_rows_);
+    if (memory.tapes() && (!t.is_chain() || rolls_back)) {
+        memory.need_tapes(DFLASH_MAX_NODES);
+        check_nodes(memory.tape_rows());
     }
     check_path(rows, index);
     return t;
 }
 
 // All trees of a pass, each on an idle slot of its own.
-std::vector<tree> engine::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
+std::vector<tree> proof::check_trees(const dflash_tree_rows * trees, int32_t n_trees) {
     if (!trees || n_trees < 1) {
         throw status_error(DFLASH_ERROR_ARG, "n_trees is " + std::to_string(n_trees) + ", must be at least 1");
     }
@@ -215,56 +216,59 @@ std::vector<tree> engine::check_trees(const dflash_tree_rows * trees, int32_t n_
         n_rows += rows.n_nodes;
         n_outputs += rows.logits ? rows.n_nodes : 1;
     }
-    if (n_rows > limits_.n_rows || n_outputs > limits_.n_outputs) {
+    if (n_rows > target_.limits().n_rows || n_outputs > target_.limits().n_outputs) {
         throw status_error(DFLASH_ERROR_ARG, std::to_string(n_rows) + " rows with " + std::to_string(n_outputs) +
                                                  " outputs are more than one pass has (" +
-                                                 std::to_string(limits_.n_rows) + ", " +
-                                                 std::to_string(limits_.n_outputs) + ")");
+                                                 std::to_string(target_.limits().n_rows) + ", " +
+                                                 std::to_string(target_.limits().n_outputs) + ")");
     }
     return checked;
 }
 
-void engine::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
+double proof::tree_pass(const dflash_tree_rows * trees, int32_t n_trees) {
     const std::vector<tree> checked = check_trees(trees, n_trees);
     int32_t                 n_nodes = 0;
     for (const tree & t : checked) {
         n_nodes += t.size();
     }
     need_cells(n_nodes, "tree_pass");
-    batch_.clear();
+    target_.rows().clear();
+    std::vector<target::tree_rows> placed;
+    double                         pass_ms = 0;
     try {
         for (int32_t i = 0; i < n_trees; ++i) {
-            const bool all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
-            add_tree(slots_[trees[i].slot], checked[i], all_outputs, rolls_back);
+            const bool    all_outputs = trees[i].logits != nullptr, rolls_back = trees[i].n_path < trees[i].n_nodes;
+            const int32_t id = trees[i].slot;
+            placed.push_back(target_.add_tree(id, checked[i], cache_.at(id).n_past(), all_outputs, rolls_back));
         }
-        stopwatch watch;
-        process_or_throw("tree_pass");
-        times_.step += watch.lap(times_.verify);
+        const stopwatch watch;
+        target_.process("tree_pass");
+        pass_ms = watch.ms();
     } catch (...) {
         for (int32_t i = 0; i < n_trees; ++i) {
-            forget(slots_[trees[i].slot]);
+            cache_.forget(trees[i].slot);
         }
         throw;
     }
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+    const int32_t n_vocab = target_.n_vocab();
     for (int32_t i = 0; i < n_trees; ++i) {
         const dflash_tree_rows & rows = trees[i];
-        slot &                   s    = slots_[rows.slot];
         for (int32_t k = 0; rows.logits && k < rows.n_nodes; ++k) {
-            std::copy_n(logits_of(ctx_.get(), s.first_row + k), n_vocab, rows.logits + (size_t) k * n_vocab);
+            std::copy_n(logits_of(target_.context(), placed[i].first + k), n_vocab, rows.logits + (size_t) k * n_vocab);
         }
         const std::vector<int32_t> path(rows.path, rows.path + rows.n_path);
-        keep_taps(s, path);
-        if (!keep_path(s, checked[i], path)) {
-            forget(s);
+        drafts_.keep(rows.slot, placed[i].first, path);
+        if (!cache_.keep_path(rows.slot, checked[i], path, placed[i].open)) {
+            cache_.forget(rows.slot);
             throw status_error(DFLASH_ERROR_COMPUTE, "tree_pass: the target's memory cannot be rolled back");
         }
     }
+    return pass_ms;
 }
 
-std::string engine::cells() const {
+std::string cells_json(const target & target) {
     json caches = json::array();
-    for (const cell_table & cache : access_cells(ctx_.get())) {
+    for (const cell_table & cache : access_cells(target.context())) {
         json streams = json::array();
         for (const auto & cells : cache.streams) {
             json list = json::array();

@@ -1,10 +1,10 @@
-// The way of a request to its slot: prepared on the caller's thread, started on the engine's.
-
 #include "engine/request.h"
 
+#include "accept/sampling.h"
 #include "accept/sampling_params.h"
 #include "base/json_fields.h"
-#include "engine/engine.h"
+#include "draft/drafter.h"
+#include "target/target.h"
 
 namespace dflash {
 
@@ -17,8 +17,7 @@ void require_lattice(const drafter * drafter) {
     }
 }
 
-void engine::check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n) const {
-    const int32_t n_vocab = llama_vocab_n_tokens(vocab());
+static void check_vocabulary(const std::string & field, const int32_t * tokens, int32_t n, int32_t n_vocab) {
     for (int32_t i = 0; i < n; ++i) {
         if (tokens[i] < 0 || tokens[i] >= n_vocab) {
             throw status_error(DFLASH_ERROR_ARG, field + "[" + std::to_string(i) + "] is " + std::to_string(tokens[i]) +
@@ -27,20 +26,19 @@ void engine::check_vocabulary(const std::string & field, const int32_t * tokens,
     }
 }
 
-void engine::check_tokens(const int32_t * tokens, int32_t n) const {
+void check_tokens(const int32_t * tokens, int32_t n, const target & target) {
     if (!tokens || n < 1) {
         throw status_error(DFLASH_ERROR_ARG, "tokens is empty: a prompt needs at least one token");
     }
-    check_vocabulary("tokens", tokens, n);
-    if (n >= limits_.n_ctx_slot) {
+    check_vocabulary("tokens", tokens, n, target.n_vocab());
+    if (const int32_t n_ctx = target.limits().n_ctx_slot; n >= n_ctx) {
         throw status_error(DFLASH_ERROR_ARG, "the prompt has " + std::to_string(n) + " tokens, a slot's context is " +
-                                                 std::to_string(limits_.n_ctx_slot) +
-                                                 ": shorten it or start with a larger -c");
+                                                 std::to_string(n_ctx) + ": shorten it or start with a larger -c");
     }
 }
 
-void engine::check_probs(const dflash_request & r) const {
-    check_range("n_probs", r.n_probs, 0, llama_vocab_n_tokens(vocab()));
+static void check_probs(const dflash_request & r, int32_t n_vocab) {
+    check_range("n_probs", r.n_probs, 0, n_vocab);
     check_range("probs_from", r.probs_from, 0, r.n_tokens);
     if (r.probs_from > 0 && r.n_probs == 0) {
         throw field_error("probs_from", "needs n_probs: ask for at least 1");
@@ -50,17 +48,8 @@ void engine::check_probs(const dflash_request & r) const {
     }
 }
 
-void engine::check_prediction(const dflash_request & r) const {
-    check_range("n_prediction", r.n_prediction, 0, limits_.n_ctx_slot);
-    if (r.n_prediction > 0) {
-        check_vocabulary("prediction", r.prediction, r.n_prediction);
-    }
-}
-
-// Any thread: reads only what is fixed after loading. The sampler, too: llama.cpp's samplers and grammars keep a
-// pointer to the vocabulary, which nothing writes.
-std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
-    check_tokens(r.tokens, r.n_tokens);
+static void check_request(const dflash_request & r, const target & target, const drafter * drafter) {
+    check_tokens(r.tokens, r.n_tokens, target);
     if (r.n_predict < -1) {
         throw status_error(DFLASH_ERROR_ARG, "n_predict is " + std::to_string(r.n_predict) + ", must be >= -1");
     }
@@ -70,126 +59,59 @@ std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const
     check_range("draft_n_max", r.draft_n_max, 0, DFLASH_MAX_NODES - 1);
     check_range("lookup", r.lookup, -1, 1);
     if (r.accept == DFLASH_ACCEPT_BLOCK) {
-        require_lattice(drafter_.get());
+        require_lattice(drafter);
     }
-    check_probs(r);
-    check_prediction(r);
-    const common_params_sampling sampling = parse_sampling(model_.get(), r.sampling ? r.sampling : "");
+    check_probs(r, target.n_vocab());
+    check_range("n_prediction", r.n_prediction, 0, target.limits().n_ctx_slot);
+    if (r.n_prediction > 0) {
+        check_vocabulary("prediction", r.prediction, r.n_prediction, target.n_vocab());
+    }
+}
 
-    auto p   = std::make_unique<dflash_prepared>();
-    p->owner = this;
-    p->prompt.assign(r.tokens, r.tokens + r.n_tokens);
-    p->sampler = std::make_unique<sampler>(model_.get(), sampling);
-    for (const int32_t token : p->prompt) {
-        p->sampler->accept_prompt(token);
+// llama.cpp's samplers and grammars keep a pointer to the vocabulary, which nothing writes.
+static std::shared_ptr<sampler> make_sampler(
+    const dflash_request & r, const common_params_sampling & params, const target & target) {
+    auto s = std::make_shared<sampler>(target.model(), params);
+    for (int32_t i = 0; i < r.n_tokens; ++i) {
+        s->accept_prompt(r.tokens[i]);
     }
     if (r.n_probs > 0 && r.post_sampling_probs) {
-        p->sampler->keep_drawn_from();
+        s->keep_drawn_from();
     }
-    p->n_predict     = r.n_predict;
-    p->n_probs       = r.n_probs;
-    p->post_probs    = r.n_probs > 0 && r.post_sampling_probs;
-    p->probs_from    = r.probs_from;
-    p->predicted     = prediction({ r.prediction, r.prediction + r.n_prediction });
-    p->cache_prompt  = r.cache_prompt;
-    p->return_drafts = r.return_drafts;
-    p->greedy        = sampling.temp <= 0.0f;
+    return s;
+}
+
+request prepare_request(
+    const dflash_request & r, const dflash_engine_params & params, const target & target, const drafter * drafter) {
+    check_request(r, target, drafter);
+    const common_params_sampling sampling = parse_sampling(target.model(), r.sampling ? r.sampling : "");
+
+    request p;
+    p.prompt.assign(r.tokens, r.tokens + r.n_tokens);
+    p.sampler       = make_sampler(r, sampling, target);
+    p.n_predict     = r.n_predict;
+    p.n_probs       = r.n_probs;
+    p.post_probs    = r.n_probs > 0 && r.post_sampling_probs;
+    p.probs_from    = r.probs_from;
+    p.predicted     = prediction({ r.prediction, r.prediction + r.n_prediction });
+    p.cache_prompt  = r.cache_prompt;
+    p.return_drafts = r.return_drafts;
+    p.greedy        = sampling.temp <= 0.0f;
 
     // A prediction needs no drafter, but memory that rolls back: a recurrent one does so only if there is a drafter.
-    const bool    can_draft = no_draft_.empty() && (drafter_ || (r.n_prediction > 0 && !is_recurrent()));
-    const int32_t mode      = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params_.draft;
-    const int32_t rule      = r.accept >= 0 ? r.accept : params_.accept;
-    p->budget               = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params_.budget;
-    p->block       = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p->sampler->gives_distribution();
-    p->width       = mode == DFLASH_DRAFT_TREE && no_tree_.empty() && !p->block ? DFLASH_MAX_NODES : 1;
-    p->depth       = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_draft_max) : limits_.n_draft_max;
-    p->quote_depth = r.draft_n_max ? std::min(r.draft_n_max, limits_.n_quote_max) : limits_.n_quote_max;
-    p->lookup      = r.lookup < 0 ? params_.lookup : r.lookup > 0;
+    const pass_limits & limits = target.limits();
+    const bool          can_draft =
+        target.no_draft().empty() && (drafter || (r.n_prediction > 0 && !target.memory().recurrent()));
+    const int32_t mode = !can_draft ? DFLASH_DRAFT_OFF : r.draft >= 0 ? r.draft : params.draft;
+    const int32_t rule = r.accept >= 0 ? r.accept : params.accept;
+    const bool    tree = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
+    p.budget           = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
+    p.block            = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
+    p.width            = tree && !p.block ? DFLASH_MAX_NODES : 1;
+    p.depth            = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
+    p.quote_depth      = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
+    p.lookup           = r.lookup < 0 ? params.lookup : r.lookup > 0;
     return p;
-}
-
-slot & engine::idle_slot(int32_t i) {
-    if (at(i).running()) {
-        throw status_error(
-            DFLASH_ERROR_BUSY, "slot " + std::to_string(i) + " is running: wait for its end or cancel it");
-    }
-    return slots_[i];
-}
-
-void engine::submit(int32_t i, prepared_request & p) {
-    slot & s = idle_slot(i);
-    if (p.owner != this) {
-        throw status_error(DFLASH_ERROR_ARG, "prepared belongs to another engine: prepare the request with this one");
-    }
-    s.prompt  = std::move(p.prompt);
-    s.sampler = std::move(p.sampler);
-    s.greedy  = p.greedy;
-    controller_.begin_answer(s);
-    s.n_predict          = p.n_predict;
-    s.budget             = p.budget;
-    s.width              = p.width;
-    s.depth              = p.depth;
-    s.quote_depth        = p.quote_depth;
-    s.lookup             = p.lookup;
-    s.block              = p.block;
-    s.n_probs            = p.n_probs;
-    s.post_probs         = p.post_probs;
-    s.probs_from         = p.probs_from;
-    s.return_drafts      = p.return_drafts;
-    s.reason             = "";
-    s.n_denoised         = 0;
-    s.draft_ms           = 0;
-    s.predicted          = std::move(p.predicted);
-    s.stats              = {};
-    s.stats.n_prediction = s.predicted.size();
-    s.clear_tree();
-    s.anchor = -1;
-    s.error.clear();
-
-    s.caches         = p.cache_prompt;
-    s.leader         = {};
-    s.stats.n_prompt = (int32_t) s.prompt.size();
-    s.stats.n_cached = take_over(s, reusable_part(s.prompt, s.probs_from), p.cache_prompt);
-    s.n_asked        = s.stats.n_prompt;
-    s.save_at        = s.follows() ? 0 : checkpoint_place(s);
-    s.t_submit_us    = llama_time_us();
-    s.t_start_us = s.t_first_us = 0;
-    s.state                     = DFLASH_READING;
-    if (idle_costs_ && params_.cache_idle_slots && host_.enabled()) {
-        for (slot & other : slots_) {
-            if (!other.running() && !other.tokens.empty()) {
-                leave(other);
-            }
-        }
-    }
-}
-
-void engine::cancel(int32_t i) {
-    at(i);
-    slot & s = slots_[i];
-    if (s.running()) {
-        finish(s, DFLASH_IDLE);
-    }
-    if (s.is_aside()) {   // its cells are others' now
-        leave(s);
-    }
-}
-
-// From the next sample on. The tree of the next pass is walked as any other: what it does not hold was not drafted.
-bool engine::end_reasoning(int32_t i) {
-    at(i);
-    slot & s = slots_[i];
-    if (!s.running()) {
-        return false;
-    }
-    llama_tokens generated;
-    if (s.writing()) {
-        generated.assign(s.tokens.begin() + (ptrdiff_t) s.prompt.size(), s.tokens.end());
-        generated.push_back(s.anchor);
-    }
-    const bool ends = s.sampler->end_reasoning(generated);
-    s.block &= s.sampler->gives_distribution();
-    return ends;
 }
 
 }   // namespace dflash

@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include "accept/sampling.h"
-
 #include "dflash.h"
 #include "draft/prediction.h"
 
@@ -14,32 +12,44 @@
 namespace dflash {
 
 class drafter;
-class engine;
+class sampler;   // accept/sampling.h
+class target;
 
-struct prepared_request {
-    const engine *                   owner = nullptr;   // the sampler reads this engine's vocabulary
-    std::vector<int32_t>             prompt;            // at least one token
-    std::unique_ptr<dflash::sampler> sampler;           // has seen the prompt
-    int32_t                          n_predict    = -1;
-    bool                             cache_prompt = true;
-    bool                             greedy       = false;    // temperature 0
-    int32_t                          budget       = 0;        // 0 auto, 1 plain, N fixed
-    int32_t                          width        = 1;        // children per node: 1 chains
-    int32_t                          depth        = 0;        // most tokens on a path that the drafter proposes
-    int32_t                          quote_depth  = 0;        // most tokens of a quotation
-    bool                             lookup       = true;     // quotations of the text itself
-    prediction                       predicted;               // of the answer
-    bool                             block         = false;   // block verification instead of sample-and-match
-    int32_t                          n_probs       = 0;       // likeliest tokens to tell of beside each token, 0: none
-    bool                             post_probs    = false;   // by the probabilities after sampling
-    int32_t                          probs_from    = 0;       // first prompt token to tell of, 0: none
-    bool                             return_drafts = false;   // tell of each verified tree
+struct request {
+    std::vector<int32_t> prompt;   // at least one token
+    std::shared_ptr<dflash::sampler>
+               sampler;              // has seen the prompt. Never shared; a unique_ptr needs llama.cpp's types
+    int32_t    n_predict     = -1;   // -1: until the context is full
+    bool       cache_prompt  = true;
+    bool       greedy        = false;   // temperature 0
+    int32_t    budget        = 0;       // 0 auto, 1 plain, N fixed
+    int32_t    width         = 1;       // children per node: 1 chains
+    int32_t    depth         = 0;       // most tokens on a path that the drafter proposes
+    int32_t    quote_depth   = 0;       // most tokens of a quotation
+    bool       lookup        = true;    // quotations of the text itself
+    bool       block         = false;   // block verification instead of sample-and-match
+    int32_t    n_probs       = 0;       // likeliest tokens to list beside each token, 0: none
+    bool       post_probs    = false;   // by the probabilities after sampling
+    int32_t    probs_from    = 0;       // first prompt token whose probability is wanted, 0: none
+    bool       return_drafts = false;   // report each verified tree
+    prediction predicted;               // of the answer, by the client
+
+    // Whether the row of prompt[i] must have logits, beside the one that is sampled from: it predicts the next token.
+    bool wants_probs_after(int32_t i) const {
+        return probs_from > 0 && i + 1 >= probs_from && i + 1 < (int32_t) prompt.size();
+    }
 };
+
+// Checks a request and makes it ready. Any thread: reads only what is fixed after loading. Throws status_error,
+// field_error. drafter: may be null; params: resolved (params.h).
+request prepare_request(
+    const dflash_request & r, const dflash_engine_params & params, const target & target, const drafter * drafter);
+
+// Throws unless these are tokens of the target, at least one and fewer than a slot's context.
+void check_tokens(const int32_t * tokens, int32_t n, const target & target);
 
 // Throws field_error unless `drafter` (may be null) can do what accept=block needs: the probability with which a draft
 // was drawn, which only a lattice has (DFlash 2, DSpark).
 void require_lattice(const drafter * drafter);
 
 }   // namespace dflash
-
-struct dflash_prepared : dflash::prepared_request {};

@@ -4,19 +4,6 @@
 
 namespace dflash {
 
-// ---- what can be kept ----
-
-int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common) {
-    if (n_common >= reach) {
-        return n_common;
-    }
-    int32_t kept = 0;
-    for (const checkpoint & c : checkpoints) {
-        kept = c.at <= n_common ? std::max(kept, c.at) : kept;
-    }
-    return kept;
-}
-
 // ---- experience ----
 
 static std::vector<bool> reached_nodes(const tree & verified, const std::vector<int32_t> & path) {
@@ -49,43 +36,62 @@ void experience::fade() {
     predictions.fade(8);
 }
 
-// ---- slot ----
+// ---- drafts, pass and result ----
 
-void slot::begin_pass() {
-    n_rows = 0;
-    reads = samples = ended = false;
+void slot_drafts::clear() {
+    tree   = {};
+    block  = {};
+    drawn  = {};
+    quoted = {};
+}
+
+void slot_drafts::begin(int32_t token) {
+    clear();
+    anchor = token;
+    tree.nodes.push_back(node::root(anchor));
+    n_denoised = 0;
+    pass_ms    = 0;
+}
+
+void slot_result::clear() {
     emitted.clear();
     probs.clear();
     n_prompt_probs = 0;
     verified.clear();
     update = {};
+    ended  = false;
 }
 
-void slot::begin_tree(int32_t token) {
-    clear_tree();
-    anchor = token;
-    next.nodes.push_back(node::root(anchor));
-    n_denoised = 0;
-    draft_ms   = 0;
+// ---- slot ----
+
+void slot::begin(dflash::request && r) {
+    request            = std::move(r);
+    drafts             = {};
+    stats              = {};
+    stats.n_prompt     = (int32_t) request.prompt.size();
+    stats.n_prediction = request.predicted.size();
+    result.error.clear();
+    t_start_us = t_first_us = 0;
 }
 
-void slot::clear_tree() {
-    next   = {};
-    draft  = {};
-    drawn  = {};
-    quoted = {};
+void slot::begin_pass() {
+    pass.n_rows = 0;
+    pass.reads = pass.samples = false;
+    result.clear();
 }
 
-void slot::count_walk(const tree & t) {
-    const int32_t n_drafted = t.size() - 1, n_accepted = (int32_t) walked.path.size() - 1;
-    update.n_accepted = n_accepted;
-    update.n_drafted  = n_drafted;
-    update.n_depth    = t.depth();
-    update.n_denoised = n_denoised;
-    update.draft_ms   = draft_ms;
-    update.reason     = reason;
-    if (return_drafts) {
-        verified.set(t, quoted, walked.path);
+void slot::count_walk() {
+    const tree &                 t         = drafts.tree;
+    const std::vector<int32_t> & path      = pass.walked.path;
+    const int32_t                n_drafted = t.size() - 1, n_accepted = (int32_t) path.size() - 1;
+    result.update.n_accepted = n_accepted;
+    result.update.n_drafted  = n_drafted;
+    result.update.n_depth    = t.depth();
+    result.update.n_denoised = drafts.n_denoised;
+    result.update.draft_ms   = drafts.pass_ms;
+    result.update.reason     = drafts.reason;
+    if (request.return_drafts) {
+        result.verified.set(t, drafts.quoted, path);
     }
     ++stats.n_passes;
     if (n_drafted == 0) {
@@ -94,17 +100,35 @@ void slot::count_walk(const tree & t) {
     }
     stats.n_drafted += n_drafted;
     stats.n_accepted += n_accepted;
-    const std::vector<bool> reached = reached_nodes(t, walked.path);
+    const std::vector<bool> reached = reached_nodes(t, path);
     for (int32_t i = 1; i < t.size(); ++i) {
         if (t.nodes[i].candidate < 0) {
             ++stats.n_lookup_drafted;
             stats.n_lookup_accepted += reached[i];
         }
     }
-    for (int32_t d = 1; d <= update.n_depth; ++d) {
+    for (int32_t d = 1; d <= result.update.n_depth; ++d) {
         ++stats.depth_drafted[d];
         stats.depth_accepted[d] += d <= n_accepted;
     }
+}
+
+const dflash_update & slot::report(double verify_ms) {
+    dflash_update & u = result.update;
+    u.slot            = id;
+    u.verify_ms       = verify_ms;
+    u.state           = state;
+    u.n_tokens        = (int32_t) result.emitted.size();
+    u.tokens          = result.emitted.data();
+    u.error           = failed() ? result.error.c_str() : nullptr;
+    u.n_past          = n_past();
+    if (request.n_probs > 0) {
+        u.probs = result.probs.view(result.n_prompt_probs);
+    }
+    if (request.return_drafts) {
+        u.tree = result.verified.view();
+    }
+    return u;
 }
 
 }   // namespace dflash

@@ -1,4 +1,5 @@
-// A slot: one running sequence, its request, its next tree, and what it learned about its drafts. No llama.cpp types.
+// A slot: one running sequence, with its request, its drafts, its part of a pass, and what came of it. No llama.cpp
+// types.
 
 #pragma once
 
@@ -6,35 +7,19 @@
 #include "accept/token_probs.h"
 #include "accept/verified_tree.h"
 #include "accept/walk.h"
-#include "base/raw_bytes.h"
+#include "cache/sequence.h"
+#include "dflash.h"
 #include "draft/budget.h"
 #include "draft/calibration.h"
 #include "draft/lookup.h"
-#include "draft/prediction.h"
 #include "draft/tree.h"
-#include "engine/pending_taps.h"
-#include "dflash.h"
+#include "engine/request.h"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 namespace dflash {
-
-class sampler;   // accept/sampling.h
-
-// The part of a sequence's memory that cannot go back by itself (a recurrent state, a sliding window), as it was after
-// its first `at` tokens. Copies share the bytes.
-struct checkpoint {
-    int32_t                          at = 0;
-    std::shared_ptr<const raw_bytes> state;
-};
-
-// Of the n_common tokens that a sequence and a prompt begin with, how many need not be read again: all of them, if the
-// sequence can be cut back so far (`reach`: the fewest tokens that it can be cut back to), else those up to a
-// checkpoint.
-int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common);
 
 // What a slot has learned about its drafts.
 struct experience {
@@ -50,63 +35,36 @@ struct experience {
     void fade();
 };
 
-// Another slot that reads the beginning of a prompt: its tokens are shared once it has read them.
-struct leader_slot {
-    int32_t id          = -1;   // -1: nobody
-    int64_t t_submit_us = 0;    // of its request
-    int32_t n_tokens    = 0;    // that will be shared
+// What the next pass verifies.
+struct slot_drafts {
+    int32_t       anchor = -1;
+    dflash::tree  tree;              // node 0 is the anchor
+    dflash::draft block;             // what `tree` grew from
+    drawn_chain   drawn;             // block verification: what `tree` was drawn as
+    quotation     quoted;            // of the text itself, or of the prediction
+    int32_t       n_denoised = 0;    // block length of the drafter pass behind `tree`, 0: none
+    double        pass_ms    = 0;    // of that pass
+    const char *  reason     = "";   // of its size
+
+    void clear();                // there is no next tree
+    void begin(int32_t token);   // the next tree is this anchor alone
 };
 
-struct slot {
-    int32_t id    = 0;
-    int32_t state = DFLASH_IDLE;
-
-    // what the target's memory holds for this sequence
-    std::vector<int32_t>    tokens;
-    std::vector<checkpoint> checkpoints;     // in order
-    int32_t                 n_asked = 0;     // of the tokens, those of the last prompt; the rest is its answer
-    raw_bytes               aside;           // while it is not empty, the memory's part is here: others needed the room
-    int64_t                 t_used_us = 0;   // when the last request ended
-    // the request
-    std::vector<int32_t>             prompt;
-    int32_t                          save_at = 0;   // make a checkpoint when so much of the prompt is read, 0: never
-    leader_slot                      leader;        // who reads the beginning of this prompt for its own request
-    std::shared_ptr<dflash::sampler> sampler;       // never shared; a unique_ptr would need llama.cpp's types here
-    int32_t                          n_predict     = -1;
-    int32_t                          budget        = 0;       // effective: 0 auto, 1 plain, N fixed
-    int32_t                          width         = 1;       // children per node: 1 chains
-    int32_t                          depth         = 0;       // most tokens on a path that the drafter proposes
-    int32_t                          quote_depth   = 0;       // most tokens of a quotation
-    bool                             lookup        = true;    // quotations of the text itself
-    bool                             block         = false;   // block verification instead of sample-and-match
-    bool                             greedy        = false;   // temperature 0
-    int32_t                          n_probs       = 0;       // likeliest tokens to tell of beside each token, 0: none
-    bool                             post_probs    = false;   // by the probabilities after sampling
-    int32_t                          probs_from    = 0;       // first prompt token to tell of, 0: none
-    bool                             return_drafts = false;   // tell of each verified tree
-    bool                             caches        = true;    // later requests may have what this one leaves
-    // the next pass
-    int32_t       anchor = -1;
-    tree          next;             // node 0 is the anchor
-    dflash::draft draft;            // what `next` grew from
-    drawn_chain   drawn;            // block verification: what `next` was drawn as
-    quotation     quoted;           // of the text itself, or of the prediction
-    int32_t       n_denoised = 0;   // block length of the drafter pass behind `next`, 0: none
-    double        draft_ms   = 0;   // that pass
-    const char *  reason     = "";
-    // this pass
-    int32_t     first_row = 0;       // first row of the slot in the batch
+// A slot's rows in this pass.
+struct slot_pass {
+    int32_t     first_row = 0;       // in the batch
     int32_t     n_rows    = 0;       // a prompt chunk's or a tree's
     bool        reads     = false;   // a prompt chunk
     bool        samples   = false;   // a tree, or the chunk that holds the prompt's last row
     bool        open      = false;   // its rows are a tree to the target's memory, which waits for the path
     walk_result walked;
-    // drafting
-    pending_taps taps;
-    experience   learned;
-    text_index   text;        // of `tokens`
-    prediction   predicted;   // of the answer, by the client
-    // result of this step
+
+    // The first row that is sampled from.
+    int32_t sampled_row() const { return first_row + (reads ? n_rows - 1 : 0); }
+};
+
+// What came of this step.
+struct slot_result {
     std::vector<int32_t> emitted;
     token_probs          probs;   // of a chunk of the prompt, then of the emitted tokens
     int32_t              n_prompt_probs = 0;
@@ -115,27 +73,39 @@ struct slot {
     std::string          error;
     bool                 ended = false;   // without a row in this pass
 
+    void clear();
+};
+
+struct slot {
+    int32_t          id    = 0;
+    int32_t          state = DFLASH_IDLE;
+    const sequence * held  = nullptr;   // by the cache
+
+    dflash::request   request;
+    slot_drafts       drafts;
+    slot_pass         pass;
+    slot_result       result;
+    experience        learned;
     dflash_slot_stats stats       = {};
     int64_t           t_submit_us = 0, t_start_us = 0, t_first_us = 0;
 
     bool    running() const { return state == DFLASH_READING || state == DFLASH_WRITING; }
-    bool    is_aside() const { return !aside.empty(); }
-    bool    reading() const { return state == DFLASH_READING && !is_aside(); }
-    bool    writing() const { return state == DFLASH_WRITING && !is_aside(); }
+    bool    reading() const { return state == DFLASH_READING && !held->is_aside(); }
+    bool    writing() const { return state == DFLASH_WRITING && !held->is_aside(); }
     bool    failed() const { return state == DFLASH_FAILED || state == DFLASH_REFUSED; }
-    bool    follows() const { return leader.id >= 0; }
-    int32_t n_past() const { return (int32_t) tokens.size(); }
-    int32_t n_left() const { return n_predict < 0 ? INT32_MAX : n_predict - stats.n_generated; }
-
-    // Whether the row of prompt[i] must have logits, beside the one that is sampled from: it predicts the next token.
-    bool tells_after(int32_t i) const {
-        return probs_from > 0 && i + 1 >= probs_from && i + 1 < (int32_t) prompt.size();
+    int32_t n_past() const { return held->n_past(); }
+    int32_t n_left() const { return request.n_predict < 0 ? INT32_MAX : request.n_predict - stats.n_generated; }
+    // Rows of its prompt that it has to read itself.
+    int32_t n_unread() const {
+        return state == DFLASH_READING ? (int32_t) request.prompt.size() - std::max(n_past(), held->leader.n_tokens)
+                                       : 0;
     }
 
-    void begin_pass();                 // nothing is planned or emitted yet
-    void begin_tree(int32_t token);    // the next tree is this anchor alone
-    void clear_tree();                 // there is no next tree
-    void count_walk(const tree & t);   // statistics of a tree that was walked
+    void begin(dflash::request && r);   // nothing is read yet
+    void begin_pass();                  // nothing is planned or emitted yet
+    void count_walk();                  // statistics of a tree that was walked
+    // What the step did. Valid until the next one.
+    const dflash_update & report(double verify_ms);
 };
 
 }   // namespace dflash

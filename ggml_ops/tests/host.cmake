@@ -43,7 +43,8 @@ dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
     draft budget calibration kv_history lookup prediction tree
-    engine controller conversation host_cache pending_taps slot slot_file steady_size
+    cache conversation host_cache pending_taps sequence slot_file
+    engine controller slot steady_size
     files charsmap gguf_check gguf_file
     grammar gbnf trigger_search
     schema automaton decimal pattern)
@@ -70,7 +71,7 @@ add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine draft accept grammar tune api files llama schema thin_common gdn gdn/cpu transfers
+dflash_sources(sources base engine cache target draft accept grammar tune api files llama schema thin_common gdn gdn/cpu transfers
     plan modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)

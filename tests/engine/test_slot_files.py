@@ -23,7 +23,7 @@ SEED = SamplingParams(temperature=1, seed=4, ignore_eos=True)
 PROMPT = "<|im_start|>user\nWhat is {} plus 24?<|im_end|>\n<|im_start|>assistant\n"
 Make = Callable[..., Engine]
 
-# The beginning of a file (ggml_ops/engine/slot_file.cpp).
+# The beginning of a file (ggml_ops/cache/slot_file.cpp).
 HEAD = struct.Struct("<8s7Q10i")
 FIELDS = [
     "magic", "file_size", "target", "drafter", "state_size", "ring_size", "n_taps", "segment_size",

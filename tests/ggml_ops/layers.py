@@ -7,6 +7,7 @@ docs/architecture.md says what each folder is for. A folder's sub-folders belong
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from .tidy import INCLUDE, SOURCES
 LAYERS = (
     ("api", "tune"),
     ("engine",),
+    ("cache",),
+    ("target",),
     ("accept",),
     ("draft", "grammar"),
     ("files", "schema"),
@@ -27,6 +30,8 @@ LAYERS = (
     ("gdn", "plan", "transfers"),
     ("glibc", "include"),
 )
+# C functions that one file alone may call, beside libllama itself (llama/).
+OWNED = {re.compile(r"\bllama_(?:memory|state_seq)_\w+\("): "target/memory.cpp"}
 # Includes that still run up: file -> header.
 KNOWN: dict[str, str] = {}
 SUFFIXES = {".c", ".comp", ".cpp", ".cu", ".cuh", ".h", ".metal"}
@@ -35,7 +40,9 @@ SUFFIXES = {".c", ".comp", ".cpp", ".cu", ".cuh", ".h", ".metal"}
 def faults(
     sources: Path = SOURCES, layers: Sequence[Sequence[str]] = LAYERS, known: Mapping[str, str] = KNOWN
 ) -> Iterator[str]:
-    """One line for each include that runs up or aside, shared name, unlisted folder, and listed thing that is gone."""
+    """One line for each include that runs up or aside, shared name, foreign call, unlisted folder, and listed thing that
+    is gone.
+    """
     depths = {folder: depth for depth, layer in enumerate(layers) for folder in layer}
     here = {path.name for path in sources.iterdir() if path.is_dir()} - {"tests"}
     yield from (f"{folder}/ has no layer" for folder in sorted(here - depths.keys()))
@@ -53,7 +60,22 @@ def faults(
                 unused.pop(name, None)
             else:
                 yield f"{name} includes {header}, which is not below it"
+    yield from foreign_calls(sources, files)
     yield from (f"{name} no longer includes {header}: take it out of KNOWN" for name, header in unused.items())
+
+
+def foreign_calls(sources: Path, files: Sequence[Path]) -> Iterator[str]:
+    """One line for each file of libdflash that calls what another one owns."""
+    for file in files:
+        name = file.relative_to(sources).as_posix()
+        for call, owner in OWNED.items():
+            if (
+                name != owner
+                and not name.startswith("llama/")
+                and file.suffix == ".cpp"
+                and call.search(file.read_text())
+            ):
+                yield f"{name} calls {call.pattern}, which is for {owner} alone"
 
 
 def main() -> int:

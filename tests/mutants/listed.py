@@ -35,53 +35,67 @@ def mutants_of(file: str, *changes: tuple[str, str], tests: tuple[str, ...]) -> 
 
 ENGINE = [
     *mutants_of(
-        "ggml_ops/engine/prefix_cache.cpp",
+        "ggml_ops/cache/cache.cpp",
         ("while (!s.checkpoints.empty() && s.checkpoints.back().at > n) {", "while (false) {"),
-        ("first + llama_model_n_swa(model_.get()) - 1)", "first + llama_model_n_swa(model_.get()) - 2)"),
-        ("? s.n_past() - 1 : reach(s);", "? s.n_past() - 2 : reach(s);"),
-        ("drafter_->put_context(to.id, drafter_->take_context(from.id, n));", ";"),
+        ("if (!all.empty() && s.n_past() - all.back().at < checkpoint_step_) {", "if (!all.empty()) {"),
+        ("return (int32_t) path.size() == t.size() || target_memory().cut(id, s.n_past());", "return true;"),
+        tests=("tests/lossless/test_tokens.py", *CACHE),
+    ),
+    *mutants_of(
+        "ggml_ops/cache/prefix.cpp",
         (
             "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);",
             "return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 2);",
         ),
-        ("reads  = leader.reading() && leader.t_submit_us == s.leader.t_submit_us;", "reads  = false;"),
+        ("= leader.reading() && leader.request == s.leader.request;", "= false;"),
         ("need = best.n_tokens + MIN_GAIN;", "need = best.n_tokens + 100 * MIN_GAIN;"),
-        ("if (loses_much(entry, source.n_tokens)) {", "if (false) {"),
-        ("if (!all.empty() && s.n_past() - all.back().at < params_.checkpoint_step) {", "if (!all.empty()) {"),
+        ("if (loses_much(entry, from.n_tokens)) {", "if (false) {"),
+        tests=CACHE,
+    ),
+    *mutants_of(
+        "ggml_ops/cache/draft_memory.cpp",
+        ("drafter_->put_context(to, drafter_->take_context(from, n_past));", ";"),
+        ("taps.clear(taps.pos + taps.rows);", ";"),
+        ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
+        tests=("tests/lossless/test_tokens.py", "tests/rpc/test_rpc.py -k drafter_that_fails", *CACHE),
+    ),
+    *mutants_of(
+        "ggml_ops/target/memory.cpp",
+        ("std::min(n_past, first + n_swa_ - 1)", "std::min(n_past, first + n_swa_ - 2)"),
+        ("? n_past - 1 : reach(seq, n_past);", "? n_past - 2 : reach(seq, n_past);"),
         tests=CACHE,
     ),
     *mutants_of(
         "ggml_ops/engine/engine.cpp",
-        (
-            "const int32_t n_left = s->block ? 1 : std::max(1, room - n_nodes);",
-            "const int32_t n_left = std::max(1, room - n_nodes);",
-        ),
-        ("s.taps.clear(s.n_past());", ";"),
         ("{ return a->t_submit_us < b->t_submit_us; });", "{ return a->t_submit_us > b->t_submit_us; });"),
-        ("while (to < n && path[to] == path[to - 1] + 1) {", "while (to < n) {"),
         (
             "} else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts",
             "} else if (s.n_past() >= limits_.n_ctx_slot) {",
         ),
-        ("return keep_path(s, s.next, s.walked.path);", "return keep_path(s, s.next, { 0 });"),
+        (
+            "if (!cache_.keep_path(s.id, s.drafts.tree, path, s.pass.open)) {",
+            "if (!cache_.keep_path(s.id, s.drafts.tree, { 0 }, s.pass.open)) {",
+        ),
         (
             "wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);",
             "wanted == best_logits::none ? best_logits::none : needs;",
         ),
-        ("return (int32_t) path.size() == t.size() || llama_memory_seq_rm(mem, s.id, s.n_past(), -1);", "return true;"),
         tests=(
             "tests/lossless/test_tokens.py",
             "tests/engine/test_pocket.py",
-            "tests/rpc/test_rpc.py -k drafter_that_fails",
             "tests/rpc/test_rpc.py -k suffices",
             *CACHE,
         ),
     ),
     *mutants_of(
-        "ggml_ops/engine/slot.cpp",
-        ("    draft  = {};", "    ;"),
-        ("if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test", "if (n.prob > 0) {"),
+        "ggml_ops/cache/sequence.cpp",
         ("kept = c.at <= n_common ? std::max(kept, c.at) : kept;", "kept = c.at <= n_common ? c.at : kept + 1;"),
+        tests=("native host_cache",),
+    ),
+    *mutants_of(
+        "ggml_ops/engine/slot.cpp",
+        ("    block  = {};", "    ;"),
+        ("if (n.prob > 0 && reached[n.parent]) {   // other nodes were never put to the test", "if (n.prob > 0) {"),
         ("stats.depth_accepted[d] += d <= n_accepted;", "stats.depth_accepted[d] += d < n_accepted;"),
         ("if (t.nodes[i].candidate < 0) {", "if (t.nodes[i].candidate <= 0) {"),
         tests=(
@@ -99,7 +113,7 @@ ENGINE = [
         tests=("native costs", "native tune"),
     ),
     *mutants_of(
-        "ggml_ops/engine/host_cache.cpp",
+        "ggml_ops/cache/host_cache.cpp",
         ("while (!entries_.empty() && bytes_ > limit_ - bytes) {", "while (!entries_.empty() && bytes_ > limit_) {"),
         ("it = gives(c, it->tokens) ? erase(it) : std::next(it);", "it = std::next(it);"),
         (
@@ -111,15 +125,19 @@ ENGINE = [
     ),
     *mutants_of(
         "ggml_ops/engine/controller.cpp",
-        ("s.learned = last_learned_[s.greedy];", "s.learned = last_learned_[!s.greedy];"),
+        ("s.learned = last_learned_[s.request.greedy];", "s.learned = last_learned_[!s.request.greedy];"),
         (
-            "return s.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
+            "return s.request.budget == 1 ? 0 : std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
             "return std::clamp(n_room, 0, DFLASH_MAX_NODES - 1);",
         ),
         ("const int32_t n_cells = limits_.n_ctx_slot - s.n_past();", "const int32_t n_cells = limits_.n_ctx_slot;"),
         (
             "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size() - 1);",
             "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size());",
+        ),
+        (
+            "const int32_t n_left = s->request.block ? 1 : 1 + std::max(0, room - n_nodes);",
+            "const int32_t n_left = 1 + std::max(0, room - n_nodes);",
         ),
         tests=("native controller",),
     ),

@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include <cmath>
+#include <deque>
 #include <string>
 
 using namespace dflash;
@@ -28,30 +29,39 @@ static void set_costs(controller & c) {
     c.costs().draft.set(16, 5.0);
 }
 
+// What a slot holds: the cache's in an engine.
+static sequence & holding(slot & s, int32_t n_past) {
+    static std::deque<sequence> all;
+    sequence &                  held = all.emplace_back();
+    held.tokens.assign(n_past, 7);
+    s.held = &held;
+    return held;
+}
+
 static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
     slot s;
-    s.id     = id;
-    s.state  = DFLASH_WRITING;
-    s.budget = budget;
-    s.width  = DFLASH_MAX_NODES;
-    s.depth  = 15;
-    s.tokens.assign(n_past, 7);
-    s.begin_tree(7);
+    s.id             = id;
+    s.state          = DFLASH_WRITING;
+    s.request.budget = budget;
+    s.request.width  = DFLASH_MAX_NODES;
+    s.request.depth  = 15;
+    holding(s, n_past);
+    s.drafts.begin(7);
     return s;
 }
 
 // A drafter pass of `length` tokens that gives each position one candidate of this probability, and the tree from it.
 static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
-    s.draft.length = length;
-    s.draft.top_k  = 1;
-    s.draft.ids.assign(length - 1, 3);
-    s.draft.probs.assign(length - 1, prob);
+    s.drafts.block.length = length;
+    s.drafts.block.top_k  = 1;
+    s.drafts.block.ids.assign(length - 1, 3);
+    s.drafts.block.probs.assign(length - 1, prob);
     growth rules;
-    rules.budget = c.max_nodes(s);
-    rules.width  = s.width;
-    rules.depth  = std::min(c.max_depth(s), s.depth);
-    rules.odds   = &s.learned.odds;
-    s.next       = grow(s.draft, s.anchor, rules);
+    rules.budget  = c.max_nodes(s);
+    rules.width   = s.request.width;
+    rules.depth   = std::min(c.max_depth(s), s.request.depth);
+    rules.odds    = &s.learned.odds;
+    s.drafts.tree = grow(s.drafts.block, s.drafts.anchor, rules);
 }
 
 static bool same(const char * reason, const char * expected) { return std::string(reason) == expected; }
@@ -60,15 +70,15 @@ static bool same(const char * reason, const char * expected) { return std::strin
 static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted, double ms) {
     int32_t n_rows = 0;
     for (slot & s : slots) {
-        s.n_rows = s.next.size();
-        s.walked = {};
-        for (int32_t i = 0; i <= std::min(n_accepted, s.next.size() - 1); ++i) {
-            s.walked.path.push_back(i);
-            s.walked.tokens.push_back(3);
+        s.pass.n_rows = s.drafts.tree.size();
+        s.pass.walked = {};
+        for (int32_t i = 0; i <= std::min(n_accepted, s.drafts.tree.size() - 1); ++i) {
+            s.pass.walked.path.push_back(i);
+            s.pass.walked.tokens.push_back(3);
         }
-        s.count_walk(s.next);
+        s.count_walk();
         c.observe_walk(s);
-        n_rows += s.n_rows;
+        n_rows += s.pass.n_rows;
     }
     c.observe_verify(slots, n_rows, true, ms);
 }
@@ -76,14 +86,14 @@ static void verify(controller & c, std::vector<slot> & slots, int32_t n_accepted
 static void bounds() {
     const pass_limits l = limits();
     controller        c(l);
-    std::vector<slot> slots = { writer(0), writer(1, 1), writer(2, 5), writer(3, 0, 990), slot() };
-    slots[0].n_predict      = 4;
+    std::vector<slot> slots    = { writer(0), writer(1, 1), writer(2, 5), writer(3, 0, 990), slot() };
+    slots[0].request.n_predict = 4;
     c.choose_length(slots);
     CHECK(c.max_depth(slots[0]) == 3);                                  // the bonus is the fourth
     CHECK(c.max_depth(slots[1]) == 0 && c.max_nodes(slots[1]) == 1);    // plain
     CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
     CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
-    slots[3].width = 1;
+    slots[3].request.width = 1;
     CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
     CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
     pass_limits few = l;
@@ -95,9 +105,10 @@ static void bounds() {
     CHECK(c.max_nodes(slots[0]) == 9 && c.max_nodes(slots[2]) == 5);
     c.choose_length(slots, 1);   // an anchor each
     CHECK(c.max_nodes(slots[0]) == 4);
-    few.n_outputs       = 40;   // a prompt whose probabilities are wanted gets rows, too
-    slots[4].state      = DFLASH_READING;
-    slots[4].probs_from = 1;
+    few.n_outputs  = 40;   // a prompt whose probabilities are wanted gets rows, too
+    slots[4].state = DFLASH_READING;
+    holding(slots[4], 0);
+    slots[4].request.probs_from = 1;
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 24);
     few.n_outputs = 12;   // but every anchor has its own
@@ -118,10 +129,10 @@ static void padded_passes() {
     c.costs().rebuild_ms = 2.5;
     int32_t    last      = 0;
     const auto pass      = [&](int32_t n_nodes) {   // -> its width
-        slots[0].next.nodes.resize(n_nodes, node::root(1));
-        const int32_t width = std::max(n_nodes, c.last_padded_size(slots, 1000));
-        slots[0].n_rows     = n_nodes;
-        slots[0].walked     = {};
+        slots[0].drafts.tree.nodes.resize(n_nodes, node::root(1));
+        const int32_t width  = std::max(n_nodes, c.last_padded_size(slots, 1000));
+        slots[0].pass.n_rows = n_nodes;
+        slots[0].pass.walked = {};
         // as expected, so that the costs stay
         c.observe_verify(slots, width, true, c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms));
         return last = width;
@@ -138,7 +149,7 @@ static void padded_passes() {
     CHECK(stays() == 20 && after == 1);   // 2 ms each
     CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && stays() == 20 && after == 1);
     CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as one of them needed
-    slots[0].next.nodes.resize(9, node::root(1));
+    slots[0].drafts.tree.nodes.resize(9, node::root(1));
     CHECK(c.last_padded_size(slots, 12) == 9);   // no room
     c.costs().verify.set(16, 29);                // rows that cost much
     CHECK(pass(16) == 16 && stays() == 0);
@@ -153,17 +164,17 @@ static void reasons_without_choice() {
     std::vector<slot> slots = { writer(0, 1) };
     CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_NONE));
     c.choose_nodes(slots);
-    CHECK(same(slots[0].reason, REASON_NONE) && slots[0].next.size() == 1);
+    CHECK(same(slots[0].drafts.reason, REASON_NONE) && slots[0].drafts.tree.size() == 1);
     l = limits();
     CHECK(c.choose_length(slots) == 1 && same(c.reason(), REASON_OFF));
     c.choose_nodes(slots);
-    CHECK(same(slots[0].reason, REASON_OFF));
+    CHECK(same(slots[0].drafts.reason, REASON_OFF));
 }
 
 // One step: drafts of `length` tokens, each as likely as `prob`. Returns the nodes that the next pass verifies.
 static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob, double draft_ms) {
     for (slot & s : slots) {
-        s.begin_tree(7);
+        s.drafts.begin(7);
     }
     const int32_t length = c.choose_length(slots);
     if (length > 1) {
@@ -175,7 +186,7 @@ static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob,
     c.choose_nodes(slots);
     int32_t n_nodes = 0;
     for (const slot & s : slots) {
-        n_nodes += s.next.size();
+        n_nodes += s.drafts.tree.size();
     }
     return n_nodes;
 }
@@ -208,7 +219,7 @@ static void drafts_that_lose() {
     CHECK(reasons.at(REASON_PLAIN) > 150);
     CHECK(c.drafting().resting() && c.counts().nodes.at(1) > 150);
     // a new answer is tried at once
-    slots[0].greedy = true;
+    slots[0].request.greedy = true;
     c.begin_answer(slots[0]);
     CHECK(c.choose_length(slots) > 1 && same(c.reason(), REASON_PAYS));
 }
@@ -258,12 +269,12 @@ static void block_lengths() {
     set_costs(c);   // 16 tokens cost a millisecond more than 4
     std::vector<slot> slots  = { writer(0, 5) };
     const auto        length = [&](int32_t depth) {
-        slots[0].width = 1;
-        slots[0].depth = depth;
+        slots[0].request.width = 1;
+        slots[0].request.depth = depth;
         return c.choose_length(slots);
     };
     CHECK(length(4) == 8 && length(3) == 8);
-    slots[0].budget = 12;
+    slots[0].request.budget = 12;
     CHECK(length(11) == 16);
     for (int i = 0; i < 23; ++i) {   // two thirds of a millisecond each, until they are four blocks of 4
         CHECK(length(4) == 16);
@@ -285,12 +296,13 @@ static void fixed_budgets() {
     }
     c.observe_draft(3, length, 3, 5.0);
     c.choose_nodes(slots);
-    CHECK(slots[0].next.size() == 10 && slots[1].next.size() == 3);   // the last gives way to the third slot's anchor
-    CHECK(slots[2].next.size() == 1);
-    CHECK(same(slots[0].reason, REASON_FIXED) && same(slots[2].reason, REASON_PAYS));
+    CHECK(slots[0].drafts.tree.size() == 10 &&
+          slots[1].drafts.tree.size() == 3);   // the last gives way to the third slot's anchor
+    CHECK(slots[2].drafts.tree.size() == 1);
+    CHECK(same(slots[0].drafts.reason, REASON_FIXED) && same(slots[2].drafts.reason, REASON_PAYS));
     std::vector<slot> alone = { writer(0, 10) };
     CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
-    alone[0].width = 1;
+    alone[0].request.width = 1;
     CHECK(c.choose_length(alone) == 10);   // a chain of ten
     l.n_outputs = 3;                       // an anchor each, and no more
     c.choose_length(slots);
@@ -298,7 +310,7 @@ static void fixed_budgets() {
         draft_chain(c, s, 16, 0.9f);
     }
     c.choose_nodes(slots);
-    CHECK(slots[0].next.size() == 1 && slots[1].next.size() == 1 && slots[2].next.size() == 1);
+    CHECK(slots[0].drafts.tree.size() == 1 && slots[1].drafts.tree.size() == 1 && slots[2].drafts.tree.size() == 1);
 }
 
 static void quotations_and_failures() {
@@ -310,12 +322,12 @@ static void quotations_and_failures() {
     c.observe_failure("no memory");
     CHECK(c.drafter_failure() == "no memory" && same(c.reason(), REASON_FAILED));
     c.choose_nodes(slots);
-    CHECK(same(slots[0].reason, REASON_FAILED) && slots[0].next.size() == 1);
+    CHECK(same(slots[0].drafts.reason, REASON_FAILED) && slots[0].drafts.tree.size() == 1);
     c.choose_length(slots);   // nothing was denoised, but the text repeats itself
-    slots[0].next.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
-    slots[0].next.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
+    slots[0].drafts.tree.nodes.push_back({ 5, 0, 1, -1, 0.0f, 0.9f, false, 1 });
+    slots[0].drafts.tree.nodes.push_back({ 5, 1, 2, -1, 0.0f, 0.8f, false, 2 });
     c.choose_nodes(slots);
-    CHECK(same(slots[0].reason, REASON_QUOTES) && slots[0].next.size() == 3);
+    CHECK(same(slots[0].drafts.reason, REASON_QUOTES) && slots[0].drafts.tree.size() == 3);
 }
 
 // A sure quotation is worth more than what the drafter would add; an unsure one is not.
@@ -330,16 +342,16 @@ static void quotations_that_suffice() {
     }
     const auto choose = [&](float odds, int32_t n_tokens) {
         for (slot & s : slots) {
-            s.begin_tree(7);
+            s.drafts.begin(7);
         }
-        slots[0].quoted.tokens.assign(n_tokens, 3);
-        slots[0].quoted.odds = odds;
+        slots[0].drafts.quoted.tokens.assign(n_tokens, 3);
+        slots[0].drafts.quoted.odds = odds;
         return c.choose_length(slots);
     };
     CHECK(choose(0.99f, 60) == 1 && same(c.reason(), REASON_QUOTES));
     CHECK(choose(0.5f, 60) > 1 && same(c.reason(), REASON_PAYS));
     CHECK(choose(0.99f, 2) > 1 && choose(0.99f, 0) > 1);
-    slots[1].budget = 8;   // it wants its block in any case
+    slots[1].request.budget = 8;   // it wants its block in any case
     CHECK(choose(0.99f, 60) > 1 && same(c.reason(), REASON_FIXED));
 }
 
@@ -350,13 +362,13 @@ static void padding() {
     set_costs(c);
     std::vector<slot> slots = { writer(0), writer(1), writer(2) };
     CHECK(c.padded_size(slots, INT32_MAX) == 0);   // equal
-    slots[1].next.nodes.resize(3, slots[1].next.nodes[0]);
-    slots[2].next.nodes.resize(4, slots[2].next.nodes[0]);
+    slots[1].drafts.tree.nodes.resize(3, slots[1].drafts.tree.nodes[0]);
+    slots[2].drafts.tree.nodes.resize(4, slots[2].drafts.tree.nodes[0]);
     CHECK(c.padded_size(slots, INT32_MAX) == 4);   // one pass of 12 rows instead of three passes
     CHECK(c.padded_size(slots, 12) == 4 && c.padded_size(slots, 11) == 0);   // cells for 12
-    slots[2].tokens.resize(l.n_ctx_slot - 2);
+    holding(slots[2], l.n_ctx_slot - 2);
     CHECK(c.padded_size(slots, INT32_MAX) == 0);   // no room for the padding
-    slots[2].tokens.resize(10);
+    holding(slots[2], 10);
     for (const int32_t rows : { 8, 16 }) {
         c.costs().verify.set(rows, 500.0);
     }
@@ -377,7 +389,7 @@ static void memory() {
     s.stats.n_drafted = 200;
     c.end_answer(s);
     slot next = writer(1), greedy = writer(2);
-    greedy.greedy = true;
+    greedy.request.greedy = true;
     c.begin_answer(next);
     c.begin_answer(greedy);
     CHECK(next.learned.odds.apply(0.9f, true, 1) < 0.5f);
@@ -385,20 +397,24 @@ static void memory() {
     CHECK(std::fabs(greedy.learned.odds.apply(0.9f, true, 1) - 0.9f) < 1e-6);
 }
 
-static void taps() {
-    pending_taps t;
-    t.clear(10);
-    for (int32_t i = 0; i < 3; ++i) {
-        float * row = t.append(1, 2);
-        row[0] = row[1] = (float) i;
-    }
-    CHECK(t.rows == 3 && t.pos == 10);
-    t.truncate(12, 2);
-    CHECK(t.rows == 2 && t.data.size() == 4);
-    t.truncate(20, 2);
-    CHECK(t.rows == 2 && t.pos == 10);
-    t.truncate(5, 2);
-    CHECK(t.rows == 0 && t.pos == 5);
+// Cells are short: the last tree gives way, a drawn chain whole, no anchor.
+static void trees_that_are_cut() {
+    std::vector<slot> slots = { writer(0), writer(1), writer(2) };
+    const auto        sizes = [&](int32_t room) {
+        for (slot & s : slots) {
+            s.drafts.begin(7);
+            s.drafts.tree.nodes.resize(5, node::root(7));
+        }
+        controller::cut_trees(slots, room);
+        return std::vector<int32_t>{ slots[0].drafts.tree.size(), slots[1].drafts.tree.size(),
+            slots[2].drafts.tree.size() };
+    };
+    CHECK(sizes(15) == std::vector<int32_t>({ 5, 5, 5 }));
+    CHECK(sizes(12) == std::vector<int32_t>({ 5, 5, 2 }));
+    CHECK(sizes(8) == std::vector<int32_t>({ 5, 2, 1 }));
+    CHECK(sizes(1) == std::vector<int32_t>({ 1, 1, 1 }));
+    slots[2].request.block = true;
+    CHECK(sizes(12) == std::vector<int32_t>({ 5, 5, 1 }));
 }
 
 int main() {
@@ -416,6 +432,6 @@ int main() {
     quotations_that_suffice();
     padding();
     memory();
-    taps();
+    trees_that_are_cut();
     return TEST_RESULT;
 }

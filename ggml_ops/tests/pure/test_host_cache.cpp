@@ -1,6 +1,6 @@
 // Conversations on the host: which one serves a prompt, which ones leave.
 
-#include "engine/host_cache.h"
+#include "cache/host_cache.h"
 
 #include "check.h"
 

@@ -33,42 +33,35 @@ static void only_nodes_below_reached_ones_are_tested() {
 // A step without a drafter pass must not grow the last pass's drafts again.
 static void a_new_tree_has_no_drafts() {
     slot s;
-    s.draft.length  = 3;
-    s.draft.top_k   = 1;
-    s.draft.ids     = { 5, 6 };
-    s.draft.probs   = { 0.5f, 0.5f };
-    s.quoted.tokens = { 5 };
-    s.next          = chain_of_three();
-    s.drawn         = drawn_chain();
-    s.n_denoised    = 3;
-    s.draft_ms      = 2;
-    s.begin_tree(9);
-    CHECK(s.next.size() == 1 && s.next.nodes[0].token == 9 && s.anchor == 9);
-    CHECK(s.draft.length == 0 && s.draft.ids.empty() && s.quoted.tokens.empty());
-    CHECK(s.n_denoised == 0 && s.draft_ms == 0);
+    s.drafts.block.length  = 3;
+    s.drafts.block.top_k   = 1;
+    s.drafts.block.ids     = { 5, 6 };
+    s.drafts.block.probs   = { 0.5f, 0.5f };
+    s.drafts.quoted.tokens = { 5 };
+    s.drafts.tree          = chain_of_three();
+    s.drafts.drawn         = drawn_chain();
+    s.drafts.n_denoised    = 3;
+    s.drafts.pass_ms       = 2;
+    s.drafts.begin(9);
+    CHECK(s.drafts.tree.size() == 1 && s.drafts.tree.nodes[0].token == 9 && s.drafts.anchor == 9);
+    CHECK(s.drafts.block.length == 0 && s.drafts.block.ids.empty() && s.drafts.quoted.tokens.empty());
+    CHECK(s.drafts.n_denoised == 0 && s.drafts.pass_ms == 0);
     growth rules;
     rules.budget = 8;
     rules.depth  = 8;
-    CHECK(grow(s.draft, s.anchor, rules).size() == 1);
-}
-
-static void what_of_a_prompt_is_kept() {
-    const auto                    state = std::make_shared<const raw_bytes>();
-    const std::vector<checkpoint> all   = { { 10, state }, { 40, state } };
-    CHECK(kept_tokens(0, {}, 7) == 7 && kept_tokens(7, {}, 7) == 7 && kept_tokens(8, {}, 7) == 0);
-    CHECK(kept_tokens(50, all, 9) == 0 && kept_tokens(50, all, 10) == 10 && kept_tokens(50, all, 39) == 10);
-    CHECK(kept_tokens(50, all, 49) == 40 && kept_tokens(50, all, 50) == 50);
+    CHECK(grow(s.drafts.block, s.drafts.anchor, rules).size() == 1);
 }
 
 // Two nodes of four are accepted, one of them by the lookup (no candidate), at depths 1 and 2 of 3.
 static void what_is_counted() {
-    slot s;
-    tree t               = chain_of_three();
+    slot   s;
+    tree & t             = s.drafts.tree;
+    t                    = chain_of_three();
     t.nodes[1].candidate = -1;
     t.nodes.push_back({ 4, 2, 3, 0, 0.9f, 0.7f, true, 0 });
     t.nodes.push_back({ 5, 0, 1, 0, 0.1f, 0.1f, true, 1 });
-    s.walked.path = { 0, 1, 2 };
-    s.count_walk(t);
+    s.pass.walked.path = { 0, 1, 2 };
+    s.count_walk();
     CHECK(s.stats.n_passes == 1 && s.stats.n_plain == 0 && s.stats.n_drafted == 4 && s.stats.n_accepted == 2);
     CHECK(s.stats.n_lookup_drafted == 1 && s.stats.n_lookup_accepted == 1);
     for (const int32_t depth : { 1, 2, 3 }) {
@@ -81,6 +74,5 @@ int main() {
     what_is_counted();
     only_nodes_below_reached_ones_are_tested();
     a_new_tree_has_no_drafts();
-    what_of_a_prompt_is_kept();
     return TEST_RESULT;
 }

@@ -1,6 +1,6 @@
 // Saved slots: what is written comes back, and whatever else a file holds is refused with a sentence.
 
-#include "engine/slot_file.h"
+#include "cache/slot_file.h"
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-#include "engine/pending_taps.h"
+#include "cache/pending_taps.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "engine/conversation.h"
+#include "cache/conversation.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // A conversation as a file: what a slot held, with what it was made for. Pure standard library: the parts that
-// llama.cpp and the drafter wrote are bytes here, and are checked by who takes them in (engine/slot_files.cpp).
+// llama.cpp and the drafter wrote are bytes here, and are checked by who takes them in (slot_files.cpp).
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
@@ -8,7 +8,7 @@
 
 #pragma once
 
-#include "engine/conversation.h"
+#include "cache/conversation.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "engine/cache_type.h"
+#include "target/cache_type.h"
 
 #include "base/error.h"
 #include "dflash.h"

@@ -1,4 +1,4 @@
-#include "engine/batch.h"
+#include "target/batch.h"
 
 #include "base/error.h"
 #include "dflash.h"

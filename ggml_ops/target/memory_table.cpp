@@ -1,4 +1,4 @@
-#include "engine/memory_table.h"
+#include "target/memory_table.h"
 
 #include <algorithm>
 

@@ -4,7 +4,8 @@
 
 #include "base/raw_bytes.h"
 #include "draft/ring_copy.h"
-#include "engine/slot.h"
+#include "cache/pending_taps.h"
+#include "cache/sequence.h"
 
 #include <cstddef>
 #include <cstdint>

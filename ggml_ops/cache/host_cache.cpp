@@ -1,4 +1,4 @@
-#include "engine/host_cache.h"
+#include "cache/host_cache.h"
 
 #include <algorithm>
 

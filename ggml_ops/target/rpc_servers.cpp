@@ -1,4 +1,4 @@
-#include "engine/rpc_servers.h"
+#include "target/rpc_servers.h"
 
 #include "base/error.h"
 #include "common/common.h"

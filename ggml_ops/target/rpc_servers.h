@@ -24,6 +24,16 @@ class rpc_servers {
     void connect();
     // Throws DFLASH_ERROR_RPC if one has failed so far.
     void raise_failures() const;
+    // Runs f. What went wrong because a server failed is that server's fault: throws DFLASH_ERROR_RPC instead.
+    template <class F> void blame(F && f) const {
+        try {
+            f();
+        } catch (...) {
+            raise_failures();
+            throw;
+        }
+        raise_failures();
+    }
     // Ask each of them for a sign of life, then raise_failures().
     void check() const;
 

@@ -1,4 +1,4 @@
-#include "engine/slot_file.h"
+#include "cache/slot_file.h"
 
 #include "base/files.h"
 #include "files/gguf_file.h"

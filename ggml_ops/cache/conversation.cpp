@@ -1,4 +1,4 @@
-#include "engine/conversation.h"
+#include "cache/conversation.h"
 
 namespace dflash {
 

@@ -1,4 +1,4 @@
-#include "engine/placement.h"
+#include "target/placement.h"
 
 #include "base/error.h"
 #include "common/common.h"

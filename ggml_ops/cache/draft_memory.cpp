@@ -1,0 +1,213 @@
+#include "cache/draft_memory.h"
+
+#include "base/abort_guard.h"
+#include "target/cache_type.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t DEFAULT_DRAFT_CTX = 4096;
+
+// Bytes that positions which left the drafter's rings may take.
+size_t history_limit(const model_pair & models) {
+    constexpr double MOST = 2.0 * (1u << 30);
+    return (size_t) std::min(MOST, models.spare_memory() / 8);
+}
+
+drafter_params params_of(const dflash_engine_params & p, const model_pair & models, const pass_limits & limits) {
+    drafter_params dp;
+    dp.n_slots = (int32_t) p.n_slots;
+    dp.n_ctx   = (int32_t) std::min<uint32_t>(p.draft_ctx ? p.draft_ctx : DEFAULT_DRAFT_CTX, limits.n_ctx_slot);
+    check_range("draft_ctx", dp.n_ctx, 1, 1 << 24);
+    dp.n_batch       = std::max(limits.n_rows, 64);
+    dp.n_threads     = p.n_threads_batch;
+    dp.type_k        = cache_type(p.type_k_draft, "type_k_draft", true);
+    dp.type_v        = cache_type(p.type_v_draft, "type_v_draft", true);
+    dp.kv_offload    = p.kv_offload;
+    dp.flash_attn    = p.flash_attn && dp.type_k == GGML_TYPE_F16 && dp.type_v == GGML_TYPE_F16;
+    dp.history_limit = history_limit(models);
+    return dp;
+}
+
+}   // namespace
+
+draft_memory::draft_memory(const dflash_engine_params & params, const model_pair & models, target & target) :
+    target_(target), taps_(params.n_slots) {
+    if (!models.drafter()) {
+        return;
+    }
+    const abort_guard guard(abort_guard::phase::load);
+    models.rpc().blame([&] {
+        drafter_params dp = params_of(params, models, target.limits());
+        dp.taps  = target.create_tap_store(pair_error([&] { return access_drafter(models.drafter()); }), dp.n_slots);
+        drafter_ = pair_error([&] { return std::make_unique<dflash::drafter>(models.drafter(), models.target(), dp); });
+        target.set_tapped_layers(drafter_->model().target_layers);
+        target.free_tap_cells = [this] { inject_all(); };
+        // The memory of all passes to come, so that none fails for want of it. On the host it is taken when it is used.
+        if (models.plans() || models.on_devices()) {
+            try {
+                drafter_->reserve();
+            } catch (const std::runtime_error & e) {
+                throw status_error(DFLASH_ERROR_MEMORY, e.what());
+            }
+        }
+    });
+}
+
+// ---- taps ----
+
+void draft_memory::keep(int32_t seq, int32_t row, int32_t n) {
+    if (!drafter_) {
+        return;
+    }
+    if (const tap_store * store = target_.taps()) {
+        taps_[seq].append(store->pass().data() + row, n);
+    } else {
+        target_.read_taps(row, n, taps_[seq].append(n, drafter_->tap_width()));
+    }
+}
+
+void draft_memory::keep(int32_t seq, int32_t first_row, const std::vector<int32_t> & path) {
+    const int32_t n = (int32_t) path.size();
+    for (int32_t from = 0; from < n;) {   // neighbouring rows at once
+        int32_t to = from + 1;
+        while (to < n && path[to] == path[to - 1] + 1) {
+            ++to;
+        }
+        keep(seq, first_row + path[from], to - from);
+        from = to;
+    }
+}
+
+// ---- a drafter pass ----
+
+draft_job draft_memory::job_of(const block & b) const {
+    const pending_taps & taps = taps_[b.seq];
+    return { b.seq, taps.data.data(), taps.rows, taps.pos, b.denoises, b.anchor, taps.cells.data() };
+}
+
+bool draft_memory::run(const std::vector<block> & blocks, int32_t length, std::vector<draft> & drafts) {
+    std::vector<draft_job> jobs;
+    for (const block & b : blocks) {
+        jobs.push_back(job_of(b));
+    }
+    try {
+        drafter_->run(jobs, length, drafts);
+    } catch (const std::exception & e) {
+        // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
+        on_failure(e.what());
+        for (const block & b : blocks) {
+            pending_taps & taps = taps_[b.seq];
+            taps.clear(taps.pos + taps.rows);
+            drafter_->restart(b.seq, taps.pos);   // it may hold rows that were never computed
+        }
+        return false;
+    }
+    for (const block & b : blocks) {
+        taps_[b.seq].clear(drafter_->next_pos(b.seq));
+    }
+    return true;
+}
+
+void draft_memory::inject_all() {
+    std::vector<block> blocks;
+    std::vector<draft> drafts;
+    for (int32_t seq = 0; seq < (int32_t) taps_.size(); ++seq) {
+        if (n_pending(seq) > 0) {
+            blocks.push_back({ seq, false, -1 });
+        }
+    }
+    if (!blocks.empty()) {
+        run(blocks, 0, drafts);
+    }
+}
+
+// ---- with the target's memory ----
+
+void draft_memory::forget(int32_t seq) {
+    taps_[seq].clear(0);
+    if (drafter_) {
+        drafter_->rewind(seq, 0);
+    }
+}
+
+void draft_memory::cut(int32_t seq, int32_t n_past) {
+    if (drafter_) {   // the taps go on where the drafter's context ends, and end with the text
+        taps_[seq].truncate(n_past, drafter_->tap_width());
+        drafter_->rewind(seq, taps_[seq].pos);
+    }
+}
+
+void draft_memory::share(int32_t from, int32_t to, int32_t n_past) {
+    taps_[to] = taps_[from];
+    if (drafter_) {
+        drafter_->put_context(to, drafter_->take_context(from, n_past));
+    }
+}
+
+pending_taps draft_memory::on_host(const pending_taps & taps) const {
+    if (!target_.taps()) {
+        return taps;
+    }
+    pending_taps copy = taps;
+    copy.data         = target_.taps()->read(taps.cells);
+    copy.cells.clear();
+    return copy;
+}
+
+void draft_memory::copy_to(conversation & c, int32_t seq) const {
+    c.taps = on_host(taps_[seq]);
+    if (drafter_) {
+        c.ring = drafter_->take_context(seq, (int32_t) c.tokens.size());
+    }
+}
+
+// Where the tap store has no room for all taps, the drafter reads some at once.
+void draft_memory::restore(int32_t seq, const conversation & c) {
+    if (!drafter_) {
+        return;
+    }
+    drafter_->put_context(seq, c.ring);
+    pending_taps & taps  = taps_[seq];
+    tap_store *    store = target_.taps();
+    if (!store) {
+        taps = c.taps;
+        return;
+    }
+    taps.clear(c.taps.pos);
+    for (int32_t from = 0; from < c.taps.rows;) {
+        if (store->n_free() == 0) {
+            inject_all();
+        }
+        const int32_t         n = std::min(c.taps.rows - from, store->n_free());
+        std::vector<tap_cell> cells(n);
+        std::generate(cells.begin(), cells.end(), [&] { return store->take(); });
+        store->write(cells, c.taps.data.data() + (size_t) from * drafter_->tap_width());
+        taps.append(cells.data(), n);
+        from += n;
+    }
+}
+
+std::string draft_memory::refusal(const conversation & c) const {
+    if (!drafter_) {
+        return c.ring.bytes() == 0 && c.taps.data.empty() ? "" : "a drafter's context without a drafter";
+    }
+    // Where the drafter's context ends the taps begin, and they end with the text.
+    if (c.taps.pos != c.ring.end || c.taps.pos + c.taps.rows != (int32_t) c.tokens.size()) {
+        return "a drafter's context of another text";
+    }
+    if (c.taps.data.size() != (size_t) c.taps.rows * drafter_->tap_width()) {
+        return "taps of another size";
+    }
+    if (!std::all_of(c.taps.data.begin(), c.taps.data.end(), [](float x) { return std::isfinite(x); })) {
+        return "taps that are no numbers";
+    }
+    return drafter_->check_context(c.ring) ? "" : "a drafter's context of another kind";
+}
+
+}   // namespace dflash

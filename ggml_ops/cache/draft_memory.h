@@ -1,0 +1,72 @@
+// What the drafter holds of each sequence: its context, and the taps that it has not read yet. Without a drafter it
+// holds nothing, and every call does nothing.
+
+#pragma once
+
+#include "cache/conversation.h"
+#include "cache/pending_taps.h"
+#include "dflash.h"
+#include "draft/drafter.h"
+#include "target/target.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+class draft_memory {
+  public:
+    // `target` and `models` must outlive this. Throws status_error: a wrong pair, or no memory.
+    draft_memory(const dflash_engine_params & params, const model_pair & models, target & target);
+    draft_memory(const draft_memory &) = delete;
+
+    bool                    empty() const { return !drafter_; }   // there is no drafter
+    dflash::drafter *       drafter() { return drafter_.get(); }
+    const dflash::drafter * drafter() const { return drafter_.get(); }
+    // Called with the reason when a drafter pass fails. Its sequences go on without context.
+    std::function<void(const std::string &)> on_failure = [](const std::string &) {};
+
+    // ---- the taps of a target pass ----
+
+    int32_t n_pending(int32_t seq) const { return taps_[seq].rows; }
+    // Keeps the taps of rows [row, row + n) of the pass, or of those on a path from `first_row`.
+    void keep(int32_t seq, int32_t row, int32_t n);
+    void keep(int32_t seq, int32_t first_row, const std::vector<int32_t> & path);
+
+    // ---- a drafter pass ----
+
+    struct block {
+        int32_t seq;
+        bool    denoises;   // else only its pending taps are injected
+        int32_t anchor;
+    };
+    // Injects pending taps and denoises blocks of `length` tokens; drafts: [blocks]. False: the pass failed.
+    bool      run(const std::vector<block> & blocks, int32_t length, std::vector<draft> & drafts);
+    draft_job job_of(const block & b) const;
+    // Injects every sequence's pending taps.
+    void inject_all();
+
+    // ---- with the target's memory ----
+
+    void forget(int32_t seq);
+    void cut(int32_t seq, int32_t n_past);
+    // Lets `to` hold what `from` holds of the first n_past tokens.
+    void share(int32_t from, int32_t to, int32_t n_past);
+    // To the host and back.
+    void copy_to(conversation & c, int32_t seq) const;
+    void restore(int32_t seq, const conversation & c);
+    // Why a conversation from outside is not one of this drafter's, empty if it can be.
+    std::string refusal(const conversation & c) const;
+
+  private:
+    pending_taps on_host(const pending_taps & taps) const;
+
+    target &                         target_;
+    std::unique_ptr<dflash::drafter> drafter_;
+    std::vector<pending_taps>        taps_;   // [sequences]
+};
+
+}   // namespace dflash

@@ -1,0 +1,203 @@
+// Where the beginning of a prompt comes from: what the sequence holds, what another one holds or is about to read, what
+// the host keeps. It is not read again.
+
+#include "cache/cache.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+namespace {
+
+// A prompt for which another sequence does the reading waits for it if that saves it so many rows: fewer cost less in
+// the same pass than waiting for it.
+constexpr int32_t MIN_SHARED_READING = 64;
+// What is copied from elsewhere must save so many rows more than what the sequence holds.
+constexpr int32_t MIN_GAIN = 8;
+
+// Tokens at a prompt's end that the next one may not repeat: the template's own words for the answer's beginning, and
+// what a checkpoint leaves out.
+constexpr int32_t TEMPLATE_TAIL = 32;
+
+// Whether keeping n_kept tokens of a sequence or conversation loses more than half of it.
+template <class T> bool loses_much(const T & from, int32_t n_kept) { return 2 * n_kept < (int32_t) from.tokens.size(); }
+
+int32_t common_tokens(const std::vector<int32_t> & held, const std::vector<int32_t> & prompt) {
+    // The last token is always read: its logits are needed.
+    return std::min(common_prefix(held, prompt), (int32_t) prompt.size() - 1);
+}
+
+}   // namespace
+
+std::vector<int32_t> reusable_part(const std::vector<int32_t> & prompt, int32_t probs_from) {
+    const int32_t n = (int32_t) prompt.size();
+    return { prompt.begin(), prompt.begin() + (probs_from > 0 ? std::min(probs_from, n) : n) };
+}
+
+// ---- which sequence ----
+
+// Of the candidates, oldest first: the one whose conversation the prompt goes on with; otherwise one that holds
+// nothing, so that nothing is lost; otherwise one that loses less than half; otherwise the first.
+int32_t cache::choose(const std::vector<int32_t> & prompt, const int32_t * candidates, int32_t n) const {
+    if (!candidates || n < 1) {
+        throw status_error(DFLASH_ERROR_ARG, "slots is empty: give at least one idle slot");
+    }
+    const sequence *goes_on = nullptr, *similar = nullptr, *empty = nullptr;
+    int32_t         n_most = (int32_t) (slot_similarity_ * (float) prompt.size()), n_similar = n_most;
+    for (int32_t i = 0; i < n; ++i) {
+        const sequence & s = at(candidates[i]);
+        if (s.running) {
+            throw status_error(DFLASH_ERROR_BUSY, "slot " + std::to_string(s.id) + " is running: choose an idle one");
+        }
+        if (s.tokens.empty()) {
+            empty = empty ? empty : &s;
+            continue;
+        }
+        const int32_t own = slot_similarity_ > 0 ? own_prefix(s, prompt) : 0;
+        if (own > n_most && own >= s.n_asked - TEMPLATE_TAIL) {
+            goes_on = &s;
+            n_most  = own;
+        } else if (own > n_similar && !loses_much(s, own)) {
+            similar   = &s;
+            n_similar = own;
+        }
+    }
+    for (const sequence * s : { goes_on, empty, similar }) {
+        if (s) {
+            return s->id;
+        }
+    }
+    return candidates[0];
+}
+
+// ---- where from ----
+
+// Tokens of the prompt that a sequence need not read if it gets this prompt.
+int32_t cache::own_prefix(const sequence & s, const std::vector<int32_t> & prompt) const {
+    return kept_tokens(reach(s), s.checkpoints, common_tokens(s.tokens, prompt));
+}
+
+// Tokens of the prompt that another sequence will hold when it has read its own one.
+int32_t cache::future_prefix(const sequence & s, const std::vector<int32_t> & prompt) const {
+    const int32_t n_common = common_tokens(*s.prompt, prompt);
+    if (!target_memory().drops_cells()) {
+        return n_common;
+    }
+    return s.save_at > 0 && s.save_at <= n_common ? s.save_at : 0;
+}
+
+int32_t cache::held_by_running(const std::vector<int32_t> & prompt) const {
+    int32_t n = 0;
+    for (const sequence & s : sequences_) {
+        if (s.running) {
+            n = std::max({ n, own_prefix(s, prompt), s.reading() ? future_prefix(s, prompt) : 0 });
+        }
+    }
+    return n;
+}
+
+cache::source cache::best_source(const sequence & s, const std::vector<int32_t> & prompt) const {
+    source  best = { source::OWN, s.id, own_prefix(s, prompt), nullptr };
+    int32_t need = best.n_tokens + MIN_GAIN;
+    for (const sequence & other : sequences_) {
+        if (other.id == s.id || other.is_aside() || other.follows()) {
+            continue;
+        }
+        if (const int32_t n = own_prefix(other, prompt); n >= need) {
+            best = { source::OTHER, other.id, n, nullptr };
+            need = n + 1;
+        }
+        if (const int32_t n = other.reading() ? future_prefix(other, prompt) : 0;
+            n >= std::max(need, best.n_tokens + MIN_SHARED_READING)) {
+            best = { source::LEADER, other.id, n, nullptr };
+            need = n + 1;
+        }
+    }
+    const host_cache::match match = host_.find(prompt);
+    if (match.n_kept >= need && has_cells((int32_t) match.entry->tokens.size())) {
+        best = { source::HOST, -1, match.n_kept, match.entry };
+    }
+    return best;
+}
+
+// ---- taking it over ----
+
+int32_t cache::begin(
+    int32_t id, const std::vector<int32_t> & prompt, const std::vector<int32_t> & reusable, bool caches) {
+    sequence &    s        = sequences_[id];
+    const int32_t n_cached = take_over(s, reusable, caches);
+    s.prompt               = &prompt;
+    s.request              = ++n_requests_;
+    s.caches               = caches;
+    s.n_asked              = (int32_t) prompt.size();
+    s.save_at              = s.follows() ? 0 : checkpoint_place(s);
+    s.running              = true;
+    return n_cached;
+}
+
+// What the sequence held goes to the host if little of it stays.
+int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool cache_prompt) {
+    source from = { source::OWN, s.id, 0, nullptr };
+    if (cache_prompt) {
+        from = best_source(s, prompt);
+    }
+    // What goes to the host may push other entries out: this one is taken first.
+    conversation entry = host_.take(from.entry);
+    if (loses_much(s, from.from == source::OWN ? from.n_tokens : 0)) {
+        keep_on_host(s);
+    }
+    switch (from.from) {
+        // perhaps the memory can keep more than it is sure to
+        case source::OWN: return cut_back(s, cache_prompt ? common_tokens(s.tokens, prompt) : 0);
+        case source::OTHER: return share(sequences_[from.id], s, from.n_tokens);
+        case source::LEADER:
+            forget(s.id);
+            s.leader = { from.id, sequences_[from.id].request, from.n_tokens };
+            return 0;
+        case source::HOST: break;
+    }
+    const int32_t n_kept = restore(s, entry, from.n_tokens);
+    if (loses_much(entry, from.n_tokens)) {
+        host_.add(std::move(entry));
+    }
+    return n_kept;
+}
+
+bool cache::follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & n_cached) {
+    sequence &       s      = sequences_[id];
+    const sequence & leader = sequences_[s.leader.id];
+    const bool       reads  = leader.reading() && leader.request == s.leader.request;
+    if (reads && own_prefix(leader, reusable) < s.leader.n_tokens) {
+        return false;
+    }
+    const int32_t n = leader.is_aside() ? 0 : own_prefix(leader, reusable);
+    s.leader        = {};
+    n_cached        = n > 0 ? share(leader, s, n) : 0;
+    s.save_at       = checkpoint_place(s);
+    s.n_asked       = (int32_t) s.prompt->size();
+    return true;
+}
+
+// Lets `to` hold the first n tokens of what `from` holds, which stays as it is. Returns how many it does.
+int32_t cache::share(const sequence & from, sequence & to, int32_t n) {
+    forget(to.id);
+    if (!share_memory(from, to)) {
+        forget(to.id);
+        return 0;
+    }
+    to.tokens      = from.tokens;
+    to.checkpoints = from.checkpoints;
+    to.n_asked     = from.n_asked;
+    drafts_.share(from.id, to.id, n);
+    ++moved_.shared;
+    return cut_back(to, n);
+}
+
+bool cache::share_memory(const sequence & from, const sequence & to) {
+    if (size() > 0 && target_memory().share(from.id, to.id)) {
+        return true;
+    }
+    return make_room(from.n_past(), to.id, from.id) && target_memory().write(to.id, target_memory().read(from.id));
+}
+
+}   // namespace dflash

@@ -1,0 +1,18 @@
+#include "cache/sequence.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+int32_t kept_tokens(int32_t reach, const std::vector<checkpoint> & checkpoints, int32_t n_common) {
+    if (n_common >= reach) {
+        return n_common;
+    }
+    int32_t kept = 0;
+    for (const checkpoint & c : checkpoints) {
+        kept = c.at <= n_common ? std::max(kept, c.at) : kept;
+    }
+    return kept;
+}
+
+}   // namespace dflash

@@ -1,0 +1,46 @@
+// Open looks at a target and a drafter, for tests: teacher-forced scores, one drafter pass with all of its outputs,
+// passes over any trees, and the target's KV cells. dflash.h has the contracts.
+
+#pragma once
+
+#include "cache/cache.h"
+#include "cache/draft_memory.h"
+#include "dflash.h"
+#include "target/target.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+// Slots are sequences here: idle ones of the cache.
+class proof {
+  public:
+    proof(target & target, draft_memory & drafts, cache & cache) : target_(target), drafts_(drafts), cache_(cache) {}
+
+    void score(int32_t id, const int32_t * tokens, int32_t n, int32_t from, int32_t width, int32_t * best_id,
+        float * best_logit, float * logit);
+    void probe(int32_t id, const int32_t * tokens, int32_t n, int32_t n_block, float * hidden, float * logits,
+        int32_t * ids, float * scores);
+    // Returns the milliseconds of the pass.
+    double tree_pass(const dflash_tree_rows * trees, int32_t n_trees);
+
+  private:
+    void need_cells(int32_t n, const char * what);
+    void feed(int32_t id, const int32_t * tokens, int32_t n, int32_t width, bool all_outputs, const char * what,
+        const std::function<void(int32_t from, int32_t n_rows)> & each_pass, const std::function<void()> & at_end);
+    void spread_logits(const std::vector<float> & rows, int32_t n_block, float * out) const;
+    tree check_tree(const dflash_tree_rows & rows, int32_t index);
+    std::vector<tree> check_trees(const dflash_tree_rows * trees, int32_t n_trees);
+
+    target &       target_;
+    draft_memory & drafts_;
+    cache &        cache_;
+};
+
+// The target's KV cells, as JSON.
+std::string cells_json(const target & target);
+
+}   // namespace dflash

@@ -1,0 +1,86 @@
+#include "engine/warm_up.h"
+
+#include <algorithm>
+
+namespace dflash {
+
+// Milliseconds of a target pass over n_rows rows of the first sequence.
+static double time_verify(target & target, int32_t n_rows) {
+    const int32_t token = std::max(0, llama_vocab_bos(target.vocab()));
+    batch &       rows  = target.rows();
+    rows.clear();
+    for (int32_t i = 0; i < n_rows; ++i) {
+        rows.add_row(0, token, i, true);
+    }
+    if (target.memory().tape_rows() > 0 && n_rows > 1) {
+        rows.set_root(0);
+    }
+    const stopwatch watch;
+    target.process("warm-up");
+    const double ms = watch.ms();
+    target.memory().forget_all(false);
+    return ms;
+}
+
+// Milliseconds of a drafter pass that injects a few rows and denoises `length` tokens for each of n_seqs sequences.
+static double time_draft(drafter & drafter, int32_t bos, int32_t n_seqs, int32_t length) {
+    const int32_t               n_inject = std::min(4, length);
+    const std::vector<float>    taps((size_t) n_inject * drafter.tap_width());
+    const std::vector<tap_cell> cells(n_inject, std::make_shared<const int32_t>(tap_store::ZEROS));
+    std::vector<draft_job>      jobs;
+    for (int32_t i = 0; i < n_seqs; ++i) {
+        jobs.push_back({ i, taps.data(), n_inject, 0, true, std::max(0, bos), cells.data() });
+    }
+    std::vector<draft> drafts;
+    const stopwatch    watch;
+    drafter.run(jobs, length, drafts);
+    const double ms = watch.ms();
+    for (int32_t i = 0; i < n_seqs; ++i) {
+        drafter.rewind(i, 0);
+    }
+    return ms;
+}
+
+static pass_shapes shapes_of(const dflash_engine_params & params, const target & target) {
+    const pass_limits & limits = target.limits();
+    const memory &      memory = target.memory();
+    pass_shapes         shapes;
+    shapes.n_slots    = (int32_t) params.n_slots;
+    shapes.max_length = std::max(1, limits.max_length);
+    shapes.n_rows_max = std::min({ limits.n_outputs, limits.n_ctx_slot,
+        memory.tape_rows() > 0 ? memory.tape_rows()
+        : memory.recurrent()   ? std::max(16, shapes.n_slots)
+                               : DFLASH_MAX_NODES });
+    return shapes;
+}
+
+void warm_up(const dflash_engine_params & params, const std::string & cost_cache, target & target,
+    draft_memory & drafts, pass_costs & costs) {
+    const stopwatch     since_start;
+    const pass_limits & limits = target.limits();
+    const pass_shapes   shapes = shapes_of(params, target);
+    timed_passes        passes;
+    passes.verify = [&](int32_t n_rows) { return time_verify(target, n_rows); };
+    if (drafter * drafter = drafts.drafter()) {
+        passes.draft = [=, bos = llama_vocab_bos(target.vocab())](
+                           int32_t n_slots, int32_t length) { return time_draft(*drafter, bos, n_slots, length); };
+    }
+    if (target.logits()) {   // as greedy passes do; a pass on an RPC server is over when something of it has been read
+        target.logits()->wanted = best_logits::largest;
+    }
+    passes.verify(std::min(2, shapes.n_rows_max));   // first touch of the weights
+    if (passes.draft) {
+        passes.draft(1, std::min(limits.max_length, std::max(2, limits.n_draft_max + 1)));
+    }
+    if (params.warmup && !costs.read(cost_cache, !drafts.empty())) {
+        costs.measure(passes, shapes, since_start);
+        costs.write(cost_cache);
+    }
+    // A recurrent target would keep a whole state for the padding rows.
+    if (params.kv_unified && !target.memory().recurrent() && !costs.verify.padded() && costs.padding_pays()) {
+        target.rows().set_padding_seq((int32_t) params.n_slots);
+    }
+    target.memory().forget_all(true);
+}
+
+}   // namespace dflash

@@ -1,0 +1,20 @@
+// The first passes of an engine.
+
+#pragma once
+
+#include "cache/draft_memory.h"
+#include "dflash.h"
+#include "engine/costs.h"
+#include "target/target.h"
+
+#include <string>
+
+namespace dflash {
+
+// Runs one pass of each model, so that a file whose graph cannot be built fails here and not under a request. With
+// params.warmup it also measures what passes cost, unless the file `cost_cache` knows from an earlier start, and pads
+// the target's passes where that pays. Sequences hold nothing afterwards, but for the drafter's memory of them.
+void warm_up(const dflash_engine_params & params, const std::string & cost_cache, target & target,
+    draft_memory & drafts, pass_costs & costs);
+
+}   // namespace dflash

@@ -1,0 +1,71 @@
+// The models of an engine: loaded and checked, each where its placement says, on this machine and on RPC servers.
+
+#pragma once
+
+#include "base/error.h"
+#include "target/memory_table.h"
+#include "target/placement.h"
+#include "target/rpc_servers.h"
+
+#include "llama-cpp.h"
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace dflash {
+
+// What goes wrong with a loaded drafter is about the pair.
+template <class F> auto pair_error(F && f) {
+    try {
+        return f();
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_PAIR, e.what());
+    }
+}
+
+struct load_options {
+    dflash_progress_callback        progress  = nullptr;
+    void *                          user      = nullptr;   // of `progress`
+    bool                            plans     = false;     // models get no data, and buffers no memory (plan/)
+    std::vector<ggml_backend_dev_t> stand_ins = {};        // of a plan: devices in place of this machine's
+};
+
+class model_pair {
+  public:
+    // Throws status_error that names the field or the file.
+    model_pair(const dflash_engine_params & params, const load_options & options);
+
+    llama_model *       target() const { return target_.get(); }
+    llama_model *       drafter() const { return drafter_.get(); }   // null: none
+    const llama_vocab * vocab() const { return llama_model_get_vocab(target_.get()); }
+    const rpc_servers & rpc() const { return rpc_; }
+    bool                plans() const { return plans_; }
+    // Of the drafter's blocks, 0: there is none.
+    int32_t max_length() const { return max_length_; }
+    // Whether the target has recurrent layers.
+    bool recurrent() const;
+    // Whether there is a drafter and any layer of either model lies on a device.
+    bool on_devices() const;
+
+    const buffer_bytes & target_weights() const { return target_weights_; }
+    const buffer_bytes & drafter_weights() const { return drafter_weights_; }
+    // Bytes that are left on the host when the weights are loaded, as far as is known.
+    double spare_memory() const;
+
+  private:
+    void place(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & stand_ins);
+    void load(const dflash_engine_params & params, const load_options & options);
+    void check_target(const dflash_engine_params & params) const;
+
+    rpc_servers     rpc_;
+    bool            plans_;
+    uint64_t        host_memory_;                    // bytes, 0: what the system says
+    placement       target_place_, drafter_place_;   // what the models borrow
+    llama_model_ptr target_, drafter_;
+    buffer_bytes    target_weights_, drafter_weights_;
+    int32_t         max_length_ = 0;
+};
+
+}   // namespace dflash

@@ -1,0 +1,25 @@
+// What bounds passes and trees, fixed at load.
+
+#pragma once
+
+#include "dflash.h"
+
+#include <cstdint>
+
+namespace dflash {
+
+struct pass_limits {
+    int32_t n_ctx_slot    = 0;                      // positions of one slot
+    int32_t n_cells       = 0;                      // positions of all slots together, 0: each has its own
+    int32_t n_rows        = 0;                      // rows of a pass
+    int32_t n_prompt_rows = 0;                      // of those, prompts' rows
+    int32_t n_outputs     = 0;                      // rows of a pass that have logits
+    int32_t n_draft_max   = 0;                      // tokens on a path that the drafter proposes
+    int32_t n_quote_max   = DFLASH_MAX_NODES - 1;   // tokens of a quotation
+    int32_t n_nodes       = DFLASH_MAX_NODES;       // nodes of one tree
+    int32_t max_length    = 0;                      // of the drafter's blocks, 0: there is none
+    bool    pads_blocks   = false;                  // blocks come in few lengths: the drafter is on a device
+    bool    equal_trees   = false;                  // trees of unlike sizes are passes of their own (delta-net layers)
+};
+
+}   // namespace dflash

@@ -1,0 +1,246 @@
+#include "target/target.h"
+
+#include "base/abort_guard.h"
+#include "base/log.h"
+#include "llama/access.h"
+#include "llama/cache_access.h"
+#include "llama/embedding_rows.h"
+#include "target/cache_type.h"
+#include "target/context_size.h"
+
+#include "llama-ext.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace dflash {
+
+namespace {
+
+constexpr int32_t TAPE_ROWS = 32;   // nodes of a recurrent target's tree; each costs 1/40 of a state
+constexpr int32_t MIN_ROWS  = 64;   // of a pass: trees have so many
+
+}   // namespace
+
+// ---- load ----
+
+target::target(dflash_engine_params & params, const model_pair & models) : models_(models) {
+    const abort_guard guard(abort_guard::phase::load);
+    models_.rpc().blame([&] {
+        set_limits(params);
+        if (models_.plans()) {
+            access_plan_contexts(models_.target());
+        }
+        create_context(params);
+        create_logit_store();
+        set_tree_support(params);
+        batch_.set_padding_outputs(pads_passes());
+    });
+}
+
+void target::set_limits(dflash_engine_params & p) {
+    if (p.flash_attn != 0 && access_needs_streams(models_.target())) {   // a cache and a share of the context each
+        p.kv_unified = p.share_ctx = false;
+    }
+    const context_size size = choose_context_size(p, models_);
+    p.n_ctx                 = size.n_ctx;
+    ctx_limit_              = size.limit;
+    limits_.n_ctx_slot      = size.n_ctx_slot;
+    limits_.max_length      = models_.max_length();
+
+    const int32_t  n_slots = (int32_t) p.n_slots, block = std::max(1, limits_.max_length);
+    const uint32_t n_prompt_rows = std::min(p.n_batch, p.n_ubatch);
+    limits_.n_prompt_rows        = (int32_t) n_prompt_rows;
+    limits_.n_rows               = (int32_t) std::min(std::max<uint32_t>(n_prompt_rows, MIN_ROWS), p.n_ctx);
+    if (n_slots > limits_.n_rows) {
+        throw status_error(DFLASH_ERROR_ARG, "n_slots is " + std::to_string(n_slots) +
+                                                 ", more than rows fit one pass (" + std::to_string(limits_.n_rows) +
+                                                 ")");
+    }
+    limits_.n_outputs   = std::min(limits_.n_rows, std::max(DFLASH_MAX_NODES, n_slots * block) + n_slots);
+    limits_.n_draft_max = p.draft_n_max ? std::min(p.draft_n_max, block - 1) : block - 1;
+    limits_.n_quote_max = p.draft_n_max ? p.draft_n_max : DFLASH_MAX_NODES - 1;
+}
+
+static llama_context_params context_params(
+    const dflash_engine_params & p, const llama_model * model, const pass_limits & limits) {
+    llama_context_params cp  = llama_context_default_params();
+    cp.n_ctx                 = p.n_ctx;
+    cp.n_batch               = std::max<uint32_t>(p.n_batch, (uint32_t) limits.n_rows);
+    cp.n_ubatch              = std::max<uint32_t>(p.n_ubatch, MIN_ROWS);
+    cp.n_outputs_max         = (uint32_t) limits.n_outputs;
+    cp.n_outputs_max_per_seq = 0;
+    cp.n_threads             = p.n_threads;
+    cp.n_threads_batch       = p.n_threads_batch;
+    cp.type_k                = cache_type(p.type_k, "type_k", false);
+    cp.type_v                = cache_type(p.type_v, "type_v", false);
+    cp.swa_full              = p.swa_full;
+    cp.offload_kqv           = p.kv_offload;
+    cp.kv_unified            = p.kv_unified;   // one stream: rows of all slots share one pass, whatever their number
+    cp.no_perf               = false;
+    const std::string pooling_key = access_arch(model) + ".pooling_type";
+    char              pooling[8];
+    if (llama_model_meta_val_str(model, pooling_key.c_str(), pooling, sizeof(pooling)) >= 0) {
+        // It is a text model all the same. Without the key this is the default, and to set it logs a warning.
+        cp.pooling_type = LLAMA_POOLING_TYPE_NONE;
+    }
+    return cp;
+}
+
+void target::create_context(dflash_engine_params & p) {
+    const bool           recurrent = models_.recurrent();
+    const bool           tapes     = recurrent && access_has_tapes(models_.target());
+    llama_context_params cp        = context_params(p, models_.target(), limits_);
+    cp.n_seq_max                   = p.n_slots + (p.kv_unified && !recurrent);   // one for padding rows
+    cp.n_rs_seq                    = recurrent && models_.drafter() && !tapes ? (uint32_t) limits_.n_draft_max : 0;
+    cp.abort_callback              = [](void * t) { return ((target *) t)->interrupted_.load(); };
+    cp.abort_callback_data         = this;
+    // llama.cpp resolves `auto` after the cache's layout is fixed, which can leave V transposed for nothing: decide
+    // here.
+    const int32_t wanted = p.flash_attn;
+    const auto    create = [&](bool flash_attn) {
+        cp.flash_attn_type = flash_attn ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        ctx_.reset(llama_init_from_model(models_.target(), cp));
+        p.flash_attn = flash_attn;
+    };
+    create(wanted != 0);
+    if (!ctx_ && wanted < 0 && !ggml_is_quantized(cp.type_v)) {
+        create(false);
+    }
+    if (!ctx_) {
+        throw status_error(DFLASH_ERROR_MEMORY, "no context for " + std::to_string(cp.n_ctx) +
+                                                    " tokens could be created: " + logged_error() +
+                                                    " (lower -c or -np, or use -ctk/-ctv q8_0)");
+    }
+    access_limit_sequences(ctx_.get(), (uint32_t) limits_.n_ctx_slot);
+    access_order_cells(ctx_.get());
+    access_send_little(ctx_.get());
+    batch_.init(ctx_.get());
+    memory_ = std::make_unique<dflash::memory>(ctx_.get(), tapes, models_.rpc());
+    // a model without attention has states only
+    limits_.n_cells = p.kv_unified && !llama_model_is_recurrent(model()) ? (int32_t) p.n_ctx : 0;
+}
+
+void target::create_logit_store() {
+    const ggml_backend_dev_t device = access_head_device(model());
+    if (device && logit_store::can_find(device, n_vocab())) {
+        logits_ = std::make_unique<logit_store>(n_vocab());
+        access_set_logit_store(ctx_.get(), logits_.get());
+    }
+}
+
+// What the memory can roll back: trees, chains, or nothing.
+void target::set_tree_support(const dflash_engine_params & p) {
+    const bool tapes = memory_->tapes();
+    if (tapes && models_.drafter()) {
+        memory_->need_tapes(p.budget > 1 ? p.budget : TAPE_ROWS);
+    }
+    if (memory_->recurrent() && !tapes) {
+        limits_.n_quote_max = limits_.n_draft_max;   // as far as the state goes back
+    }
+    if (tapes) {
+        limits_.equal_trees = true;
+        limits_.n_nodes     = memory_->tape_rows();
+    } else if (models_.drafter() && memory_->recurrent() &&
+               (int32_t) llama_n_rs_seq(ctx_.get()) < limits_.n_draft_max) {
+        no_draft_ = "the architecture " + access_arch(model()) + " cannot roll its recurrent state back";
+    }
+}
+
+bool target::pads_passes() const {
+    return logits_ && access_on_devices(model()) && memory_->no_tree().empty() &&
+           (!memory_->recurrent() || memory_->tapes());
+}
+
+size_t target::output_bytes() const {
+    size_t floats = (size_t) limits_.n_outputs * n_vocab();
+    if (!taps_) {
+        floats += tapped_layers_.size() * llama_model_n_embd(model()) * llama_n_batch(ctx_.get());
+    }
+    return floats * sizeof(float);
+}
+
+// ---- taps ----
+
+tap_store * target::create_tap_store(const drafter_model & drafter, int32_t n_slots) {
+    const ggml_backend_dev_t device = tap_store::device_for(model(), drafter.target_layers, drafter.fc);
+    if (!device) {
+        return nullptr;
+    }
+    const int32_t n_rows = limits_.n_rows + n_slots * MAX_STORED_TAPS;
+    try {
+        taps_ = std::make_unique<tap_store>(device, drafter.target_layers, drafter.n_embd, n_rows);
+    } catch (const std::runtime_error & e) {
+        throw status_error(DFLASH_ERROR_MEMORY, e.what());
+    }
+    access_set_tap_store(ctx_.get(), taps_.get());
+    return taps_.get();
+}
+
+void target::set_tapped_layers(const std::vector<int32_t> & layers) {
+    tapped_layers_ = layers;
+    for (const int32_t layer : layers) {
+        llama_set_embeddings_layer_inp(ctx_.get(), (uint32_t) layer, true);
+    }
+}
+
+void target::read_taps(int32_t row, int32_t n, float * out) const {
+    const size_t n_embd = llama_model_n_embd(model()), width = tapped_layers_.size() * n_embd;
+    for (size_t k = 0; k < tapped_layers_.size(); ++k) {
+        const float * rows = llama_get_embeddings_layer_inp(ctx_.get(), tapped_layers_[k]);
+        for (int32_t i = 0; i < n; ++i) {
+            std::memcpy(out + i * width + k * n_embd, rows + (size_t) (row + i) * n_embd, n_embd * sizeof(float));
+        }
+    }
+}
+
+// There are enough cells when no sequence holds any (create_tap_store).
+void target::give_tap_cells() {
+    if (!taps_) {
+        return;
+    }
+    end_pass();
+    std::vector<tap_cell> cells(batch_.n_rows() - batch_.n_padding());
+    if (taps_->n_free() < (int32_t) cells.size()) {
+        free_tap_cells();
+    }
+    std::generate(cells.begin(), cells.end(), [this] { return taps_->take(); });
+    taps_->set_pass(std::move(cells));
+}
+
+void target::end_pass() {
+    if (taps_) {
+        taps_->set_pass({});
+    }
+}
+
+// ---- a pass ----
+
+target::tree_rows target::add_tree(
+    int32_t seq, const tree & t, int32_t n_past, bool all_outputs, bool rolls_back, int32_t padded_size) {
+    const bool open = !t.is_chain() || padded_size > t.size() || (memory_->tapes() && rolls_back);
+    return { batch_.add_tree(seq, t, n_past, all_outputs, open, padded_size), open };
+}
+
+int target::process() {
+    give_tap_cells();
+    const abort_guard guard(abort_guard::phase::pass);
+    const int32_t     n_reused = llama_perf_context(ctx_.get()).n_reused;
+    const int         rc       = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+    llama_synchronize(ctx_.get());
+    models_.rpc().raise_failures();   // before anybody reads what the pass left
+    reused_graph_ = llama_perf_context(ctx_.get()).n_reused > n_reused;
+    if (batch_.n_padding() > 0) {
+        memory_->forget(batch_.padding_seq());
+    }
+    return rc;
+}
+
+void target::process(const char * what) {
+    if (const int rc = process()) {
+        throw status_error(
+            DFLASH_ERROR_COMPUTE, std::string(what) + ": a target pass failed (code " + std::to_string(rc) + ")");
+    }
+}
+
+}   // namespace dflash
