@@ -1,20 +1,11 @@
-// One step of the engine, phase by phase: docs/architecture.md, "One step, seen from above".
-
 #include "engine/engine.h"
 
 #include "accept/sampling.h"
-#include "base/stopwatch.h"
+#include "base/abort_guard.h"
 #include "common/chat.h"
-#include "engine/slot_walk.h"
 #include "engine/warm_up.h"
 
-#include <algorithm>
-
 namespace dflash {
-
-// Tap rows that a slot may hold back before a drafter pass injects them: long prompts in large passes, slots that do
-// not draft now and then.
-static constexpr int32_t FLUSH_READING = 256, FLUSH_RESTING = target::MAX_STORED_TAPS;
 
 void engine_totals::add(const transfer_counts & before, const transfer_counts & after) {
     moved.to_device += after.to_device - before.to_device;
@@ -25,6 +16,7 @@ void engine_totals::add(const transfer_counts & before, const transfer_counts & 
 // ---- load ----
 
 static common_chat_templates * load_templates(const llama_model * model, const char * given) {
+    const abort_guard guard(abort_guard::phase::load);
     if (is_set(given)) {
         return common_chat_templates_init(model, given).release();
     }
@@ -114,309 +106,6 @@ bool engine::end_reasoning(int32_t id) {
     return ends;
 }
 
-dflash_slot_stats engine::stats_of(int32_t id) const {
-    cache_.at(id);
-    const slot &      s     = slots_[id];
-    dflash_slot_stats stats = s.stats;
-    if (s.running() && s.t_first_us) {
-        stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
-    }
-    return stats;
-}
-
-void engine::count_pass(double ms) {
-    times_.verify += ms;
-    times_.step += ms;
-}
-
-// ---- one step ----
-
-int32_t engine::step(dflash_update * updates, int32_t cap) {
-    if (!updates || cap < (int32_t) slots_.size()) {
-        throw status_error(DFLASH_ERROR_ARG,
-            "cap is " + std::to_string(cap) + ", must be at least n_slots (" + std::to_string(slots_.size()) + ")");
-    }
-    int32_t n_updates = 0;
-    models_.rpc().blame([&] { n_updates = run_step(updates); });
-    return n_updates;
-}
-
-int32_t engine::run_step(dflash_update * updates) {
-    const stopwatch       whole;
-    const double          passes_before = times_.verify + times_.draft;
-    const transfer_counts moved_before  = transfers_of_this_thread();
-    stopwatch             watch;
-
-    plan();
-    watch.lap(times_.plan);
-    if (target_.rows().n_rows() == 0) {
-        return report(updates, 0);
-    }
-    const bool   verified  = verify();
-    const double verify_ms = watch.lap(times_.verify);
-    if (verified) {
-        walk();
-        watch.lap(times_.walk);
-        controller_.observe_verify(slots_, target_.rows().n_rows(), trees_only_, verify_ms);
-        commit();
-        target_.end_pass();
-        watch.lap(times_.commit);
-        quote();
-        const int32_t length = controller_.choose_length(slots_, room_for_trees());
-        watch.lap(times_.grow);
-        draft(length);
-        watch.lap(times_.draft);
-        grow();
-        watch.lap(times_.grow);
-    }
-    const int32_t n_updates = report(updates, verify_ms);
-
-    ++totals_.n_steps;
-    totals_.add(moved_before, transfers_of_this_thread());
-    const double step_ms = whole.ms();
-    times_.step += step_ms;
-    if (trees_only_) {
-        controller_.observe_other(std::max(0.0, step_ms - (times_.verify + times_.draft - passes_before)));
-    }
-    return n_updates;
-}
-
-int32_t engine::report(dflash_update * updates, double verify_ms) {
-    int32_t n = 0;
-    for (slot & s : slots_) {
-        if (s.pass.n_rows > 0 || s.result.ended) {
-            updates[n++] = s.report(verify_ms);
-        }
-    }
-    return n;
-}
-
-// ---- 1. plan: the trees of slots that write, then chunks of prompts, oldest request first ----
-
-void engine::plan() {
-    batch & rows = target_.rows();
-    rows.clear();
-    for (slot & s : slots_) {
-        s.begin_pass();
-        follow(s);
-    }
-    const int32_t room = find_room();
-    controller::cut_trees(slots_, room);
-    const int32_t padded_size = controller_.padded_size(slots_, room);
-    const int32_t last_size   = controller_.last_padded_size(slots_, room);
-    const slot *  last        = nullptr;   // of those that write
-    for (const slot & s : slots_) {
-        last = s.writing() ? &s : last;
-    }
-    std::vector<slot *> reading;
-    for (slot & s : slots_) {
-        if (s.writing()) {
-            const tree &  t    = s.drafts.tree;
-            const int32_t size = &s == last ? std::max(padded_size, last_size) : padded_size;
-            const auto    in   = target_.add_tree(s.id, t, s.n_past(), true, t.size() > 1, size);
-            s.pass             = { in.first, t.size(), false, true, in.open, {} };
-        } else if (s.reading() && !s.held->follows()) {
-            reading.push_back(&s);
-        }
-    }
-    const int32_t n_tree_rows = rows.n_rows();
-    std::sort(
-        reading.begin(), reading.end(), [](const slot * a, const slot * b) { return a->t_submit_us < b->t_submit_us; });
-    for (size_t i = 0; i < reading.size(); ++i) {   // each of the later ones may need an output, too
-        add_prompt(*reading[i], n_tree_rows, limits_.n_outputs - rows.n_outputs() - (int32_t) (reading.size() - 1 - i));
-    }
-    trees_only_ = rows.n_rows() == n_tree_rows;
-    rows.pad(std::min(limits_.n_rows, cache_.free_cells()));
-    choose_best_logits();
-}
-
-// What another slot was to read may be there by now, or never come.
-void engine::follow(slot & s) {
-    if (s.held->follows() && s.reading()) {
-        cache_.follow(s.id, reusable_part(s.request.prompt, s.request.probs_from), s.stats.n_cached);
-    }
-}
-
-// What suffices for all slots that sample in this pass; a pass that does not sample changes nothing.
-void engine::choose_best_logits() {
-    if (!target_.logits()) {
-        return;
-    }
-    bool        samples = false;
-    best_logits wanted  = best_logits::largest;
-    for (const slot & s : slots_) {
-        if (!s.pass.samples) {
-            continue;
-        }
-        const best_logits needs =
-            s.request.n_probs > 0 || s.request.block ? best_logits::none : s.request.sampler->needs();
-        samples = true;
-        wanted =
-            needs == best_logits::none || wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);
-    }
-    if (samples) {
-        target_.logits()->wanted = wanted;
-    }
-}
-
-// As much of the prompt as fits the pass, up to where a checkpoint is to be made. n_before: rows that are no prompt's;
-// n_outputs: most rows with logits.
-void engine::add_prompt(slot & s, int32_t n_before, int32_t n_outputs) {
-    batch &       rows     = target_.rows();
-    const int32_t n_prompt = (int32_t) s.request.prompt.size();
-    const int32_t end      = s.n_past() < s.held->save_at ? s.held->save_at : n_prompt;
-    const int32_t n_room   = std::min(limits_.n_rows, n_before + limits_.n_prompt_rows) - rows.n_rows();
-    int32_t       n        = std::min(end - s.n_past(), n_room);
-    if (s.request.probs_from > 0) {
-        n = std::min(n, std::max(0, s.request.probs_from - 1 - s.n_past()) + n_outputs);
-    }
-    s.pass.first_row = rows.n_rows();
-    s.pass.reads     = n > 0;
-    s.pass.samples   = n > 0 && s.n_past() + n == n_prompt && s.request.n_predict != 0;
-    for (int32_t i = 0; i < n; ++i) {
-        const int32_t at = s.n_past() + i;
-        rows.add_row(s.id, s.request.prompt[at], at, s.request.wants_probs_after(at) || (s.pass.samples && i == n - 1));
-        ++s.pass.n_rows;
-    }
-    if (n > 0 && !s.t_start_us) {
-        s.t_start_us       = llama_time_us();
-        s.stats.t_queue_ms = (s.t_start_us - s.t_submit_us) / 1000.0;
-    }
-}
-
-// ---- 2. verify: one target forward over all rows ----
-
-// On failure every slot of the pass has lost its state.
-bool engine::verify() {
-    target_.clear_interrupt();
-    const int rc = target_.process();
-    if (rc == 0) {
-        await_logits();
-        const batch & rows   = target_.rows();
-        const bool    reused = target_.reused_graph();
-        ++totals_.n_passes;
-        totals_.n_reused += reused;
-        totals_.n_decoding += trees_only_ && decoded_;
-        totals_.n_decoding_reused += trees_only_ && decoded_ && reused;
-        decoded_ = trees_only_;
-        totals_.n_rows += rows.n_rows() - rows.n_padding();
-        return true;
-    }
-    const std::string why = rc == 2   ? "the pass was interrupted"
-                            : rc == 1 ? "no room in the KV cache"
-                                      : "a target pass failed (code " + std::to_string(rc) + ")";
-    for (slot & s : slots_) {
-        if (s.pass.n_rows > 0) {
-            fail(s, why);
-        }
-    }
-    target_.end_pass();
-    return false;
-}
-
-// The walk would look at these rows first. A pass on an RPC server is over only when something of it has been read, and
-// the wait belongs to this phase.
-void engine::await_logits() {
-    logit_store * logits = target_.logits();
-    if (!logits || logits->wanted != best_logits::none) {
-        return;
-    }
-    for (const slot & s : slots_) {
-        if (s.pass.samples) {
-            logits->row(s.pass.sampled_row());
-        }
-    }
-    models_.rpc().raise_failures();
-}
-
-// ---- 3. walk: per slot, with its own sampler chain ----
-
-void engine::walk() {
-    for (slot & s : slots_) {
-        s.pass.walked = {};
-        try {
-            add_prompt_probs(s, target_.context());
-            s.pass.walked = s.pass.samples ? walk_slot(s, target_.context()) : walk_result{};
-        } catch (const status_error & e) {
-            fail(s, e.what(), e.status == DFLASH_ERROR_ARG ? DFLASH_REFUSED : DFLASH_FAILED);
-            continue;
-        } catch (const std::exception & e) {
-            fail(s, e.what());
-            continue;
-        }
-        if (s.pass.samples) {
-            count(s);
-        }
-    }
-}
-
-// Statistics of a walk.
-void engine::count(slot & s) {
-    const int32_t n_tokens = (int32_t) s.pass.walked.tokens.size();
-    s.stats.n_generated += n_tokens;
-    totals_.n_tokens += n_tokens;
-    s.result.update.first = s.pass.reads;
-    if (s.pass.reads) {
-        s.t_first_us        = llama_time_us();
-        s.stats.t_prompt_ms = (s.t_first_us - s.t_start_us) / 1000.0;
-        return;
-    }
-    const dflash_slot_stats before = s.stats;
-    s.count_walk();
-    s.result.update.plain_ms = controller_.plain_ms(slots_);
-    totals_.n_lookup_drafted += s.stats.n_lookup_drafted - before.n_lookup_drafted;
-    totals_.n_lookup_accepted += s.stats.n_lookup_accepted - before.n_lookup_accepted;
-    controller_.observe_walk(s);
-}
-
-// ---- 4. commit: make the accepted path permanent, forget the rest; the bonus becomes the next anchor ----
-
-void engine::commit() {
-    for (slot & s : slots_) {
-        if (s.pass.n_rows == 0 || s.failed()) {
-            continue;
-        }
-        s.pass.reads ? commit_prompt(s) : commit_tree(s);
-        if (s.failed()) {
-            continue;
-        }
-        if (!s.pass.samples) {
-            if (s.n_past() == (int32_t) s.request.prompt.size()) {   // n_predict 0: the prompt was all there was to do
-                finish(s, DFLASH_LENGTH);
-            }
-            continue;
-        }
-        s.result.emitted = s.pass.walked.tokens;
-        for (const int32_t token : s.result.emitted) {
-            s.request.predicted.advance(token);
-        }
-        s.stats.n_prediction_accepted = s.request.predicted.n_met();
-        s.state                       = DFLASH_WRITING;
-        s.drafts.begin(s.pass.walked.tokens.back());
-        if (s.pass.walked.stopped) {
-            s.result.emitted.pop_back();
-            finish(s, DFLASH_STOP);
-        } else if (s.n_left() <= 0) {
-            finish(s, DFLASH_LENGTH);
-        } else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts
-            finish(s, DFLASH_CONTEXT);
-        }
-    }
-}
-
-void engine::commit_prompt(slot & s) {
-    draft_memory_.keep(s.id, s.pass.first_row, s.pass.n_rows);
-    cache_.read(s.id, s.pass.n_rows);
-}
-
-void engine::commit_tree(slot & s) {
-    const std::vector<int32_t> & path = s.pass.walked.path;
-    draft_memory_.keep(s.id, s.pass.first_row, path);
-    if (!cache_.keep_path(s.id, s.drafts.tree, path, s.pass.open)) {
-        fail(s, "the target's memory cannot be rolled back");
-    }
-}
-
 void engine::finish(slot & s, int32_t state) {
     s.state = state;
     cache_.end(s.id);
@@ -437,91 +126,19 @@ void engine::fail(slot & s, const std::string & why, int32_t state) {
     cache_.forget(s.id);
 }
 
-// What comes next by the text itself or by the client's prediction: known before the drafter runs, which it may spare.
-void engine::quote() {
-    for (slot & s : slots_) {
-        const int32_t length =
-            s.writing() && !s.request.block ? std::min(controller_.max_depth(s), s.request.quote_depth) : 0;
-        if (length == 0) {
-            continue;
-        }
-        s.drafts.quoted      = s.request.predicted.quote(length);
-        s.drafts.quoted.odds = s.learned.predictions.at(s.drafts.quoted.matched);
-        if (s.request.lookup) {
-            quotation found = cache_.find_quotation(s.id, s.drafts.anchor, length);
-            found.odds      = s.learned.quotes.at(found.matched);
-            if (s.drafts.quoted.tokens.empty() || (!found.tokens.empty() && found.odds > s.drafts.quoted.odds)) {
-                s.drafts.quoted = std::move(found);
-            }
-        }
+dflash_slot_stats engine::stats_of(int32_t id) const {
+    cache_.at(id);
+    const slot &      s     = slots_[id];
+    dflash_slot_stats stats = s.stats;
+    if (s.running() && s.t_first_us) {
+        stats.t_generate_ms = (llama_time_us() - s.t_first_us) / 1000.0;
     }
+    return stats;
 }
 
-// ---- 5. draft: one drafter forward for all slots that continue ----
-
-// Injects the taps of accepted rows, and denoises a block of `length` tokens for every slot whose tree may grow. Other
-// slots inject their taps only when they hold many.
-void engine::draft(int32_t length) {
-    if (draft_memory_.empty()) {
-        return;
-    }
-    std::vector<draft_memory::block> blocks;
-    int32_t                          n_denoised = 0, n_injected = 0;
-    for (const slot & s : slots_) {
-        const bool    denoises  = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
-        const int32_t n_pending = draft_memory_.n_pending(s.id);
-        if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
-            blocks.push_back({ s.id, denoises, s.drafts.anchor });
-            n_injected += n_pending;
-            n_denoised += denoises;
-        }
-    }
-    std::vector<dflash::draft> drafts;
-    const stopwatch            watch;
-    if (blocks.empty() || !draft_memory_.run(blocks, length, drafts) || n_denoised == 0) {
-        return;
-    }
-    const double pass_ms = watch.ms();
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        if (blocks[i].denoises) {
-            slot_drafts & next = slots_[blocks[i].seq].drafts;
-            next.block         = std::move(drafts[i]);
-            next.n_denoised    = length;
-            next.pass_ms       = pass_ms;
-        }
-    }
-    controller_.observe_draft(n_denoised, length, n_injected, pass_ms);
-}
-
-// ---- 6. grow: per slot, the best tree for the budget that the controller chose ----
-
-void engine::grow() {
-    for (slot & s : slots_) {
-        if (s.writing() && controller_.max_nodes(s) > 1) {
-            grow_tree(s);
-        }
-    }
-    controller_.choose_nodes(slots_);
-    for (slot & s : slots_) {
-        // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
-        // without looking.
-        if (s.writing() && s.request.block && s.drafts.tree.size() > 1) {
-            s.drafts.drawn = draw_chain(s.drafts.block, s.drafts.anchor, s.drafts.tree.size() - 1,
-                s.request.sampler->shape(), s.request.sampler->random());
-            s.drafts.tree  = s.drafts.drawn.to_tree();
-        }
-    }
-}
-
-// As large as the slot's tree may get: the controller takes its best nodes.
-void engine::grow_tree(slot & s) {
-    growth rules;
-    rules.budget  = controller_.max_nodes(s);
-    rules.width   = s.request.width;
-    rules.depth   = std::min(controller_.max_depth(s), std::max(s.request.depth, s.request.quote_depth));
-    rules.odds    = &s.learned.odds;
-    rules.quoted  = s.drafts.quoted.tokens.empty() ? nullptr : &s.drafts.quoted;
-    s.drafts.tree = dflash::grow(s.drafts.block, s.drafts.anchor, rules);
+void engine::count_pass(double ms) {
+    times_.verify += ms;
+    times_.step += ms;
 }
 
 }   // namespace dflash

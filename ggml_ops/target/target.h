@@ -3,6 +3,7 @@
 #pragma once
 
 #include "draft/tree.h"
+#include "llama/drafter_model.h"
 #include "llama/logit_store.h"
 #include "llama/tap_store.h"
 #include "target/batch.h"

@@ -66,13 +66,19 @@ dflash_named(sources draft graph kv_ring engine costs)
 add_library(hidden_parts STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(hidden_parts PUBLIC parts)
 
+# The rooms below the engine, for the tests in built/rooms.
+dflash_sources(sources cache target draft base)
+add_library(rooms STATIC EXCLUDE_FROM_ALL ${sources})
+target_include_directories(rooms SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
+target_link_libraries(rooms PUBLIC parts common)
+
 dflash_named(sources draft calibration tree)
 add_library(timed_draft STATIC ${sources})
 target_link_libraries(timed_draft PUBLIC timed)
 
 # Never built: clang-tidy reads the flags of all our sources from compile_commands.json.
-dflash_sources(sources base engine cache target draft accept grammar tune api files llama schema thin_common gdn gdn/cpu transfers
-    plan modules)
+dflash_sources(sources base engine cache target draft accept grammar tune api files llama schema thin_common gdn
+    gdn/cpu transfers plan modules)
 add_library(all_sources OBJECT EXCLUDE_FROM_ALL ${sources} ${CPU_SOURCES})
 target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
@@ -89,6 +95,7 @@ dflash_programs(built/ops checked built)
 dflash_programs(built/kernels kernels built)
 dflash_programs(built/engine checked built)
 dflash_programs(built/parts hidden_parts built)
+dflash_programs(built/rooms rooms built)
 dflash_programs(built/sampling sampler built)
 dflash_programs(timing timed_draft built)
 dflash_slow_programs(test_sampling time_attention time_panels time_products)
@@ -98,6 +105,7 @@ dflash_tests(built/ops)
 dflash_tests(built/kernels)
 dflash_tests(built/parts)
 dflash_tests(built/engine ${DEMO_DIR}/pocket-target.gguf)
+dflash_tests(built/rooms ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 

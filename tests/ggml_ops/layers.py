@@ -40,9 +40,7 @@ SUFFIXES = {".c", ".comp", ".cpp", ".cu", ".cuh", ".h", ".metal"}
 def faults(
     sources: Path = SOURCES, layers: Sequence[Sequence[str]] = LAYERS, known: Mapping[str, str] = KNOWN
 ) -> Iterator[str]:
-    """One line for each include that runs up or aside, shared name, foreign call, unlisted folder, and listed thing that
-    is gone.
-    """
+    """One line for each include that runs up or aside, shared name, foreign call, and folder without a layer."""
     depths = {folder: depth for depth, layer in enumerate(layers) for folder in layer}
     here = {path.name for path in sources.iterdir() if path.is_dir()} - {"tests"}
     yield from (f"{folder}/ has no layer" for folder in sorted(here - depths.keys()))

@@ -62,3 +62,11 @@ def test_lists_have_no_leftovers(tmp_path: Path) -> None:
         "engine/ has a layer, but is not there",
         "base/a.h no longer includes draft/b.h: take it out of KNOWN",
     ]
+
+
+def test_calls_have_one_owner(tmp_path: Path) -> None:
+    for folder in ("engine", "draft", "files", "base"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "engine" / "step.cpp").write_text("bool ok = llama_memory_seq_rm(memory, 0, -1, -1);\n")
+    (found,) = faults(tmp_path, FOLDERS, {})
+    assert found.startswith("engine/step.cpp calls ") and found.endswith("target/memory.cpp alone")

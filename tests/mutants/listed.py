@@ -66,7 +66,7 @@ ENGINE = [
         tests=CACHE,
     ),
     *mutants_of(
-        "ggml_ops/engine/engine.cpp",
+        "ggml_ops/engine/step.cpp",
         ("{ return a->t_submit_us < b->t_submit_us; });", "{ return a->t_submit_us > b->t_submit_us; });"),
         (
             "} else if (s.n_past() + 1 >= limits_.n_ctx_slot) {   // with the anchor, as llama-server counts",

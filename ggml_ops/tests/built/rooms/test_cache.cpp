@@ -1,0 +1,127 @@
+// A cache over a target, without an engine: which beginnings it finds, who leaves, and what comes back.
+//
+//   test_cache MODEL.gguf
+
+#include "pocket_rooms.h"
+
+#include <cstdio>
+#include <string>
+
+using namespace dflash;
+
+// Runs a request that reads its prompt and ends. Returns how many of its tokens were cached.
+static int32_t run(pocket_rooms & r, int32_t id, const tokens & prompt) {
+    const int32_t n_cached = r.cache.begin(id, prompt, prompt, true);
+    r.read(id, prompt, n_cached);
+    r.cache.read(id, (int32_t) prompt.size() - n_cached);
+    r.cache.end(id);
+    CHECK(r.cache.at(id).tokens == prompt);
+    return n_cached;
+}
+
+static tokens after(tokens text, int32_t n) {
+    const tokens more = counted(90, n);
+    text.insert(text.end(), more.begin(), more.end());
+    return text;
+}
+
+static void clear(pocket_rooms & r) {
+    for (const sequence & s : r.cache.sequences()) {
+        r.cache.forget(s.id);
+    }
+    CHECK(r.cache.used_cells() == 0 && r.cache.free_cells() == r.cache.size());
+}
+
+static void a_beginning_is_found(pocket_rooms & r) {
+    const tokens  first = counted(20, 100), second = after(first, 20);
+    const int32_t idle[] = { 0, 1, 2 };
+    CHECK(run(r, 1, first) == 0);
+    CHECK(r.cache.choose(second, idle, 3) == 1 && r.cache.choose(counted(90, 20), idle, 3) == 0);
+    CHECK(run(r, 0, second) == 100 && r.cache.moved().shared == 1);   // copied from 1
+    CHECK(r.cache.used_cells() == 120);                               // 100 are shared
+    CHECK(run(r, 0, first) == 99);                                    // the last token is always read
+    CHECK(r.cache.begin(2, second, second, false) == 0);              // it does not want it
+    r.cache.end(2);
+    clear(r);
+}
+
+static void a_sequence_waits_for_another_that_reads(pocket_rooms & r) {
+    const tokens first = counted(20, 100), second = after(first, 20);
+    CHECK(r.cache.begin(0, first, first, true) == 0 && r.cache.at(0).reading());
+    CHECK(r.cache.begin(1, second, second, true) == 0 && r.cache.at(1).follows());
+    int32_t n_cached = -1;
+    CHECK(!r.cache.follow(1, second, n_cached) && n_cached == -1);
+    r.read(0, first, 0);
+    r.cache.read(0, 100);
+    CHECK(r.cache.held_by_running(after(counted(20, 80), 20)) == 80);
+    CHECK(r.cache.follow(1, second, n_cached) && n_cached == 100 && !r.cache.at(1).follows());
+    CHECK(status_of([&] { r.cache.idle(1); }) == DFLASH_ERROR_BUSY);
+    CHECK(status_of([&] { r.cache.at(3); }) == DFLASH_ERROR_ARG);
+    r.cache.end(0);
+    r.cache.end(1);
+    clear(r);
+}
+
+static void the_oldest_leaves_and_comes_back(pocket_rooms & r) {
+    const tokens first = counted(20, 100), second = counted(60, 100);
+    run(r, 0, first);
+    run(r, 1, second);
+    CHECK(r.cache.has_cells(r.cache.size()) && !r.cache.has_cells(r.cache.size() + 1));
+    CHECK(r.cache.make_room(r.cache.size() - 150, 2));
+    CHECK(r.cache.at(0).tokens.empty() && !r.cache.at(1).tokens.empty());
+    CHECK(r.cache.moved().left == 1 && r.cache.host().size() == 1);
+    CHECK(run(r, 2, after(first, 20)) == 100 && r.cache.moved().restored == 1);   // from the host
+    CHECK(!r.cache.make_room(r.cache.size() + 1));
+    clear(r);
+}
+
+static void a_running_one_is_set_aside(pocket_rooms & r) {
+    const tokens       first = counted(20, 50), more = after(first, 1);
+    std::vector<float> expected;
+    run(r, 0, first);
+    expected = r.read(0, more, 50);
+    CHECK(r.target.memory().cut(0, 50));
+    r.cache.begin(0, more, more, true);
+    CHECK(r.cache.set_aside(0) && r.cache.at(0).is_aside() && r.cache.busy_cells() == 0);
+    CHECK(!r.cache.at(0).reading());
+    CHECK(r.cache.bring_back(0) && r.cache.at(0).reading());
+    CHECK(r.read(0, more, 50) == expected);
+    r.cache.end(0);
+    clear(r);
+}
+
+static void a_file_gives_it_back(pocket_rooms & r, const std::string & path) {
+    const tokens first = counted(20, 60);
+    CHECK(status_of([&] { r.cache.save(0, path); }) == DFLASH_ERROR_ARG);   // it holds nothing
+    run(r, 0, first);
+    const cache::file_result saved = r.cache.save(0, path);
+    clear(r);
+    const cache::file_result restored = r.cache.restore(2, path);
+    CHECK(saved.n_tokens == 60 && restored.n_tokens == 60 && saved.n_bytes == restored.n_bytes);
+    CHECK(r.cache.at(2).tokens == first && run(r, 2, after(first, 5)) == 60);
+    std::remove(path.c_str());
+    CHECK(status_of([&] { r.cache.restore(0, path); }) == DFLASH_ERROR_ARG);
+    clear(r);
+}
+
+static void without_a_drafter_nothing_is_kept_of_taps(pocket_rooms & r) {
+    CHECK(r.drafts.empty() && r.drafts.n_pending(0) == 0);
+    r.drafts.keep(0, 0, 5);
+    r.drafts.inject_all();
+    r.drafts.cut(0, 2);
+    CHECK(r.drafts.n_pending(0) == 0);
+}
+
+int main(int argc, char ** argv) {
+    if (argc < 2) {
+        return 2;
+    }
+    pocket_rooms r(argv[1]);
+    a_beginning_is_found(r);
+    a_sequence_waits_for_another_that_reads(r);
+    the_oldest_leaves_and_comes_back(r);
+    a_running_one_is_set_aside(r);
+    a_file_gives_it_back(r, "test_cache.slot");
+    without_a_drafter_nothing_is_kept_of_taps(r);
+    return TEST_RESULT;
+}
