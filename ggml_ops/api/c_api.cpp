@@ -308,7 +308,7 @@ char * dflash_sampling_fields(void) { return attempt_string(sampling_fields); }
 int dflash_request_prepare(const dflash_engine * e, const dflash_request * r, dflash_prepared ** prepared) {
     return attempt([&] {
         *prepared = nullptr;
-        *prepared = e->prepare(*r);
+        *prepared = e->prepare(*r).release();
     });
 }
 

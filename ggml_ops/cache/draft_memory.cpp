@@ -86,44 +86,44 @@ void draft_memory::keep(int32_t seq, int32_t first_row, const std::vector<int32_
 
 // ---- a drafter pass ----
 
-draft_job draft_memory::job_of(const block & b) const {
-    const pending_taps & taps = taps_[b.seq];
-    return { b.seq, taps.data.data(), taps.rows, taps.pos, b.denoises, b.anchor, taps.cells.data() };
+draft_job draft_memory::job_of(const part & p) const {
+    const pending_taps & taps = taps_[p.seq];
+    return { p.seq, taps.data.data(), taps.rows, taps.pos, p.denoises, p.anchor, taps.cells.data() };
 }
 
-bool draft_memory::run(const std::vector<block> & blocks, int32_t length, std::vector<draft> & drafts) {
+bool draft_memory::run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts) {
     std::vector<draft_job> jobs;
-    for (const block & b : blocks) {
-        jobs.push_back(job_of(b));
+    for (const part & p : parts) {
+        jobs.push_back(job_of(p));
     }
     try {
         drafter_->run(jobs, length, drafts);
     } catch (const std::exception & e) {
         // Drafting is an optimization: without it the answer is the same. Start the drafter's context afresh.
         on_failure(e.what());
-        for (const block & b : blocks) {
-            pending_taps & taps = taps_[b.seq];
+        for (const part & p : parts) {
+            pending_taps & taps = taps_[p.seq];
             taps.clear(taps.pos + taps.rows);
-            drafter_->restart(b.seq, taps.pos);   // it may hold rows that were never computed
+            drafter_->restart(p.seq, taps.pos);   // it may hold rows that were never computed
         }
         return false;
     }
-    for (const block & b : blocks) {
-        taps_[b.seq].clear(drafter_->next_pos(b.seq));
+    for (const part & p : parts) {
+        taps_[p.seq].clear(drafter_->next_pos(p.seq));
     }
     return true;
 }
 
 void draft_memory::inject_all() {
-    std::vector<block> blocks;
+    std::vector<part>  parts;
     std::vector<draft> drafts;
     for (int32_t seq = 0; seq < (int32_t) taps_.size(); ++seq) {
         if (n_pending(seq) > 0) {
-            blocks.push_back({ seq, false, -1 });
+            parts.push_back({ seq, false, -1 });
         }
     }
-    if (!blocks.empty()) {
-        run(blocks, 0, drafts);
+    if (!parts.empty()) {
+        run(parts, 0, drafts);
     }
 }
 

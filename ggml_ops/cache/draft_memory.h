@@ -38,14 +38,15 @@ class draft_memory {
 
     // ---- a drafter pass ----
 
-    struct block {
+    // One sequence's part of it.
+    struct part {
         int32_t seq;
         bool    denoises;   // else only its pending taps are injected
         int32_t anchor;
     };
-    // Injects pending taps and denoises blocks of `length` tokens; drafts: [blocks]. False: the pass failed.
-    bool      run(const std::vector<block> & blocks, int32_t length, std::vector<draft> & drafts);
-    draft_job job_of(const block & b) const;
+    // Injects pending taps and denoises blocks of `length` tokens; drafts: [parts]. False: the pass failed.
+    bool      run(const std::vector<part> & parts, int32_t length, std::vector<draft> & drafts);
+    draft_job job_of(const part & p) const;
     // Injects every sequence's pending taps.
     void inject_all();
 

@@ -113,7 +113,7 @@ int32_t controller::last_padded_size(const std::vector<slot> & slots, int32_t ro
             n_nodes += s.drafts.tree.size();
         }
     }
-    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->request.block || any_reads(slots)) {
+    if (!costs_.verify.padded() || limits_.equal_trees || !last || last->request.block_accept || any_reads(slots)) {
         return 0;
     }
     const int32_t size = last->drafts.tree.size() + padded_rows(n_nodes, room) - n_nodes;
@@ -364,7 +364,7 @@ void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
         if (s->writing() && t.size() > 1) {
             n_nodes -= t.size() - 1;
             // a chain that was drawn counts whole or not at all
-            const int32_t n_left = s->request.block ? 1 : 1 + std::max(0, room - n_nodes);
+            const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);
             t.nodes.resize(n_left);
             n_nodes += n_left - 1;
         }

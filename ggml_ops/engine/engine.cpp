@@ -59,8 +59,9 @@ engine::~engine() {
 
 // ---- requests ----
 
-dflash_prepared * engine::prepare(const dflash_request & r) const {
-    return new dflash_prepared{ this, prepare_request(r, params_, target_, draft_memory_.drafter()) };
+std::unique_ptr<dflash_prepared> engine::prepare(const dflash_request & r) const {
+    return std::make_unique<dflash_prepared>(
+        dflash_prepared{ this, prepare_request(r, params_, target_, draft_memory_.drafter()) });
 }
 
 void engine::submit(int32_t id, dflash_prepared & prepared) {
@@ -102,7 +103,7 @@ bool engine::end_reasoning(int32_t id) {
         generated.push_back(s.drafts.anchor);
     }
     const bool ends = r.sampler->end_reasoning(generated);
-    r.block &= r.sampler->gives_distribution();
+    r.block_accept &= r.sampler->gives_distribution();
     return ends;
 }
 

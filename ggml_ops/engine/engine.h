@@ -47,8 +47,8 @@ class engine {
 
     // ---- requests; dflash.h has the contracts ----
 
-    dflash_prepared * prepare(const dflash_request & r) const;
-    bool              has_room(const request & r) const;   // room.cpp
+    std::unique_ptr<dflash_prepared> prepare(const dflash_request & r) const;
+    bool                             has_room(const request & r) const;   // room.cpp
     // Moves the request out of `prepared`; one that is refused stays whole.
     void              submit(int32_t id, dflash_prepared & prepared);
     void              cancel(int32_t id);

@@ -106,8 +106,8 @@ request prepare_request(
     const int32_t rule = r.accept >= 0 ? r.accept : params.accept;
     const bool    tree = mode == DFLASH_DRAFT_TREE && target.memory().no_tree().empty();
     p.budget           = mode == DFLASH_DRAFT_OFF ? 1 : r.budget ? r.budget : params.budget;
-    p.block            = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
-    p.width            = tree && !p.block ? DFLASH_MAX_NODES : 1;
+    p.block_accept     = mode != DFLASH_DRAFT_OFF && rule == DFLASH_ACCEPT_BLOCK && p.sampler->gives_distribution();
+    p.width            = tree && !p.block_accept ? DFLASH_MAX_NODES : 1;
     p.depth            = r.draft_n_max ? std::min(r.draft_n_max, limits.n_draft_max) : limits.n_draft_max;
     p.quote_depth      = r.draft_n_max ? std::min(r.draft_n_max, limits.n_quote_max) : limits.n_quote_max;
     p.lookup           = r.lookup < 0 ? params.lookup : r.lookup > 0;

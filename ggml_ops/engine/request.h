@@ -27,7 +27,7 @@ struct request {
     int32_t    depth         = 0;       // most tokens on a path that the drafter proposes
     int32_t    quote_depth   = 0;       // most tokens of a quotation
     bool       lookup        = true;    // quotations of the text itself
-    bool       block         = false;   // block verification instead of sample-and-match
+    bool       block_accept  = false;   // block verification instead of sample-and-match
     int32_t    n_probs       = 0;       // likeliest tokens to list beside each token, 0: none
     bool       post_probs    = false;   // by the probabilities after sampling
     int32_t    probs_from    = 0;       // first prompt token whose probability is wanted, 0: none

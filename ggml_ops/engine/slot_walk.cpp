@@ -45,7 +45,7 @@ walk_result walk_slot(slot & s, llama_context * ctx) {
     const tree &        t         = s.pass.reads ? root : s.drafts.tree;
     const int32_t       first_row = s.pass.sampled_row();
     const auto          ends      = [&](int32_t token) { return llama_vocab_is_eog(vocab, token); };
-    if (s.request.block && t.size() > 1) {
+    if (s.request.block_accept && t.size() > 1) {
         return walk_block(s, ctx, first_row, ends);
     }
     const auto sample = [&](int32_t node) {

@@ -131,7 +131,7 @@ void engine::choose_best_logits() {
             continue;
         }
         const best_logits needs =
-            s.request.n_probs > 0 || s.request.block ? best_logits::none : s.request.sampler->needs();
+            s.request.n_probs > 0 || s.request.block_accept ? best_logits::none : s.request.sampler->needs();
         samples = true;
         wanted =
             needs == best_logits::none || wanted == best_logits::none ? best_logits::none : std::max(wanted, needs);
@@ -303,7 +303,7 @@ void engine::commit_tree(slot & s) {
 void engine::quote() {
     for (slot & s : slots_) {
         const int32_t length =
-            s.writing() && !s.request.block ? std::min(controller_.max_depth(s), s.request.quote_depth) : 0;
+            s.writing() && !s.request.block_accept ? std::min(controller_.max_depth(s), s.request.quote_depth) : 0;
         if (length == 0) {
             continue;
         }
@@ -327,26 +327,26 @@ void engine::draft(int32_t length) {
     if (draft_memory_.empty()) {
         return;
     }
-    std::vector<draft_memory::block> blocks;
-    int32_t                          n_denoised = 0, n_injected = 0;
+    std::vector<draft_memory::part> parts;
+    int32_t                         n_denoised = 0, n_injected = 0;
     for (const slot & s : slots_) {
         const bool    denoises  = length > 1 && s.writing() && controller_.max_nodes(s) > 1;
         const int32_t n_pending = draft_memory_.n_pending(s.id);
         if (denoises || n_pending >= (s.reading() && !target_.taps() ? FLUSH_READING : FLUSH_RESTING)) {
-            blocks.push_back({ s.id, denoises, s.drafts.anchor });
+            parts.push_back({ s.id, denoises, s.drafts.anchor });
             n_injected += n_pending;
             n_denoised += denoises;
         }
     }
     std::vector<dflash::draft> drafts;
     const stopwatch            watch;
-    if (blocks.empty() || !draft_memory_.run(blocks, length, drafts) || n_denoised == 0) {
+    if (parts.empty() || !draft_memory_.run(parts, length, drafts) || n_denoised == 0) {
         return;
     }
     const double pass_ms = watch.ms();
-    for (size_t i = 0; i < blocks.size(); ++i) {
-        if (blocks[i].denoises) {
-            slot_drafts & next = slots_[blocks[i].seq].drafts;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].denoises) {
+            slot_drafts & next = slots_[parts[i].seq].drafts;
             next.block         = std::move(drafts[i]);
             next.n_denoised    = length;
             next.pass_ms       = pass_ms;
@@ -367,7 +367,7 @@ void engine::grow() {
     for (slot & s : slots_) {
         // Block verification decides over a chain that was drawn, not over the likeliest one; its length was chosen
         // without looking.
-        if (s.writing() && s.request.block && s.drafts.tree.size() > 1) {
+        if (s.writing() && s.request.block_accept && s.drafts.tree.size() > 1) {
             s.drafts.drawn = draw_chain(s.drafts.block, s.drafts.anchor, s.drafts.tree.size() - 1,
                 s.request.sampler->shape(), s.request.sampler->random());
             s.drafts.tree  = s.drafts.drawn.to_tree();

@@ -136,7 +136,7 @@ ENGINE = [
             "n_cut = std::min(n_nodes - max_nodes, (int32_t) nodes.size());",
         ),
         (
-            "const int32_t n_left = s->request.block ? 1 : 1 + std::max(0, room - n_nodes);",
+            "const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);",
             "const int32_t n_left = 1 + std::max(0, room - n_nodes);",
         ),
         tests=("native controller",),

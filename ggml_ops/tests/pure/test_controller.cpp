@@ -413,7 +413,7 @@ static void trees_that_are_cut() {
     CHECK(sizes(12) == std::vector<int32_t>({ 5, 5, 2 }));
     CHECK(sizes(8) == std::vector<int32_t>({ 5, 2, 1 }));
     CHECK(sizes(1) == std::vector<int32_t>({ 1, 1, 1 }));
-    slots[2].request.block = true;
+    slots[2].request.block_accept = true;
     CHECK(sizes(12) == std::vector<int32_t>({ 5, 5, 1 }));
 }
 
