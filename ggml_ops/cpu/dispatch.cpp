@@ -31,24 +31,24 @@ bool float_gemm_is_on() {
 
 // The interface through which ggml calls a kernel.
 class op_kernel : public ggml::cpu::tensor_traits {
-    bool (*serves_op)(const ggml_tensor *);
-    size_t (*op_work_size)(int, const ggml_tensor *);
-    void (*op_compute)(const ggml_compute_params *, ggml_tensor *);
+    bool (*serves_op_)(const ggml_tensor *);
+    size_t (*op_work_size_)(int, const ggml_tensor *);
+    void (*op_compute_)(const ggml_compute_params *, ggml_tensor *);
 
   public:
     op_kernel(bool (*serves)(const ggml_tensor * op), size_t (*work_size)(int n_threads, const ggml_tensor * op),
         void (*compute)(const ggml_compute_params * params, ggml_tensor * op)) :
-        serves_op(serves), op_work_size(work_size), op_compute(compute) {}
+        serves_op_(serves), op_work_size_(work_size), op_compute_(compute) {}
 
-    bool serves(const ggml_tensor * op) const { return serves_op(op); }
+    bool serves(const ggml_tensor * op) const { return serves_op_(op); }
 
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = op_work_size(n_threads, op);
+        size = op_work_size_(n_threads, op);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        op_compute(params, op);
+        op_compute_(params, op);
         return true;
     }
 };

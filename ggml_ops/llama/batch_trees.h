@@ -32,7 +32,7 @@ class batch_trees {
     bool init(const llama_batch_ext & ext, const llama_batch & batch);
 
     // Whether the sequence's rows in this batch are a tree.
-    bool has(llama_seq_id seq_id) const { return !n_rows.empty() && n_rows[seq_id] > 0; }
+    bool has(llama_seq_id seq_id) const { return !n_rows_.empty() && n_rows_[seq_id] > 0; }
 
     // Whether row `idx`, the next of an ubatch that has room for n_free more rows, may join it: a tree that does not
     // fit starts the next ubatch.
@@ -49,11 +49,11 @@ class batch_trees {
     bool check_sequences(const llama_batch_ext & ext, const llama_batch & batch);
     bool add_row(const llama_batch_ext & ext, const llama_batch & batch, int32_t i);
 
-    std::vector<int32_t>      parent;    // of each row as in ubatch_parents, but indices of the batch. empty: no trees
-    std::vector<llama_seq_id> seq;       // the sequence of each row, the first one if there are several
-    std::vector<int32_t>      prev;      // the previous row of each row's sequence, -1: none
-    std::vector<bool>         is_tree;   // of each sequence
-    std::vector<int32_t>      n_rows;    // of each sequence's tree, 0: none. empty: no trees
+    std::vector<int32_t>      parent_;    // of each row as in ubatch_parents, but indices of the batch. empty: no trees
+    std::vector<llama_seq_id> seq_;       // the sequence of each row, the first one if there are several
+    std::vector<int32_t>      prev_;      // the previous row of each row's sequence, -1: none
+    std::vector<bool>         is_tree_;   // of each sequence
+    std::vector<int32_t>      n_rows_;    // of each sequence's tree, 0: none. empty: no trees
 };
 
 }   // namespace dflash

@@ -25,7 +25,7 @@ struct kv_tree {
 
 class kv_trees {
   public:
-    explicit kv_trees(llama_kv_cache & kv) : kv(kv) {}
+    explicit kv_trees(llama_kv_cache & kv) : kv_(kv) {}
 
     std::map<llama_seq_id, kv_tree> open;   // not committed
 
@@ -65,7 +65,7 @@ class kv_trees {
     void move_cells(uint32_t strm, uint32_t src, uint32_t dst, uint32_t n);
 
   private:
-    llama_kv_cache & kv;
+    llama_kv_cache & kv_;
 };
 
 }   // namespace dflash

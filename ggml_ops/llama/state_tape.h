@@ -69,7 +69,7 @@ struct tape_store {
 // The tapes of a recurrent memory.
 class state_tapes : public tape_store {
   public:
-    state_tapes(llama_memory_recurrent & mem, const llama_model & model) : tape_store(model), mem(mem) {}
+    state_tapes(llama_memory_recurrent & mem, const llama_model & model) : tape_store(model), mem_(mem) {}
 
     // Allocates tapes of n_rows rows, 1..64, for all cells. Returns false if the model cannot have tapes, the memory
     // keeps snapshots or other tapes, or there is no memory for them.
@@ -101,7 +101,7 @@ class state_tapes : public tape_store {
     bool        state_read(llama_io_read_i & io, uint32_t cell_count);   // of the cells from the memory's head on
 
   private:
-    llama_memory_recurrent & mem;
+    llama_memory_recurrent & mem_;
     int64_t                  n_without_path_ = 1 << 20;
 
     const cell_tape * find(llama_seq_id seq_id) const;   // null: the sequence has no state

@@ -46,7 +46,7 @@ template <class T> void upload(ggml_tensor * t, const std::vector<T> & data) {
 
 llm_graph_input_tape::llm_graph_input_tape(
     ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
-    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch)), mctx(mctx) {
+    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch)), mctx_(mctx) {
     const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = tapes().d_conv - 1;
     if (n_path > 0) {
         path_rows = new_ids(ctx, "tape_path_rows", n_path * n);
@@ -68,9 +68,9 @@ llm_graph_input_tape::llm_graph_input_tape(
 }
 
 bool llm_graph_input_tape::can_reuse(const llm_graph_params & params) {
-    mctx = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
+    mctx_ = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
 
-    return is_tree == params.ubatch.parents.is_tree() && n_path == dflash::pass_tapes{ *mctx }.n_path(params.ubatch);
+    return is_tree == params.ubatch.parents.is_tree() && n_path == dflash::pass_tapes{ *mctx_ }.n_path(params.ubatch);
 }
 
 void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
@@ -87,7 +87,7 @@ void llm_graph_input_tape::set_path(int32_t n) {
 
     std::vector<int32_t> rows(n_path * n), steps(n_path * n), tail(d * n), pick(d * n);
     for (int32_t s = 0; s < n; ++s) {
-        const dflash::tape_ref & taken  = dflash::pass_tapes{ *mctx }.taken(s);
+        const dflash::tape_ref & taken  = dflash::pass_tapes{ *mctx_ }.taken(s);
         const int32_t            length = taken.path.size();
         const auto row = [&](int32_t k) { return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0; };
         for (int32_t k = 0; k < n_path; ++k) {
@@ -117,7 +117,7 @@ void llm_graph_input_tape::set_tree(int32_t n, int32_t T) {
 
     std::vector<int32_t> parents(T * n), inputs((d + 1) * T * n), rows(T * n);
     for (int32_t s = 0; s < n; ++s) {
-        const dflash::tape_ref & tape = dflash::pass_tapes{ *mctx }.written(s);
+        const dflash::tape_ref & tape = dflash::pass_tapes{ *mctx_ }.written(s);
         for (int32_t t = 0; t < T; ++t) {
             parents[s * T + t] = tape.parents[t];
             rows[s * T + t]    = tape.region * capacity + t;

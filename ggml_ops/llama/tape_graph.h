@@ -15,7 +15,7 @@ class llm_graph_input_tape : public llm_graph_input_i {
     void set_input(const llama_ubatch * ubatch) override;
     bool can_reuse(const llm_graph_params & params) override;
 
-    const dflash::tape_store & tapes() const { return dflash::pass_tapes{ *mctx }.store(); }
+    const dflash::tape_store & tapes() const { return dflash::pass_tapes{ *mctx_ }.store(); }
 
     const bool    is_tree;
     const int32_t n_path;   // rows reserved for each pending path, 0: none is pending
@@ -35,7 +35,7 @@ class llm_graph_input_tape : public llm_graph_input_i {
     void set_path(int32_t n_seqs);
     void set_tree(int32_t n_seqs, int32_t n_seq_tokens);
 
-    const llama_memory_recurrent_context * mctx;
+    const llama_memory_recurrent_context * mctx_;
 };
 
 namespace dflash {

@@ -30,10 +30,10 @@ class tree_memory {
     void seq_fail(llama_seq_id seq_id, llama_pos pos);
 
   private:
-    llama_memory_i * mem;
-    kv_trees *       kv    = nullptr;
-    kv_trees *       swa   = nullptr;   // the second cache of a model with sliding windows
-    state_tapes *    tapes = nullptr;
+    llama_memory_i * mem_;
+    kv_trees *       kv_    = nullptr;
+    kv_trees *       swa_   = nullptr;   // the second cache of a model with sliding windows
+    state_tapes *    tapes_ = nullptr;
 };
 
 }   // namespace dflash
