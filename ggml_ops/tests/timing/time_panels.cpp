@@ -30,15 +30,15 @@ static constexpr int COUNTS[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, MAX_ROW
 
 // A second thread that waits for work without sleeping.
 class second_thread {
-    std::function<void()> job;
-    std::atomic<bool>     has_job{ false }, is_done{ false };
-    std::thread           thread;
+    std::function<void()> job_;
+    std::atomic<bool>     has_job_{ false }, is_done_{ false };
+    std::thread           thread_;
 
     void serve() {
-        while (!is_done) {
-            if (has_job) {
-                job();
-                has_job = false;
+        while (!is_done_) {
+            if (has_job_) {
+                job_();
+                has_job_ = false;
             } else {
                 std::this_thread::yield();
             }
@@ -46,17 +46,17 @@ class second_thread {
     }
 
   public:
-    second_thread() : thread([this] { serve(); }) {}
+    second_thread() : thread_([this] { serve(); }) {}
     ~second_thread() {
-        is_done = true;
-        thread.join();
+        is_done_ = true;
+        thread_.join();
     }
     void start(std::function<void()> f) {
-        job     = std::move(f);
-        has_job = true;
+        job_     = std::move(f);
+        has_job_ = true;
     }
     void wait() const {
-        while (has_job) {
+        while (has_job_) {
             std::this_thread::yield();
         }
     }

@@ -35,13 +35,13 @@ class watched_ring {
     explicit watched_ring(int32_t n_ctx, size_t history_limit = NO_LIMIT) :
         ring(small_model(), N_SLOTS, n_ctx, GGML_TYPE_F32, GGML_TYPE_F32, false, history_limit) {}
 
-    int32_t end(int32_t slot) const { return (int32_t) texts[slot].size(); }
+    int32_t end(int32_t slot) const { return (int32_t) texts_[slot].size(); }
 
     void write(int32_t slot, int32_t n) {
         const int32_t first = end(slot);
         ring.extend(slot, first + n);
         for (int32_t pos = first; pos < first + n; ++pos) {
-            texts[slot].push_back((float) ++n_written);
+            texts_[slot].push_back((float) ++n_written_);
             for (int32_t layer = 0; layer < N_LAYERS; ++layer) {
                 set(ring.k(layer), ring.cell(slot, pos), row(slot, pos, layer, 0));
                 set(ring.v(layer), ring.cell(slot, pos), row(slot, pos, layer, 1));
@@ -52,22 +52,22 @@ class watched_ring {
     void rewind(int32_t slot, int32_t pos) {
         ring.rewind(slot, pos);
         if (pos > end(slot)) {
-            first_known[slot] = pos;
+            first_known_[slot] = pos;
         }
-        first_known[slot] = pos <= first_known[slot] ? pos : first_known[slot];
-        texts[slot].resize(pos);
+        first_known_[slot] = pos <= first_known_[slot] ? pos : first_known_[slot];
+        texts_[slot].resize(pos);
     }
 
     void restart(int32_t slot, int32_t pos) {
         ring.restart(slot, pos);
-        texts[slot].resize(pos);
-        first_known[slot] = pos;
+        texts_[slot].resize(pos);
+        first_known_[slot] = pos;
     }
 
     void share(int32_t from, int32_t to, int32_t end) {
         ring.put(to, ring.take(from, end));
-        texts[to].assign(texts[from].begin(), texts[from].begin() + end);
-        first_known[to] = std::min(first_known[from], end);
+        texts_[to].assign(texts_[from].begin(), texts_[from].begin() + end);
+        first_known_[to] = std::min(first_known_[from], end);
     }
 
     // Rows of a block see the window, whole where nothing was forgotten, and each other.
@@ -87,7 +87,7 @@ class watched_ring {
             n_seen -= r + 1;
             const int32_t first = end(slot) - n_seen;   // they are the newest
             CHECK(first >= oldest);
-            CHECK(!whole || first == std::max(oldest, first_known[slot]) || first == rounded(oldest, slot));
+            CHECK(!whole || first == std::max(oldest, first_known_[slot]) || first == rounded(oldest, slot));
             for (int32_t pos = first; pos < end(slot); ++pos) {
                 CHECK(seen[ring.cell(slot, pos) - ring.first_cell(slot)] == 0.0f);
             }
@@ -104,12 +104,12 @@ class watched_ring {
 
     // After a gap only whole segments can be kept: those before the first one are lost when they leave the ring.
     int32_t rounded(int32_t oldest, int32_t slot) const {
-        const int32_t step = kv_history::STEP, known = (first_known[slot] + step - 1) / step * step;
+        const int32_t step = kv_history::STEP, known = (first_known_[slot] + step - 1) / step * step;
         return std::max(oldest, known);
     }
 
     values row(int32_t slot, int32_t pos, int32_t layer, int32_t part) const {
-        return values(HEAD_DIM, texts[slot][pos] * 8 + (float) (2 * layer + part));
+        return values(HEAD_DIM, texts_[slot][pos] * 8 + (float) (2 * layer + part));
     }
 
     static void set(ggml_tensor * tensor, int64_t cell, const values & row) {
@@ -133,9 +133,9 @@ class watched_ring {
         CHECK(same);
     }
 
-    std::vector<float> texts[N_SLOTS];
-    int32_t            first_known[N_SLOTS] = {};
-    int32_t            n_written            = 0;
+    std::vector<float> texts_[N_SLOTS];
+    int32_t            first_known_[N_SLOTS] = {};
+    int32_t            n_written_            = 0;
 };
 
 // Text grows, is cut back to anywhere, copied to other slots, and begins anew.
