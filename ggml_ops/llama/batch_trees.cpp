@@ -107,7 +107,7 @@ void batch_trees::keep_equal(
     const auto size = [this](const std::bitset<LLAMA_MAX_SEQ> & set) -> uint32_t {
         for (size_t s = 0; s < n_rows_.size(); ++s) {
             if (n_rows_[s] > 0 && set.test(s)) {
-                return set.count() == 1 ? n_rows_[s] : 0;   // a tree belongs to one sequence alone
+                return set.count() == 1 ? n_rows_[s] : 0;   // a tree's rows belong to one sequence only
             }
         }
         return 0;

@@ -9,7 +9,7 @@
 namespace dflash {
 
 bool kv_order::enable() {
-    // a cache that shares its cells does not have all of their data
+    // a cache that shares its cells with another does not own all of their data
     is_enabled_ = !kv_.other && kv_.trees.on_host();
 
     return is_enabled_;
@@ -33,7 +33,7 @@ bool kv_order::pack_stream(uint32_t strm) {
     const auto &   cells = kv_.v_cells[strm];
     const uint32_t n     = cells.used_max_p1();
 
-    std::vector<uint32_t> moved_to(n);   // where each cell in use has gone
+    std::vector<uint32_t> moved_to(n);   // the new index of each used cell
 
     bool     moved = false;
     uint32_t dst   = 0;
@@ -82,7 +82,7 @@ llama_kv_cache::slot_info llama_kv_cache::find_slot_ordered(const llama_ubatch &
         const auto & cells = v_cells[slot.strm[s]];
 
         std::vector<bool>                taken(cells.size());
-        std::map<llama_seq_id, uint32_t> above;   // the first cell above those of a sequence
+        std::map<llama_seq_id, uint32_t> above;   // per sequence, the first cell above its own
 
         for (uint32_t i = s * n_tokens; i < (s + 1) * n_tokens; ++i) {
             uint32_t idx = 0;

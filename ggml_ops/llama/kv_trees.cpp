@@ -11,7 +11,7 @@
 namespace dflash {
 
 bool kv_trees::possible() const {
-    // n-gram inputs look for the previous tokens by position; shared cells belong to another cache
+    // n-gram inputs look up the previous tokens by position; shared cells belong to another cache
     return !kv_.other && kv_.hparams.ple_n_heads == 0;
 }
 
@@ -42,7 +42,7 @@ void kv_trees::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path)
 
     std::vector<uint32_t> kept;
 
-    // a path is in ascending order
+    // rows of a path are in ascending order
     for (int32_t i = 0; i < (int32_t) rows.size(); ++i) {
         if ((int32_t) kept.size() < n_path && path[kept.size()] == i) {
             kept.push_back(rows[i]);
@@ -79,7 +79,7 @@ bool kv_trees::refuses(llama_seq_id seq_id) const {
 }
 
 bool kv_trees::seq_rm(llama_seq_id seq_id, llama_pos p0, llama_pos p1) {
-    // positions cannot tell siblings apart: a tree goes whole or stays whole
+    // positions cannot distinguish siblings: a tree is removed whole or not at all
     for (auto it = open.begin(); it != open.end();) {
         const kv_tree & tree = it->second;
         if ((seq_id >= 0 && seq_id != it->first) || p1 <= tree.pos_min || p0 > tree.pos_max) {
@@ -106,7 +106,7 @@ void kv_trees::add_row(const llama_ubatch & ubatch, uint32_t i, uint32_t cell) {
         return;
     }
 
-    // the rows of a tree are adjacent, its root is the first
+    // the rows of a tree are adjacent, and the root is the first
     kv_tree & tree = open[ubatch.seq_id[i][0]];
     if (ubatch.parents[i] == LLAMA_PARENT_NONE) {
         tree = { {}, {}, {}, ubatch.pos[i], ubatch.pos[i] };
@@ -163,7 +163,7 @@ bool kv_trees::on_host() const {
 }
 
 void kv_trees::move_cells(uint32_t strm, uint32_t src, uint32_t dst, uint32_t n) {
-    // a row of cells of `size` bytes each
+    // a row has cells of `size` bytes
     const auto move = [&](void * row, size_t size) {
         memmove((char *) row + dst * size, (char *) row + src * size, n * size);
     };

@@ -15,7 +15,7 @@ namespace dflash {
 
 tape_store::tape_store(const llama_model & model) {
     const llama_hparams & h = model.hparams;
-    // heads with kernels, shapes that the architectures' graphs take; a tensor split would need rules for the tapes
+    // head sizes with kernels, and shapes that the architectures' graphs use; a tensor split would need rules for tapes
     if ((h.ssm_d_state != 64 && h.ssm_d_state != 128) || h.ssm_d_inner != h.ssm_dt_rank * h.ssm_d_state ||
         h.ssm_n_group == 0 || h.ssm_dt_rank % h.ssm_n_group != 0 || h.ssm_d_conv < 2 ||
         model.split_mode() == LLAMA_SPLIT_MODE_TENSOR) {
@@ -24,7 +24,7 @@ tape_store::tape_store(const llama_model & model) {
     switch (model.arch) {
         case LLM_ARCH_QWEN35:
         case LLM_ARCH_QWEN35MOE: heads_k = h.ssm_n_group; break;
-        case LLM_ARCH_QWEN3NEXT: heads_k = h.ssm_dt_rank; break;   // its graph repeats keys for every value head
+        case LLM_ARCH_QWEN3NEXT: heads_k = h.ssm_dt_rank; break;   // its graph repeats the keys for every value head
         default: return;
     }
     heads_v  = h.ssm_dt_rank;
@@ -37,7 +37,7 @@ bool tape_store::has_kernel(ggml_backend_dev_t device) const {
     if (std::getenv("DFLASH_GDN_COMPOSED")) {   // for tests
         return false;
     }
-    if (!device) {   // the CPU's buffers belong to none
+    if (!device) {   // CPU buffers have no device
         return true;
     }
     return ggml_gdn_has_kernel(device, head, heads_k, heads_v);
@@ -84,7 +84,7 @@ bool state_tapes::set_capacity(int32_t n_rows) {
 bool state_tapes::allocate(int32_t n_rows) {
     std::vector<std::pair<ggml_context_ptr, ggml_backend_buffer_ptr>> made;
 
-    // a tape lies where its layer's states are
+    // a tape is in the same kind of memory as its layer's states
     for (size_t first = 0; first < layers.size(); ++first) {
         if (!mem_.s_l[first] || layers[first]) {
             continue;
@@ -133,7 +133,7 @@ void state_tapes::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_pa
     auto & cell = mem_.cells[mem_.cells[seq_id].tail];
 
     if (n_path == 0 && cell.tape.root == 0) {
-        mem_.seq_rm(seq_id, -1, -1);   // nothing is left of the sequence
+        mem_.seq_rm(seq_id, -1, -1);   // nothing of the sequence is left
         return;
     }
     cell.pos = cell.tape.root - 1 + n_path;
@@ -215,7 +215,7 @@ int32_t state_tapes::free_region() const {
 
 // ---- saved states ----
 
-static constexpr uint32_t TAPE_FLAG = 1u << 31;   // of the count of cells
+static constexpr uint32_t TAPE_FLAG = 1u << 31;   // in the count of cells
 
 static bool is_saved(const llama_memory_recurrent::mem_cell & cell, llama_seq_id seq_id) {
     return seq_id == -1 ? !cell.is_empty() : cell.has_seq_id(seq_id);
@@ -318,8 +318,8 @@ const tape_ref & pass_tapes::written(uint32_t s) const { return mctx.mem->cells[
 
 const tape_ref & pass_tapes::taken(uint32_t s) const { return mctx.mem->cells[mctx.mem->head + s].tape.taken; }
 
-// Few numbers, so that graphs stay. On devices, where rows cost little and graphs much, trees always have all of them,
-// and so has a row that follows a tree, until it seems that no more trees come.
+// Only a few different numbers, so that graphs can be reused. On devices, where rows are cheap and graphs are not,
+// trees always have the maximum, and so does a row after a tree, until it seems that no more trees will come.
 int32_t pass_tapes::n_path(const llama_ubatch & ubatch) const {
     constexpr int32_t FEW = 16, MANY = 64, SOON = 64;
 

@@ -15,12 +15,12 @@ ggml_tensor * new_ids(ggml_context * ctx, const char * name, int64_t ne0, int64_
     return t;
 }
 
-// Columns [at, at + n) of rows of a tape.
+// Columns [at, at + n) of a tape's rows.
 ggml_tensor * part(ggml_context * ctx, ggml_tensor * tape, int64_t at, int64_t n) {
     return ggml_view_2d(ctx, tape, n, tape->ne[1], tape->nb[1], at * sizeof(float));
 }
 
-// The same rows as [S, H, T, n].
+// The same as heads: [S, H, T, n].
 ggml_tensor * heads(ggml_context * ctx, ggml_tensor * rows, int64_t at, int64_t size, int64_t n_heads, int64_t n_seqs) {
     const int64_t n = rows->ne[1] / n_seqs;
     return ggml_view_4d(
@@ -94,7 +94,7 @@ void llm_graph_input_tape::set_path(int32_t n) {
             rows[s * n_path + k]  = row(k);
             steps[s * n_path + k] = k < length ? k : -1;
         }
-        // [d inputs of the state | d of the tail, the last one last]: the newest d that exist
+        // the newest d rows of [d inputs of the state | the path's last d rows]
         const int32_t n_new = std::min(length, d);
         for (int32_t k = 0; k < d; ++k) {
             tail[s * d + k] = row(length - d + k);
@@ -121,7 +121,7 @@ void llm_graph_input_tape::set_tree(int32_t n, int32_t T) {
         for (int32_t t = 0; t < T; ++t) {
             parents[s * T + t] = tape.parents[t];
             rows[s * T + t]    = tape.region * capacity + t;
-            // from the row itself backwards; beyond the root lies the state
+            // from the row itself to its ancestors, then into the state
             int32_t at = t, before = 0;
             for (int32_t k = d; k >= 0; --k) {
                 inputs[(s * T + t) * (d + 1) + k] = at >= 0 ? d + at : std::max(0, d - ++before);
@@ -162,7 +162,7 @@ static ggml_tensor * take_in_conv(
     ggml_tensor * both = ggml_concat(ctx, old, ggml_reshape_3d(ctx, tail, tapes.channels, d, n), 1);
     ggml_tensor * now  = ggml_get_rows(ctx, both, inp->tape->tail_pick);
     conv_states        = ggml_cont(ctx, ggml_permute(ctx, now, 1, 0, 2, 3));
-    ggml_build_forward_expand(gf, conv_states);   // before the tape is written
+    ggml_build_forward_expand(gf, conv_states);   // before the tape is overwritten
     return conv_states;
 }
 

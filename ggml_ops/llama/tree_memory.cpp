@@ -56,7 +56,7 @@ void tree_memory::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_pa
 }
 
 void tree_memory::seq_fail(llama_seq_id seq_id, llama_pos pos) {
-    // some recurrent layers may have taken in a path and others not: such a state is lost
+    // some recurrent layers may have applied a path and others not: such a state is lost
     mem_->seq_rm(seq_id, tapes_ && can_tree() ? -1 : pos, -1);
 }
 
