@@ -1,5 +1,5 @@
 // The drafter's K/V ring: whatever happened to a slot before, a block sees the newest n_ctx positions before it, and
-// each of their cells holds what was written for that position of the slot's text.
+// each of their cells has what was written for that position of the slot's text.
 
 #include "draft/kv_ring.h"
 
@@ -29,7 +29,7 @@ drafter_model small_model() {
     return model;
 }
 
-// A ring beside what it must hold: a number for each position of each slot's text.
+// A ring with a copy of what it must contain: a number for each position of each slot's text.
 class watched_ring {
   public:
     explicit watched_ring(int32_t n_ctx, size_t history_limit = NO_LIMIT) :
@@ -70,7 +70,7 @@ class watched_ring {
         first_known_[to] = std::min(first_known_[from], end);
     }
 
-    // Rows of a block see the window, whole where nothing was forgotten, and each other.
+    // A block's rows see each other and the window, which is complete if nothing was forgotten.
     void check(int32_t slot, bool whole = true) const {
         CHECK(ring.end(slot) == end(slot));
         const int32_t      span = ring.span(end(slot));
@@ -102,7 +102,7 @@ class watched_ring {
   private:
     using values = std::vector<float>;
 
-    // After a gap only whole segments can be kept: those before the first one are lost when they leave the ring.
+    // After a gap only whole segments can be kept: earlier positions are lost when they leave the ring.
     int32_t rounded(int32_t oldest, int32_t slot) const {
         const int32_t step = kv_history::STEP, known = (first_known_[slot] + step - 1) / step * step;
         return std::max(oldest, known);
@@ -138,7 +138,7 @@ class watched_ring {
     int32_t            n_written_            = 0;
 };
 
-// Text grows, is cut back to anywhere, copied to other slots, and begins anew.
+// Text grows, is cut back anywhere, copied to other slots, and restarted.
 void any_history(int32_t n_ctx, uint32_t seed) {
     watched_ring ring(n_ctx);
     std::mt19937 random(seed);
@@ -181,7 +181,7 @@ void after_a_gap_the_context_begins_anew() {
     }
 }
 
-// Older positions are forgotten, never wrong.
+// Older positions may be forgotten but are never wrong.
 void histories_are_bounded() {
     const size_t segment = (size_t) kv_history::STEP * 2 * N_LAYERS * HEAD_DIM * sizeof(float);
     for (const size_t n : { 0, 1, 7 }) {
@@ -207,7 +207,7 @@ void histories_are_bounded() {
     ring.check(0);
 }
 
-// Copies go between rings that see more and fewer positions: a saved slot may come from another engine.
+// Copies between rings of different sizes: a saved slot may come from another engine.
 void copies_fit_any_ring() {
     for (const auto & [from, to] : { std::pair{ 40, 400 }, { 400, 40 }, { 400, 1 } }) {
         watched_ring a(from), b(to);
@@ -264,8 +264,8 @@ void copies_of_other_sizes_are_refused() {
     bad[1].end   = bad[1].begin - 1;
     bad[2].data.pop_back();
     bad[3].past.append(bad[3].past.end(), std::make_shared<raw_bytes>(3));
-    bad[4].past.truncate(64);                                                     // a gap before the ring
-    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // no multiple of a segment
+    bad[4].past.truncate(64);                                                     // not a multiple of a segment
+    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // far past the ring's end
     while (bad[6].past.end() <= 600) {                                            // far behind the ring's end
         bad[6].past.append(bad[6].past.end(), std::make_shared<raw_bytes>(sound.past.holding(0)));
     }
