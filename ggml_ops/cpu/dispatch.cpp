@@ -76,7 +76,7 @@ op_kernel * find_kernel(const ggml_tensor * op) {
 }
 
 class dispatch : public ggml::cpu::extra_buffer_type {
-    // Whether an op on weights in panels can be computed; otherwise ggml does not load the weights into panels.
+    // Whether we can compute an op on packed weights; otherwise ggml does not pack the weights.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return packed_gemm_fits(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override { return find_kernel(op); }

@@ -88,7 +88,7 @@ typedef struct dflash_engine_params {
     uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (per slot, unless they
                               // share it), limited to what half of the memory left by the weights can hold
     uint32_t     n_slots;     // sequences that run at the same time, 1..64
-    uint32_t     n_batch;     // most prompt rows in one pass; trees may need more
+    uint32_t     n_batch;     // max. prompt rows in one pass; trees may need more
     uint32_t     n_ubatch;    // rows computed at once; prompts are read in chunks of this size
     int32_t      n_threads;   // <= 0: physical cores
     int32_t      n_threads_batch;      // <= 0: n_threads
@@ -156,8 +156,8 @@ typedef enum dflash_draft_mode {
 typedef enum dflash_accept_rule {
     DFLASH_ACCEPT_MATCH = 0,   // sample and match: accept a draft token if it is the target's own sample; with a seed,
                                // the text is that of plain decoding
-    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same
-                               // distribution, different text
+    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a lattice (DFlash 2,
+                               // DSpark, Domino): same distribution, different text
 } dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -170,8 +170,8 @@ DFLASH_API dflash_engine * dflash_engine_create(
 DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
-// "dflash"|"dflash2", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens,
-// add_bos, chat_template. Release with dflash_free().
+// "dflash"|"dflash2"|"dspark"|"domino", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes},
+// bos/eos tokens, add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
