@@ -11,6 +11,7 @@
 #include "grammar/gbnf.h"
 #include "base/json_fields.h"
 #include "schema/chat_schema.h"
+#include "schema/writer.h"
 
 #include "common/chat.h"
 

@@ -75,7 +75,7 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
         }
         model.output = heads.output;
         if (model.output && head_copy::is_needed(model.output, model.layers[0].wk)) {
-            // a tied head is the embeddings' own tensor, which is on the host
+            // a tied head is the embeddings' own tensor, which is on this machine
             const bool tied = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
             copy            = std::make_unique<head_copy>(tied ? heads.tok_embd : heads.output, model.layers[0].wk);
             model.output    = copy->tensor();

@@ -45,9 +45,9 @@ class state_walk {
     }
 
     void states(const llama_memory_recurrent & mem) {
-        constexpr uint32_t TAPE_FLAG = 1u << 31;   // from state_tape.cpp
-        const uint32_t     n_cells   = take<uint32_t>();
-        require((n_cells & ~TAPE_FLAG) == 1, "several recurrent states");
+        uint32_t   n_cells      = take<uint32_t>();
+        const bool tapes_follow = state_tapes::take_flag(n_cells);
+        require(n_cells == 1, "several recurrent states");
         require(take<llama_pos>() == n_tokens_ - 1, "a recurrent state of another position");
         require(take<uint32_t>() == 0, "sequences of a recurrent state");
         require(take<uint32_t>() == 0, "transposed recurrent states");
@@ -59,7 +59,7 @@ class state_walk {
                 }
             }
         }
-        if (n_cells & TAPE_FLAG) {
+        if (tapes_follow) {
             tapes(mem);
         }
     }

@@ -30,7 +30,7 @@ layout(binding = 7) writeonly buffer O { float result[]; };   // outputs, then d
 
 // Pairs: row t and a row a <= t are at t * (t + 1) / 2 + a.
 shared int   up[ROWS];           // parent
-shared uvec2 above[ROWS];   // bits of the ancestors and the row itself; empty in padding rows
+shared uvec2 above[ROWS];        // bits of the ancestors and the row itself; empty in padding rows
 shared float sk[ROWS * CHANNELS];
 shared float sq[ROWS * CHANNELS];
 shared float sg[ROWS * CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
