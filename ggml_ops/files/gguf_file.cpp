@@ -12,7 +12,7 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t MAX_KEY_LENGTH    = 65535;   // docs/gguf.md
+constexpr uint64_t MAX_KEY_LENGTH    = 65535;   // docs/gguf.md of ggml
 constexpr uint64_t MAX_STRING_LENGTH = 1ull << 28;
 constexpr uint64_t MAX_TENSOR_NAME   = 63;   // GGML_MAX_NAME - 1
 constexpr uint64_t MAX_ALIGNMENT     = 1ull << 20;

@@ -2,7 +2,7 @@
 //
 // Reads everything before the tensor data. Every length is compared with the bytes left in the file before anything is
 // allocated, so a small file cannot make it allocate much memory. Uses only the standard library, so that it can be
-// tested and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its
+// tested and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of ggml. Stricter than llama.cpp where its
 // later stages would abort.
 
 #pragma once
