@@ -1,8 +1,7 @@
 // Fused ops (op_fusion.h) give the same bits as separate ops, in memory that is reused, for any number of rows and
 // threads; and a norm and a RoPE are correct.
 //
-//   test_op_fusion [all] [N]     all pass widths and numbers of threads instead of some; only the first N pairs of
-//   types
+//   test_op_fusion [all] [N]     all pass widths and numbers of threads; only the first N pairs of types
 
 #include "check.h"
 #include "weights.h"

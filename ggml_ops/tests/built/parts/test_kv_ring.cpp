@@ -264,9 +264,9 @@ void copies_of_other_sizes_are_refused() {
     bad[1].end   = bad[1].begin - 1;
     bad[2].data.pop_back();
     bad[3].past.append(bad[3].past.end(), std::make_shared<raw_bytes>(3));
-    bad[4].past.truncate(64);                                                     // not a multiple of a segment
-    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // far past the ring's end
-    while (bad[6].past.end() <= 600) {                                            // far behind the ring's end
+    bad[4].past.truncate(64);                                                     // a gap before the ring
+    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // not a multiple of a segment
+    while (bad[6].past.end() <= 600) {                                            // far past the ring's end
         bad[6].past.append(bad[6].past.end(), std::make_shared<raw_bytes>(sound.past.holding(0)));
     }
     for (const ring_copy & copy : bad) {
