@@ -84,7 +84,7 @@ static void bounds() {
     CHECK(c.max_nodes(slots[2]) == 5);                                  // fixed
     CHECK(c.max_depth(slots[3]) == 8 && c.max_nodes(slots[3]) == 10);   // the end of the slot's context
     slots[3].width = 1;
-    CHECK(c.max_nodes(slots[3]) == 9);   // a chain: the anchor and the path
+    CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
     CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
     pass_limits few = l;
     few.n_outputs   = 12;   // four slots write, and one may reach its prompt's end
@@ -95,7 +95,7 @@ static void bounds() {
     CHECK(c.max_nodes(slots[0]) == 9 && c.max_nodes(slots[2]) == 5);
     c.choose_length(slots, 1);   // one per anchor
     CHECK(c.max_nodes(slots[0]) == 4);
-    few.n_outputs       = 40;   // a prompt with requested probabilities gets rows, too
+    few.n_outputs       = 40;   // a prompt whose probabilities are wanted gets rows, too
     slots[4].state      = DFLASH_READING;
     slots[4].probs_from = 1;
     narrow.choose_length(slots);
@@ -117,12 +117,12 @@ static void padded_passes() {
     c.costs().verify.set(16, 12);
     c.costs().rebuild_ms = 2.5;
     int32_t    last      = 0;
-    const auto pass      = [&](int32_t n_nodes) {   // returns its width
+    const auto pass      = [&](int32_t n_nodes) {   // -> its width
         slots[0].next.nodes.resize(n_nodes, node::root(1));
         const int32_t width = std::max(n_nodes, c.last_padded_size(slots, 1000));
         slots[0].n_rows     = n_nodes;
         slots[0].walked     = {};
-        // exactly the expected time, so that the costs do not change
+        // as expected, so that the costs stay
         c.observe_verify(slots, width, true, c.costs().verify.at(width) + (width == last ? 0 : c.costs().rebuild_ms));
         return last = width;
     };
@@ -137,7 +137,7 @@ static void padded_passes() {
     CHECK(pass(1) == 1 && pass(11) == 16 && pass(13) == 16);
     CHECK(stays() == 20 && after == 1);   // 2 ms each
     CHECK(pass(16) == 16 && pass(1) == 16 && pass(12) == 16 && stays() == 20 && after == 1);
-    CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as required by one of them
+    CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as one of them needed
     slots[0].next.nodes.resize(9, node::root(1));
     CHECK(c.last_padded_size(slots, 12) == 9);   // no room
     c.costs().verify.set(16, 29);                // rows that cost a lot
@@ -285,11 +285,11 @@ static void fixed_budgets() {
     }
     c.observe_draft(3, length, 3, 5.0);
     c.choose_nodes(slots);
-    CHECK(slots[0].next.size() == 10 && slots[1].next.size() == 3);   // room for the third slot's anchor
+    CHECK(slots[0].next.size() == 10 && slots[1].next.size() == 3);   // the last gives way to the third slot's anchor
     CHECK(slots[2].next.size() == 1);
     CHECK(same(slots[0].reason, REASON_FIXED) && same(slots[2].reason, REASON_PAYS));
     std::vector<slot> alone = { writer(0, 10) };
-    CHECK(c.choose_length(alone) == 16);   // a tree: the whole block
+    CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
     alone[0].width = 1;
     CHECK(c.choose_length(alone) == 10);   // a chain of ten
     l.n_outputs = 3;                       // one per anchor, and no more
@@ -339,7 +339,7 @@ static void quotations_that_suffice() {
     CHECK(choose(0.99f, 60) == 1 && same(c.reason(), REASON_QUOTES));
     CHECK(choose(0.5f, 60) > 1 && same(c.reason(), REASON_PAYS));
     CHECK(choose(0.99f, 2) > 1 && choose(0.99f, 0) > 1);
-    slots[1].budget = 8;   // always needs its block
+    slots[1].budget = 8;   // it wants its block in any case
     CHECK(choose(0.99f, 60) > 1 && same(c.reason(), REASON_FIXED));
 }
 
