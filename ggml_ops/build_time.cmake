@@ -1,12 +1,12 @@
-# What makes the build short; docs/building.md has what each part saves. It changes no kernel's flags, and no result.
+# Shortens the build; docs/building.md lists what each part saves. Does not change kernels' flags or any results.
 #
-#   -DDFLASH_UNITY=OFF   every file by itself: after a change in one file less is compiled again
+#   -DDFLASH_UNITY=OFF   compile every file separately: a change in one file then recompiles less
 #
-# inject.cmake includes this at the end of the top directory, where all targets exist.
+# inject.cmake includes this at the end of the top directory, when all targets exist.
 
 include(CheckCXXSourceCompiles)
 
-# Unity builds were tried with gcc and clang; Windows' headers define names that other files use.
+# Unity builds were tested with gcc and clang. Windows' headers define names that other files use.
 if(WIN32)
     option(DFLASH_UNITY "compile related files together" OFF)
 else()
@@ -14,7 +14,7 @@ else()
 endif()
 
 # dflash_unity(target group source...): compile these of the target's sources as one file. Sources that no call names,
-# such as those of a newer llama.cpp, stay by themselves.
+# such as those of a newer llama.cpp, stay separate.
 function(dflash_unity target group)
     if(NOT DFLASH_UNITY)
         return()
@@ -24,9 +24,9 @@ function(dflash_unity target group)
         UNITY_GROUP ${group} SKIP_UNITY_BUILD_INCLUSION OFF)
 endfunction()
 
-# A target, or groups or sources of it, that run once per file, message or request, or only call others in a pass: a
-# third of the compiler's time is saved, and nothing is noticeably later. (A source with options of its own would be in
-# no group, so they are the group's.)
+# A target, or groups or sources of it, that run once per file, message or request, or only call others in a pass. Saves
+# a third of the compiler's time without any noticeable slowdown. (Options are set per group, because a source with its
+# own options would not be grouped.)
 function(dflash_compile_quickly target)
     if(NOT CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
         return()
@@ -43,15 +43,15 @@ function(dflash_compile_quickly target)
     endforeach()
 endfunction()
 
-# gcc looks for memory to free each time that it has taken 30 to 100 % more: with templates up to a seventh of its time.
-# Later, it needs up to 900 MiB at once for 670.
+# gcc collects garbage whenever its memory has grown by 30 to 100 %; with templates that takes up to a seventh of its
+# time. With a higher limit it needs up to 900 MiB instead of 670.
 function(dflash_compile_in_more_memory target)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=400000)
     endif()
 endfunction()
 
-# A build for the machine it runs on has no use for instructions that this machine has not (ggml_ops/cpu/isa/).
+# A native build does not need instructions that this machine does not have (ggml_ops/cpu/isa/).
 function(dflash_leave_out_isa target)
     if(NOT GGML_NATIVE OR MSVC OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         return()
@@ -84,8 +84,8 @@ function(dflash_sources_of target folder pattern result)
     set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
-# llama-common without what llama.cpp's programs alone use: their arguments, downloads and the HTTP client for them, and
-# upstream's own drafters; and without its converter of JSON schemas, whose place schema/ takes.
+# llama-common without the parts that only llama.cpp's programs use (arguments, downloads and their HTTP client),
+# without upstream's drafters, and without its converter of JSON schemas, which schema/ replaces.
 function(dflash_thin_common vendor)
     get_target_property(sources llama-common SOURCES)
     list(FILTER sources EXCLUDE REGEX "^(arg|console|debug|download|hf-cache|imatrix-loader|preset|subproc)\\.cpp$")
@@ -132,15 +132,15 @@ function(dflash_group_llama vendor)
     dflash_sources_of(llama ${vendor}/src "^(llama-vocab|unicode).cpp$" vocab)
     dflash_unity(llama vocab ${vocab})
     dflash_compile_quickly(llama model context vocab)
-    # These look at every token of the vocabulary, for every token that is sampled.
+    # These visit every token of the vocabulary for every sampled token.
     dflash_sources_of(llama ${vendor}/src "^llama-(grammar|sampler).cpp$" sampling)
     dflash_unity(llama sampling ${sampling})
     dflash_compile_in_more_memory(llama)
 endfunction()
 
-# What ggml does once per file or graph; RPC waits for the network. The CPU backend's small sources together. Of our
-# kernels, those that are compiled for no special instructions; with variants of the CPU backend they are a target of
-# their own (inject.cmake).
+# ggml's code that runs once per file or graph; RPC waits for the network. The CPU backend's small sources are grouped.
+# Of our kernels, only those compiled without special instructions; with variants of the CPU backend these are a
+# separate target (inject.cmake).
 function(dflash_group_ggml ggml)
     if(TARGET dflash-kernels)
         set(target dflash-kernels)

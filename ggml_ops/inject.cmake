@@ -1,7 +1,7 @@
 # Adds libdflash to llama-cpp-python's own build.
 #
 # Included at the package's project() call (CMAKE_PROJECT_llama_cpp_INCLUDE), before any of its targets exist; the
-# deferred call runs at the end of the top directory, when they all do.
+# deferred call runs at the end of the top directory, when all of them do.
 #
 # Each folder of ggml_ops belongs to one library as a whole:
 #   libdflash   base engine cache target draft accept grammar tune api files
@@ -12,10 +12,9 @@
 #   ggml-rpc    rpc
 #   ggml-vulkan gdn/vulkan
 #
-# With GGML_BACKEND_DL the backends are modules that libggml loads, and with GGML_CPU_ALL_VARIANTS the CPU backend is
-# there once for each set of instructions, or for those that -DDFLASH_CPU_VARIANTS='x64;haswell' names.
-# -DDFLASH_SYSROOT=DIR links against the C library in DIR, an older one, and puts glibc/ and libstdc++ into each library
-# (docs/building.md#wheels).
+# With GGML_BACKEND_DL, backends are modules that libggml loads. With GGML_CPU_ALL_VARIANTS there is one CPU backend per
+# instruction set, or only those in -DDFLASH_CPU_VARIANTS='x64;haswell'. -DDFLASH_SYSROOT=DIR links against the older C
+# library in DIR and adds glibc/ and libstdc++ to each library (docs/building.md#wheels).
 
 include(CheckCXXCompilerFlag)
 include(CheckSymbolExists)
@@ -23,13 +22,13 @@ include(${CMAKE_CURRENT_LIST_DIR}/build_time.cmake)
 
 set(DFLASH_DIR ${CMAKE_CURRENT_LIST_DIR} CACHE INTERNAL "dflash-local's ggml_ops")
 
-# gcc for Windows takes the stack to be aligned for vectors of 32 and 64 bytes, which it is not there (its bug 54412):
-# the assembler makes unaligned moves of the aligned ones, which are as fast.
+# gcc for Windows assumes that the stack is aligned for vectors of 32 and 64 bytes, which is not the case there (bug
+# 54412): the assembler turns aligned moves into unaligned ones, which are as fast.
 if(MINGW AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wa,-muse-unaligned-vector-move)
 endif()
 
-# Metal compiles its kernels from single files in its own folder, on the user's machine: one of ours joins them
+# Metal compiles its kernels on the user's machine, from single files in its own folder, so ours has to be put there
 # (patches/0006).
 if(APPLE)
     file(READ ${DFLASH_DIR}/gdn/gdn_tree_gpu.h GDN_TREE_GPU)
@@ -37,7 +36,7 @@ if(APPLE)
         ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp/ggml/src/ggml-metal/kernels/gdn_tree.metal @ONLY)
 endif()
 
-# So does Vulkan's generator of shaders, which compiles those of one folder (patches/0016).
+# The same for Vulkan's shader generator, which compiles the shaders of one folder (patches/0016).
 if(GGML_VULKAN)
     foreach(shader gdn_tree gdn_commit)
         configure_file(${DFLASH_DIR}/gdn/vulkan/${shader}.comp
@@ -45,7 +44,7 @@ if(GGML_VULKAN)
     endforeach()
 endif()
 
-# The sources of a folder join a target of llama.cpp. glob: GLOB, or GLOB_RECURSE with those of its sub-folders.
+# Adds the sources of a folder to a target of llama.cpp. glob: GLOB, or GLOB_RECURSE for its sub-folders too.
 function(dflash_join target glob folder)
     file(${glob} sources CONFIGURE_DEPENDS ${DFLASH_DIR}/${folder}/*.cpp ${DFLASH_DIR}/${folder}/*.cu)
     target_sources(${target} PRIVATE ${sources})
@@ -53,7 +52,7 @@ function(dflash_join target glob folder)
     set_source_files_properties(${sources} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# Kernels that choose their instructions at run time: compiled once, whatever variants of the CPU backend there are.
+# Kernels that choose their instructions at run time: compiled once for all variants of the CPU backend.
 function(dflash_add_kernels ggml)
     add_library(dflash-kernels OBJECT)
     dflash_join(dflash-kernels GLOB_RECURSE cpu ${ggml}/src ${ggml}/src/ggml-cpu ${ggml}/include)
@@ -62,7 +61,7 @@ function(dflash_add_kernels ggml)
     set_target_properties(dflash-kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# Our kernels are part of every variant of ggml's CPU backend that is built (patches/0005 calls them).
+# Our kernels are part of every variant of ggml's CPU backend (patches/0005 calls them).
 function(dflash_join_cpu target ggml)
     if(TARGET dflash-kernels)
         target_sources(${target} PRIVATE $<TARGET_OBJECTS:dflash-kernels>)
@@ -72,15 +71,15 @@ function(dflash_join_cpu target ggml)
     endif()
     dflash_join(${target} GLOB gdn/cpu ${ggml}/src ${ggml}/src/ggml-cpu)
     target_compile_definitions(${target} PRIVATE GGML_USE_CPU_DFLASH)
-    # ggml asks Windows 8 and later not to throttle its threads, by a struct that mingw-w64 has as of 11.
+    # On Windows 8 and later, ggml disables throttling of its threads, with a struct that mingw-w64 has since 11.
     if(MINGW)
         check_symbol_exists(THREAD_POWER_THROTTLING_CURRENT_VERSION windows.h DFLASH_HAS_THREAD_THROTTLING)
         if(NOT DFLASH_HAS_THREAD_THROTTLING)
             target_compile_definitions(${target} PRIVATE _WIN32_WINNT=0x0601)
         endif()
     endif()
-    # What ggml has for AVX512-FP16 adds up in half precision and leaves heads of 64 to code without vectors; none of
-    # its own variants uses it, only a native build.
+    # ggml's code for AVX512-FP16 sums in half precision and does not vectorize heads of 64. None of its own variants
+    # uses it, only native builds.
     check_cxx_compiler_flag(-mno-avx512fp16 DFLASH_HAS_NO_AVX512FP16)
     if(DFLASH_HAS_NO_AVX512FP16)
         target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-mno-avx512fp16>)
@@ -97,7 +96,7 @@ function(dflash_cpu_targets variable ggml)
         list(TRANSFORM DFLASH_CPU_VARIANTS PREPEND ggml-cpu- OUTPUT_VARIABLE wanted)
         foreach(target ${targets})
             if(NOT target IN_LIST wanted)
-                # ggml's own lists name it: it stays as a module with nothing in it, which is not installed.
+                # ggml's own lists contain it: it becomes an empty module, which is not installed.
                 set_property(TARGET ${target} PROPERTY SOURCES ${DFLASH_DIR}/modules/nothing.c)
                 set_property(TARGET ${target} PROPERTY LINK_LIBRARIES)
             endif()
@@ -107,7 +106,7 @@ function(dflash_cpu_targets variable ggml)
     set(${variable} ${targets} PARENT_SCOPE)
 endfunction()
 
-# Our ops and kernels, in the library of ggml that each belongs to.
+# Adds our ops and kernels to ggml's libraries.
 function(dflash_join_ggml ggml)
     dflash_join(ggml-base GLOB gdn)
     dflash_join(ggml-base GLOB transfers)
@@ -159,7 +158,7 @@ function(dflash_add_library vendor)
     endif()
 endfunction()
 
-# What gcc's libraries need on Windows lies beside them: nobody has it who has no such compiler.
+# Installs gcc's runtime libraries on Windows, since users do not have them without that compiler.
 function(dflash_add_runtime)
     get_filename_component(compilers ${CMAKE_CXX_COMPILER} DIRECTORY)
     foreach(name libstdc++-6.dll libgcc_s_seh-1.dll libwinpthread-1.dll)
@@ -175,12 +174,13 @@ function(dflash_add_runtime)
     endforeach()
 endfunction()
 
-# Modules are installed beside libggml, under one name each: a wheel has no links, so three names are three copies.
+# Modules are installed beside libggml under a single name each: wheels have no links, so three names would be three
+# copies.
 function(dflash_install_modules variants)
     foreach(target ${variants})
         llama_cpp_python_install_target(${target})
         if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-            # Variables that gcc makes unique in the process would be those of whichever variant was looked at first.
+            # gcc makes some variables unique in the process; all variants would use those of the first one loaded.
             target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>)
         endif()
     endforeach()
@@ -203,7 +203,7 @@ function(dflash_libraries variable)
     set(${variable} ${libraries} PARENT_SCOPE)
 endfunction()
 
-# Compiled as ever, but linked against an older C library, so that the result starts there, too.
+# Compiled as usual but linked against an older C library, so that the result also runs there.
 function(dflash_link_older_glibc)
     add_library(dflash-glibc OBJECT ${DFLASH_DIR}/glibc/older_glibc.c)
     target_compile_options(dflash-glibc PRIVATE -fno-builtin)
@@ -224,7 +224,7 @@ function(dflash_add_targets)
     endif()
     set(vendor ${CMAKE_CURRENT_SOURCE_DIR}/vendor/llama.cpp)
 
-    # What looks inside llama.cpp is part of libllama, because other platforms than ELF hide its internals.
+    # Code that uses llama.cpp's internals is part of libllama, because platforms other than ELF hide them.
     dflash_join(llama GLOB llama)
     dflash_join(llama-common GLOB schema ${vendor})
     dflash_join(llama-common GLOB thin_common ${vendor})

@@ -11,6 +11,7 @@
 #include "grammar/gbnf.h"
 #include "base/json_fields.h"
 #include "schema/chat_schema.h"
+#include "schema/writer.h"
 
 #include "common/chat.h"
 
@@ -98,7 +99,7 @@ class message_reader {
         return all;
     }
 
-    // What the last message says about its continuation ("prefix": true); null: nothing.
+    // Whether the last message wants to be continued ("prefix": true); null if it does not say.
     const json * prefix() const { return prefix_; }
 
   private:
@@ -575,7 +576,7 @@ bool may_call(const common_chat_templates_inputs & inputs) {
     return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
-// llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. But JSON inside
+// llama.cpp lets a few formats leave thoughts open, since their models call tools while they think. But JSON within
 // thoughts is not an answer.
 std::string closed_thoughts(std::string grammar, const common_chat_params & params) {
     for (const std::string & end : params.thinking_end_tags) {
@@ -723,7 +724,7 @@ answer_format format_of(
         may_call(inputs) && !params.grammar.empty() };
 }
 
-// ---- what of the parameters does not hold ----
+// ---- parameters that are not enforced ----
 
 // Adds the keywords of a schema that say more than its type.
 void add_keywords(const json & schema, const std::string & path, ignored_fields & ignored) {

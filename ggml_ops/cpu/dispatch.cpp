@@ -31,24 +31,24 @@ bool float_gemm_is_on() {
 
 // The interface through which ggml calls a kernel.
 class op_kernel : public ggml::cpu::tensor_traits {
-    bool (*serves_op)(const ggml_tensor *);
-    size_t (*op_work_size)(int, const ggml_tensor *);
-    void (*op_compute)(const ggml_compute_params *, ggml_tensor *);
+    bool (*serves_op_)(const ggml_tensor *);
+    size_t (*op_work_size_)(int, const ggml_tensor *);
+    void (*op_compute_)(const ggml_compute_params *, ggml_tensor *);
 
   public:
     op_kernel(bool (*serves)(const ggml_tensor * op), size_t (*work_size)(int n_threads, const ggml_tensor * op),
         void (*compute)(const ggml_compute_params * params, ggml_tensor * op)) :
-        serves_op(serves), op_work_size(work_size), op_compute(compute) {}
+        serves_op_(serves), op_work_size_(work_size), op_compute_(compute) {}
 
-    bool serves(const ggml_tensor * op) const { return serves_op(op); }
+    bool serves(const ggml_tensor * op) const { return serves_op_(op); }
 
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = op_work_size(n_threads, op);
+        size = op_work_size_(n_threads, op);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        op_compute(params, op);
+        op_compute_(params, op);
         return true;
     }
 };
@@ -76,7 +76,7 @@ op_kernel * find_kernel(const ggml_tensor * op) {
 }
 
 class dispatch : public ggml::cpu::extra_buffer_type {
-    // Whether an op on weights in panels can be computed; otherwise ggml does not load the weights into panels.
+    // Whether we can compute an op on packed weights; otherwise ggml does not pack the weights.
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return packed_gemm_fits(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override { return find_kernel(op); }

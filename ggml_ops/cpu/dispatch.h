@@ -1,7 +1,7 @@
 // Chooses which ops of the CPU backend our kernels compute, and which kernel (called by patches/0005).
 //
-// ggml asks extra buffer types whether they support an op. Ours holds weights in panels (gemm/panel_buffer.h); it also
-// answers for ops whose tensors may be anywhere: attention, products with float weights, RoPE. Ops that are computed
+// ggml asks extra buffer types whether they support an op. Ours holds packed weights (gemm/panel_buffer.h), but also
+// supports ops whose tensors may be anywhere: attention, products with float weights, RoPE. Ops that are computed
 // together are found earlier, in op_fusion.h.
 
 #pragma once
@@ -10,10 +10,10 @@
 
 ggml_backend_buffer_type_t dflash_panel_buffer_type(void);
 
-// What libdflash looks up in the CPU backend's registry; null if `name` is not ours:
-//   bool dflash_is_row_invariant(void)           whether attention and float products are ours. Then, with all other
-//                                                weights in panels, a row's result does not depend on its pass
-//   int  dflash_tile_rows(ggml_type)             from how many rows on AMX tiles serve a type, 0: there is no choice
+// Functions that libdflash looks up in the CPU backend's registry; null if `name` is not ours:
+//   bool dflash_is_row_invariant(void)           whether we compute attention and float products. If all other weights
+//                                                are packed, a row's result does not depend on its pass
+//   int  dflash_tile_rows(ggml_type)             the smallest number of rows for AMX tiles, 0 if there is no choice
 //   void dflash_set_tile_rows(ggml_type, int)    sets it
 void * dflash_proc_address(const char * name);
 

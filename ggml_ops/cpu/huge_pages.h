@@ -1,4 +1,4 @@
-// Huge pages for memory that every pass reads (weights in panels, K and V), to reduce address translation. A hint only.
+// Huge pages for memory that every pass reads (packed weights, K and V), to reduce address translation. Only a hint.
 
 #pragma once
 
@@ -15,7 +15,7 @@ namespace dflash {
 inline void ask_for_huge_pages(void * data, size_t size) {
 #if defined(__linux__)
     constexpr uintptr_t PAGE  = 4096,
-                        LEAST = 4 << 20;   // smaller blocks hardly contain whole huge pages of their own
+                        LEAST = 4 << 20;   // smaller blocks may not contain a whole huge page
     const uintptr_t begin = ((uintptr_t) data + PAGE - 1) / PAGE * PAGE, end = ((uintptr_t) data + size) / PAGE * PAGE;
     if (data && size >= LEAST) {
         madvise((void *) begin, end - begin, MADV_HUGEPAGE);

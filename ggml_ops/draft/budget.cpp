@@ -22,15 +22,15 @@ void cost_curve::observe(int32_t rows, double cells, double ms) {
     }
     rows           = width(rows);
     double & point = points_.try_emplace(rows, std::max(0.5 * ms, ms - per_cell_ * cells)).first->second;
-    // One slow pass (a page fault, another process) must not change the choice: clip, then average.
+    // A single slow pass (a page fault, another process) must not change the choice: clip it, then average.
     ms = std::min(ms, 2.0 * (point + per_cell_ * cells));
     if (cells > 0) {
-        // What is beyond the point is put down to the cells first: they explain passes of all widths.
+        // The excess over the point is first attributed to the cells: they explain passes of all widths.
         excess_   = 0.98 * excess_ + (ms - point) * cells;
         square_   = 0.98 * square_ + cells * cells;
         per_cell_ = std::max(0.0, excess_ / square_);
     }
-    // A busy machine makes cells seem dear; they never explain a whole pass.
+    // On a busy machine cells look expensive, but they never explain a whole pass.
     point = std::max(0.1 * ms, point + 0.05 * (ms - per_cell_ * cells - point));
 }
 
@@ -44,7 +44,7 @@ double cost_curve::at(int32_t rows, double cells) const {
     if (hi == points_.begin()) {
         return hi->second + attention;
     }
-    if (hi == points_.end()) {   // beyond the last point: its slope from the origin
+    if (hi == points_.end()) {   // beyond the last point: a line through the origin
         const auto & last = *points_.rbegin();
         return last.second * rows / last.first + attention;
     }
@@ -72,7 +72,7 @@ node_choice choose_nodes(const std::vector<std::vector<float>> & values, const c
             items.push_back({ values[s][i], s, i });
         }
     }
-    // Equal values keep a slot's own order, so that a prefix of the list is a prefix of every tree.
+    // Equal values keep a slot's own order, so that each prefix of the list is a prefix of every tree.
     std::sort(items.begin(), items.end(), [](const item & a, const item & b) {
         return a.value != b.value ? a.value > b.value : a.index != b.index ? a.index < b.index : a.slot < b.slot;
     });
@@ -145,7 +145,7 @@ void value_profile::observe(int32_t length, const std::vector<int32_t> & lengths
         for (; n < m.values.size(); ++n) {
             m.values[n] *= 1 - NEWEST;
         }
-        // Averages of falling lists fall, but for rounding.
+        // Averages of descending lists descend, except for rounding.
         for (size_t k = 1; k < m.values.size(); ++k) {
             m.values[k] = std::min(m.values[k], m.values[k - 1]);
         }
@@ -187,7 +187,7 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
         choices.push_back(c);
         top = std::max(top, c.rate);
     }
-    // Longest first: a new slot starts with the whole block, and an old one looks again whether more would pay.
+    // Longest first: a new slot starts with the whole block, and an old one checks again whether more would pay off.
     for (auto c = choices.rbegin(); c != choices.rend(); ++c) {
         if (c->rate == 0 || c->rate >= 0.99 * top) {
             return *c;
@@ -199,7 +199,7 @@ length_choice choose_length(const std::vector<const value_profile *> & slots, co
 // ---- draft_switch ----
 
 bool draft_switch::draft_now() {
-    if (rest_ > 0 && --rest_ == 0) {   // one step, judged by itself
+    if (rest_ > 0 && --rest_ == 0) {   // one trial step, judged on its own
         recent_certain_ = recent_expected_ = recent_ms_ = 0;
     }
     return rest_ == 0;

@@ -5,11 +5,12 @@
 
 namespace dflash {
 
-// The drafter's own probability counts as this many observations of a bin, the bins' word as this many of a depth.
+// Priors: the drafter's own probability weighs as much as this many observations of a bin, and the bins' estimate as
+// much as this many observations of a depth.
 static constexpr double BIN_PRIOR = 6, DEPTH_PRIOR = 8;
 static constexpr float  MOST = 0.999f;
 
-// Narrow where it matters: near 0 and near 1, evenly in log-odds between.
+// Narrow bins near 0 and 1, where it matters; evenly spaced in log-odds.
 int32_t calibration::bin(float prob) {
     const float p = std::clamp(prob, 1e-4f, 1.0f - 1e-4f);
     return std::clamp((int32_t) std::floor(std::log(p / (1.0f - p)) + 6.0f), 0, N_BINS - 1);

@@ -1,5 +1,5 @@
-// What draft tokens are worth: the drafter's probability of a token against the rate at which such tokens were
-// accepted. Pure running statistics of one slot, no llama.cpp types.
+// Calibrates draft tokens: the drafter's probability of a token versus the rate at which such tokens were accepted.
+// Running statistics of one slot, no llama.cpp types.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace dflash {
 
-// Fading counts of one kind of guess.
+// Decaying counts of one kind of draft token.
 struct tally {
     double accepted = 0, trials = 0;
 
-    void fade(double max_trials) {   // count the past as at most this many trials
+    void fade(double max_trials) {   // weigh the past as at most this many trials
         const double f = max_trials < trials ? max_trials / trials : 1.0;
         accepted *= f;
         trials *= f;
@@ -21,13 +21,13 @@ struct tally {
 
 class calibration {
   public:
-    // The chance that the target samples this token where the walk has reached its parent.
-    // prob: the drafter's probability. first: no sibling is likelier (a greedy target takes the first or none of the
-    // others, whatever its probability). depth: 1 below the anchor.
+    // The chance that the target samples this token once the walk has reached its parent. prob: the drafter's
+    // probability. first: no sibling is likelier (a greedy target takes the first one or none, whatever the others'
+    // probabilities). depth: 1 below the anchor.
     float apply(float prob, bool first, int32_t depth) const;
-    // A node whose parent the walk has reached.
+    // Records a node whose parent the walk has reached.
     void observe(float prob, bool first, int32_t depth, bool accepted);
-    // Count what was seen as at most this many observations per bin.
+    // Weighs past observations as at most this many per bin.
     void fade(double weight);
 
   private:
@@ -37,7 +37,7 @@ class calibration {
     float                    of_bin(float prob, bool first) const;
 
     std::array<std::array<tally, N_BINS>, 2> bins_;
-    std::array<tally, N_DEPTHS>              depths_;   // trials: what the bins expected there
+    std::array<tally, N_DEPTHS>              depths_;   // trials: what the bins predicted there
 };
 
 }   // namespace dflash

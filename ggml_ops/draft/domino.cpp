@@ -9,9 +9,9 @@ namespace dflash {
 namespace {
 
 constexpr int32_t DOMINO_CANDIDATES = 8;    // per position
-constexpr int32_t N_GUESSED         = 32;   // likeliest tokens of a position that the guess is among
+constexpr int32_t N_GUESSED         = 32;   // the guess is chosen among this many of a position's likeliest tokens
 
-// The nodes of one graph. Dimensions: first what a row has, then alternatives (or 1), positions, slots.
+// The nodes of one graph. Dimensions: a row's own, then alternatives (or 1), positions, slots.
 class domino_graph {
   public:
     domino_graph(const drafter_model & model, draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) :
@@ -19,8 +19,8 @@ class domino_graph {
         prefix_(std::min<int64_t>(model.domino_prefix, n_pos_)), logits_(logits),
         from_hidden_(split(ggml_mul_mat(ctx_, model.domino_hidden, hidden))) {}
 
-    // The chain that is best among the `k` likeliest tokens of each position -> the cell's states [size, 1, n_pos,
-    // n_slots].
+    // Guesses the best chain among the `k` likeliest tokens of each position. Returns the cell's states [size, 1,
+    // n_pos, n_slots].
     ggml_tensor * guess(int64_t k) {
         ggml_tensor * ids    = ggml_top_k(ctx_, logits_, (int) k);
         ggml_tensor * unary  = split(pick(ctx_, logits_, ids));
@@ -52,17 +52,16 @@ class domino_graph {
     // Logits of all positions [n_vocab, n_out], corrected by these states.
     ggml_tensor * corrected(ggml_tensor * states) {
         ggml_tensor * z   = without_prefix(activation(states, from_hidden_));
-        ggml_tensor * out = model_.domino_out;   // of as many tokens as there are logits
+        ggml_tensor * out = model_.domino_out;   // has as many tokens as there are logits
         out               = ggml_view_2d(ctx_, out, out->ne[0], logits_->ne[0], out->nb[1], 0);
         return ggml_add(ctx_, logits_, ggml_mul_mat(ctx_, out, ggml_reshape_2d(ctx_, z, z->ne[0], n_pos_ * n_slots_)));
     }
 
-    // Scores of all pairs of neighbouring candidates [k next, k prev, n_pos, n_slots]; before the first stands the
-    // anchor. ids: I32 [k, n_out].
+    // Scores of all pairs of neighbouring candidates [k next, k prev, n_pos, n_slots]; the first position's predecessor
+    // is the anchor. ids: I32 [k, n_out].
     ggml_tensor * pairs(ggml_tensor * ids, ggml_tensor * states, int64_t k) {
-        const int64_t size = states->ne[0];
-        ggml_tensor * after =
-            ggml_repeat_4d(ctx_, positions(states, 0, 1), size, k, 1, n_slots_);   // of the anchor, whichever candidate
+        const int64_t size  = states->ne[0];
+        ggml_tensor * after = ggml_repeat_4d(ctx_, positions(states, 0, 1), size, k, 1, n_slots_);   // the anchor's
         if (n_pos_ > 1) {
             ggml_tensor * before = ggml_cont(ctx_, positions(states, 0, n_pos_ - 1));
             ggml_tensor * tokens = ggml_cont(ctx_, positions(embed(ids, k), 0, n_pos_ - 1));
@@ -91,7 +90,7 @@ class domino_graph {
     }
     ggml_tensor * position(ggml_tensor * rows, int64_t i) { return positions(rows, i, 1); }
 
-    // [n, k, n_pos, n_slots] at position i -> [n, k, n_slots].
+    // Matrices of position i of [n, k, n_pos, n_slots]: [n, k, n_slots].
     ggml_tensor * slot_matrices(ggml_tensor * rows, int64_t i) {
         return ggml_view_3d(
             ctx_, rows, rows->ne[0], rows->ne[1], n_slots_, rows->nb[1], rows->nb[3], (size_t) i * rows->nb[2]);
@@ -111,9 +110,9 @@ class domino_graph {
         return ggml_reshape_4d(ctx_, rows, rows->ne[0], k, n_pos_, n_slots_);
     }
 
-    // The gated recurrent cell (torch.nn.GRU without biases): its state after one more token. `tokens` and `states` are
-    // products with the cell's matrices, three gates each; without a state before it is zero. There may be several
-    // tokens for one state.
+    // The gated recurrent cell (torch.nn.GRU without biases): its states after one more token. `tokens` and `states`
+    // are products with the cell's matrices, three gates each; without a previous state it is zero. There may be
+    // several tokens per state.
     ggml_tensor * step(ggml_tensor * tokens, ggml_tensor * before, ggml_tensor * states) {
         const int64_t size = model_.domino_hh->ne[0];
         const auto    gate = [&](ggml_tensor * gates, int64_t i) {
@@ -136,7 +135,7 @@ class domino_graph {
         return ggml_silu(ctx_, ggml_add(ctx_, product(model_.domino_state, states), from_hidden));
     }
 
-    // Zeros for the positions that are not corrected.
+    // Zeros the positions that are not corrected.
     ggml_tensor * without_prefix(ggml_tensor * rows) {
         if (prefix_ == 0) {
             return rows;

@@ -1,5 +1,5 @@
-// Domino: a recurrent cell reads the tokens of the block from the anchor on, and corrects each position's logits by its
-// state. Source: SpecForge, modeling/draft/domino.py.
+// Domino: a recurrent cell reads the block's tokens, starting at the anchor, and its state corrects each position's
+// logits. Source: SpecForge, modeling/draft/domino.py.
 
 #pragma once
 
@@ -10,11 +10,11 @@ namespace dflash {
 // logits[i] + out * silu(in_hidden * hidden[i] + in_state * state[i]), where state[i] has read the anchor and the
 // tokens of the i positions before. The first `domino_prefix` positions are not corrected.
 //
-// The published code decodes one chain: at each position the best token of the whole vocabulary, given all before. Done
-// literally that reads `out`, as large as a head of its own, once for each position. Here the chain is guessed among
-// each position's likeliest tokens, then one product corrects the whole vocabulary of all positions, given the guess,
-// and the candidates are taken from there. If the guess was right, the best path of the lattice is the published chain.
-// A pair of candidates is scored as if the guess stood before it.
+// The published code decodes one chain: at each position the best token of the whole vocabulary, given all previous
+// ones. Done literally, this reads `out`, which is as large as an output head, once per position. Here the chain is
+// guessed among each position's likeliest tokens; then one product corrects all positions' logits given the guess, and
+// candidates are chosen from those. If the guess was right, the lattice's best path is the published chain. Pairs of
+// candidates are scored as if the guess preceded them.
 class domino_selector : public selector {
   public:
     explicit domino_selector(const drafter_model & model);

@@ -18,7 +18,7 @@ namespace dflash {
 
 namespace {
 
-// Throws unless both vocabularies are the same up to padding at the end.
+// Throws unless the vocabularies are equal, except for padding at the end.
 void check_vocabulary(const llama_model * drafter, const llama_model * target) {
     // added tokens differ between converters (dflash_local/diagnose/pair.py)
     constexpr int32_t   FEW_TOKENS = 128;
@@ -62,7 +62,7 @@ void check_pair(const drafter_model & model, const llama_model * target) {
     }
 }
 
-// Embeddings and output projection that the drafter has not are the target's, or a copy of the latter.
+// The drafter borrows the embeddings and the output projection that it lacks from the target, or copies the projection.
 std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model * target) {
     const target_heads         heads = access_heads(target);
     std::unique_ptr<head_copy> copy;
@@ -75,7 +75,7 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
         }
         model.output = heads.output;
         if (model.output && head_copy::is_needed(model.output, model.layers[0].wk)) {
-            // where it is the embeddings' own tensor, they are here
+            // a tied head is the embeddings' own tensor, which is on this machine
             const bool tied = heads.tok_embd && std::strcmp(heads.tok_embd->name, heads.output->name) == 0;
             copy            = std::make_unique<head_copy>(tied ? heads.tok_embd : heads.output, model.layers[0].wk);
             model.output    = copy->tensor();
@@ -90,7 +90,7 @@ std::unique_ptr<head_copy> share_heads(drafter_model & model, const llama_model 
     return copy;
 }
 
-// Drafts only tokens that both know, and looks no others up: padding of one is beyond the other's tensors.
+// Limits draft tokens to those that both models know: the other's tensors have no rows for padding.
 void bound_vocabulary(drafter_model & model, const llama_model * target) {
     model.n_vocab      = std::min(model.n_vocab, llama_vocab_n_tokens(llama_model_get_vocab(target)));
     model.n_candidates = std::min(model.n_candidates, model.n_vocab);
@@ -101,7 +101,7 @@ void bound_vocabulary(drafter_model & model, const llama_model * target) {
 
 std::vector<int64_t> read_d2t(const drafter_model & model) {
     std::vector<int64_t> d2t;
-    if (model.d2t && model.d2t->data) {   // a plan has no data
+    if (model.d2t && model.d2t->data) {   // a memory plan has no data
         d2t.resize(model.d2t->ne[0]);
         ggml_backend_tensor_get(model.d2t, d2t.data(), 0, ggml_nbytes(model.d2t));
     }
@@ -122,7 +122,7 @@ int32_t find_mask_token(const llama_model * model, int32_t n_vocab) {
     return token;
 }
 
-// The drafter's devices and those of the tensors that it shares; CPU last, as the scheduler wants it.
+// The devices of the drafter and of the tensors that it shares; the scheduler wants the CPU last.
 std::vector<ggml_backend_ptr> init_backends(
     const llama_model * model, const std::vector<const ggml_tensor *> & shared, int32_t n_threads) {
     std::vector<ggml_backend_dev_t> devices = access_devices(model);
@@ -142,7 +142,7 @@ std::vector<ggml_backend_ptr> init_backends(
         if (!backends.back()) {
             throw std::runtime_error("a backend of the drafter could not be initialized");
         }
-        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);   // a tensor split's has none
+        ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);   // a tensor split has none
         const auto         set_n_threads =
             (ggml_backend_set_n_threads_t) (reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads")
                                                 : nullptr);
@@ -203,7 +203,7 @@ template <class T> std::vector<T> download(const ggml_tensor * tensor) {
     return data;
 }
 
-// F32, whether the tensor is that or F16.
+// As F32, from F32 or F16.
 std::vector<float> download_floats(const ggml_tensor * tensor) {
     if (tensor->type == GGML_TYPE_F32) {
         return download<float>(tensor);
@@ -214,7 +214,7 @@ std::vector<float> download_floats(const ggml_tensor * tensor) {
     return data;
 }
 
-// A power of two, at most 1, which brings a row of taps to at most TAP_LIMIT: sums of 32 elements fit F16.
+// A power of two, at most 1, that limits a row of taps to TAP_LIMIT: sums of 32 elements then fit into F16.
 float tap_scale(const float * row, int32_t n) {
     constexpr float TAP_LIMIT = 1024.0f;
     float           largest   = 0.0f;
@@ -227,7 +227,7 @@ float tap_scale(const float * row, int32_t n) {
     return std::exp2(-std::ceil(std::log2(largest / TAP_LIMIT)));
 }
 
-// Makes rows of taps [n, width] smaller where they need it; returns what undoes it, [n].
+// Scales down rows of taps [n, width] where necessary; returns the inverse factors, [n].
 std::vector<float> scale_taps(std::vector<float> & taps, int32_t width) {
     std::vector<float> unscale;
     for (float *row = taps.data(), *end = row + taps.size(); row < end; row += width) {
@@ -238,8 +238,8 @@ std::vector<float> scale_taps(std::vector<float> & taps, int32_t width) {
     return unscale;
 }
 
-// Positions of rows as ggml's rope takes them. M-RoPE has four axes, one after the other: text has the same position on
-// three and 0 on the fourth.
+// Positions of rows for ggml's rope. M-RoPE has four axes, one after the other: text has the same position on three and
+// 0 on the fourth.
 class positions {
   public:
     positions(int32_t n_rows, bool mrope) :
@@ -285,7 +285,7 @@ void drafter::run(
     }
 }
 
-// The job goes on behind its first n_rows rows.
+// Advances the job by n_rows rows.
 void drafter::skip(draft_job & job, int32_t n_rows) const {
     job.taps += job.taps ? (size_t) n_rows * tap_width() : 0;
     job.cells += job.cells ? n_rows : 0;
@@ -293,9 +293,9 @@ void drafter::skip(draft_job & job, int32_t n_rows) const {
     job.n_inject -= n_rows;
 }
 
-// Makes the jobs' rows fit one pass: long prompts go in passes of their own.
+// Makes the jobs' rows fit into one pass: long prompts get passes of their own.
 void drafter::fit_jobs(std::vector<draft_job> & jobs) {
-    const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // of one job
+    const int32_t n_most   = std::min(params_.n_batch, kv_->max_rows());   // per job
     int32_t       n_inject = 0;
     for (draft_job & job : jobs) {
         if (job.pos != next_pos(job.slot)) {
@@ -311,7 +311,7 @@ void drafter::fit_jobs(std::vector<draft_job> & jobs) {
     }
 }
 
-// A pass for the job's first n_rows rows.
+// Runs a pass for the job's first n_rows rows.
 void drafter::inject(draft_job & job, int32_t n_rows) {
     draft_job part = job;
     part.n_inject  = n_rows;
@@ -391,8 +391,8 @@ void drafter::build(draft_graph & graph) const {
     if (graph.shape.probe) {
         graph.hidden = graph.output(hidden);
     }
-    // The anchors' rows may propose nothing, yet the head runs over them: the CPU's matrix products like row counts
-    // that are multiples of 4, and one view is cheaper than a gap.
+    // The head also runs over the anchors' rows, even if they propose nothing: the CPU's matrix products prefer
+    // multiples of 4 rows, and a contiguous view is cheaper than one with gaps.
     hidden               = first_rows(graph, hidden);
     ggml_tensor * logits = builder.logits(hidden);
     if (graph.shape.probe) {
@@ -401,7 +401,7 @@ void drafter::build(draft_graph & graph) const {
     selector_->build(graph, hidden, logits);
 }
 
-// The jobs' taps, then padding.
+// Sets the jobs' taps, followed by padding.
 void drafter::set_taps(const draft_graph & graph, const std::vector<draft_job> & jobs) {
     if (graph.tap_cells) {
         std::vector<int32_t> cells;
@@ -449,7 +449,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
             continue;
         }
         set_masks(graph, (int32_t) anchors.size());
-        anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // the target's padding
+        anchors.push_back(job.anchor < model_.n_vocab ? job.anchor : mask_token_);   // may be padding of the target
         for (int32_t i = 0; i < shape.length; ++i) {
             pos_q.set((int32_t) tokens.size(), next_pos(job.slot) + i);
             pos_kv.set(row++, next_pos(job.slot) + i);
@@ -474,7 +474,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
     upload(graph.anchors, anchors);
 }
 
-// The masks of slot i of the shape.
+// Sets the masks of the shape's slot i.
 void drafter::set_masks(const draft_graph & graph, int32_t i) {
     const int32_t slot = graph.shape.slots[i];
     set_mask(graph.masks[i], slot, INT32_MAX, model_.causal);
@@ -508,7 +508,7 @@ int32_t drafter::target_token(int32_t id) const {
     return d2t_.empty() ? id : (int32_t) d2t_[id];
 }
 
-// The outputs of a pass -> one draft for each job that denoises.
+// Makes one draft for each job that denoises, from the outputs of a pass.
 void drafter::read_drafts(const draft_graph & graph, const std::vector<draft_job> & jobs, std::vector<draft> & drafts,
     draft_probe * probe) const {
     const std::vector<int32_t> ids    = download<int32_t>(graph.ids);

@@ -1,6 +1,6 @@
-// The drafter: one pass takes in the taps of accepted rows and denoises the next block of every slot that asks.
+// The drafter: one pass injects the taps of accepted rows and denoises the next block of every slot that asks for one.
 //
-// How a new kind of drafter joins: docs/contributing.md. What kinds can do: llama/drafter_kind.h.
+// How to add a kind of drafter: docs/contributing.md. What each kind supports: llama/drafter_kind.h.
 
 #pragma once
 
@@ -24,14 +24,14 @@ class tap_store;   // llama/tap_store.h
 
 struct drafter_params {
     int32_t   n_slots;
-    int32_t   n_ctx;     // newest positions that a block sees
-    int32_t   n_batch;   // most rows injected in one pass
+    int32_t   n_ctx;     // newest positions that a block attends to
+    int32_t   n_batch;   // max. rows injected in one pass
     int32_t   n_threads;
     bool      flash_attn;
-    bool      kv_offload;       // K and V lie with their layers; false: on the host
+    bool      kv_offload;       // K and V are on their layers' devices; false: on the host
     ggml_type type_k, type_v;   // F16 or F32
-    size_t    history_limit;    // bytes on the host for positions that left the slots' rings
-    // where taps come from; null: from the host
+    size_t    history_limit;    // bytes on the host for positions that have left the slots' rings
+    // where taps are read from; null: the host
     const tap_store * taps = nullptr;
 };
 
@@ -43,13 +43,13 @@ struct draft_job {
     int32_t       pos;       // must be the slot's next position
     bool          denoise;   // also draft the block that starts with `anchor` at position pos + n_inject
     int32_t       anchor;
-    // [n_inject] instead of taps, if the drafter reads a store
+    // [n_inject] replaces taps if the drafter reads a store
     const tap_cell * cells = nullptr;
 };
 
 class drafter {
   public:
-    // Throws std::runtime_error (wrong pair, unsupported model, no memory) with one sentence.
+    // Throws std::runtime_error with one sentence (wrong pair, unsupported model, out of memory).
     drafter(const llama_model * model, const llama_model * target, const drafter_params & params);
     drafter(const drafter &) = delete;
 
@@ -59,34 +59,34 @@ class drafter {
     int32_t               n_ctx() const { return params_.n_ctx; }
     bool                  on_device() const { return on_device_; }
     int32_t               top_k() const { return selector_->top_k(); }
-    // Throws std::runtime_error for an id that is none: a device or a server may return anything.
+    // Throws std::runtime_error for an invalid id: a device or a server may return anything.
     int32_t target_token(int32_t id) const;
     size_t  memory_bytes() const { return kv_->memory_bytes(); }
-    // Bytes of its context and of compute buffers, by buffer type.
+    // Bytes of the K/V rings and of compute buffers, by buffer type.
     std::map<ggml_backend_buffer_type_t, size_t> context_memory() const { return kv_->memory(); }
     std::map<ggml_backend_buffer_type_t, size_t> compute_memory() const { return graphs_->memory(); }
-    // Bytes of what it copied of the target's weights, by buffer type.
+    // Bytes of the target's weights that were copied, by buffer type.
     std::map<ggml_backend_buffer_type_t, size_t> copied_memory() const;
 
-    // Takes the memory of passes ahead: of the largest that run() may be asked for.
+    // Allocates memory for the largest passes that run() may get.
     void reserve();
 
-    // First position not injected yet.
+    // The first position that has not been injected yet.
     int32_t next_pos(int32_t slot) const { return kv_->end(slot); }
-    // Forget positions >= pos; with a gap ahead (pos > next_pos) everything is forgotten and the ring restarts at pos.
+    // Forgets positions >= pos; if pos > next_pos, forgets everything and restarts the ring at pos.
     void rewind(int32_t slot, int32_t pos) { kv_->rewind(slot, pos); }
-    // Forget everything; the next position will be pos.
+    // Forgets everything; the next position will be pos.
     void restart(int32_t slot, int32_t pos) { kv_->restart(slot, pos); }
-    // Bytes on the host for positions that left the rings, and most of them.
+    // Bytes used on the host for positions that left the rings, and their limit.
     size_t history_bytes() const { return kv_->history_bytes(); }
     size_t history_limit() const { return params_.history_limit; }
-    // A slot's context on the host, positions below `end` of it, and back into any slot (kv_ring).
+    // Copies a slot's positions below `end` to the host, and back into any slot (kv_ring).
     ring_copy take_context(int32_t slot, int32_t end) const { return kv_->take(slot, end); }
     void      put_context(int32_t slot, const ring_copy & copy) { kv_->put(slot, copy); }
     bool      check_context(const ring_copy & copy) const { return kv_->fits(copy); }
 
-    // One pass. drafts[i] is filled for jobs[i].denoise. length: the anchor and the tokens to propose, the same for all
-    // slots, 2..model().max_length().
+    // Runs one pass. drafts[i] is filled if jobs[i].denoise. length: the anchor and the tokens to propose, the same for
+    // all slots, 2..model().max_length().
     // Throws std::runtime_error when a backend fails.
     void run(const std::vector<draft_job> & jobs, int32_t length, std::vector<draft> & drafts,
         draft_probe * probe = nullptr);
@@ -113,14 +113,14 @@ class drafter {
     int32_t              mask_token_;
     bool                 on_device_ = false;
     packing              packs_;
-    std::vector<int64_t> d2t_;   // empty: draft tokens are the target's
+    std::vector<int64_t> d2t_;   // empty: draft tokens are target tokens
 
-    std::vector<float>       mask_;   // scratch of set_mask()
+    std::vector<float>       mask_;   // scratch space of set_mask()
     std::vector<ggml_fp16_t> mask_f16_;
 
-    std::unique_ptr<head_copy> head_;   // null: the head lies well where it is
+    std::unique_ptr<head_copy> head_;   // null: no copy of the head is needed
 
-    std::vector<ggml_backend_ptr> backends_;   // must outlive what follows
+    std::vector<ggml_backend_ptr> backends_;   // must outlive the members below
     std::unique_ptr<kv_ring>      kv_;
     std::unique_ptr<selector>     selector_;
     std::unique_ptr<graph_cache>  graphs_;

@@ -102,9 +102,9 @@ void graph_cache::reserve(const std::function<std::unique_ptr<draft_graph>()> & 
     }
 }
 
-// A new one, or that of the oldest graph: a scheduler keeps its compute buffers. One that was taken over must plan
-// anew: its allocator would keep the plan for any graph with as many nodes of the same sizes, though other tensors may
-// be inputs and outputs.
+// Takes a new scheduler, or that of the oldest graph with its compute buffers. A reused scheduler must plan again: its
+// allocator would keep its plan for any graph with the same number of nodes and sizes, even if other tensors are inputs
+// and outputs.
 ggml_backend_sched_ptr graph_cache::take_scheduler(const std::function<std::unique_ptr<draft_graph>()> & make) {
     ggml_backend_sched_ptr sched;
     if (!reserved_.empty()) {
@@ -117,7 +117,7 @@ ggml_backend_sched_ptr graph_cache::take_scheduler(const std::function<std::uniq
         graphs_.pop_back();
     }
     ggml_backend_sched_reset(sched.get());
-    // Planning puts copies in the place of sources that lie on other devices, for good: it needs a graph of its own.
+    // Planning permanently replaces sources on other devices by copies, so it needs a graph of its own.
     const std::unique_ptr<draft_graph> planned = make();
     if (!ggml_backend_sched_reserve(sched.get(), planned->gf)) {
         throw_no_memory();

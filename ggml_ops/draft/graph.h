@@ -1,4 +1,4 @@
-// The graph of one drafter pass: what it depends on, its inputs and outputs, and the graphs that are kept for later
+// The graph of a drafter pass: the shape that it depends on, its inputs and outputs, and a cache of graphs for later
 // passes of the same shape.
 
 #pragma once
@@ -20,19 +20,19 @@ namespace dflash {
 // Memory of the device that holds a weight.
 ggml_backend_buffer_type_t memory_beside(const ggml_tensor * weight);
 
-// Bytes at whose multiples operands must begin, for ops on any of these backends: Vulkan's top-k, products and
-// attention read no others. The CPU takes all.
+// Alignment in bytes that operands need on any of these backends: Vulkan requires it for top-k, products and attention.
+// The CPU takes any.
 size_t alignment_of(const std::vector<ggml_backend_t> & backends);
 
-// What a graph depends on.
+// Everything that a graph depends on.
 struct graph_shape {
-    int32_t              n_inject = 0;       // rows of taps; inject_bucket() of what there is
+    int32_t              n_inject = 0;       // rows of taps, rounded up by inject_bucket()
     int32_t              length   = 0;       // rows of a block, 0: inject only
-    int32_t              first    = 1;       // row of a block that proposes first: 0 is the anchor's
+    int32_t              first    = 1;       // first row of a block that proposes: 0 is the anchor's
     int32_t              n_pos    = 0;       // rows of a block that propose
     bool                 probe    = false;   // hidden states and logits are outputs, too
-    std::vector<int32_t> slots;              // that denoise a block
-    std::vector<int32_t> spans;              // of their attention, in cells
+    std::vector<int32_t> slots;              // those that denoise a block
+    std::vector<int32_t> spans;              // cells that each slot's attention spans
 
     bool operator==(const graph_shape & other) const {
         return n_inject == other.n_inject && length == other.length && first == other.first && n_pos == other.n_pos &&
@@ -41,25 +41,25 @@ struct graph_shape {
     int32_t n_slots() const { return (int32_t) slots.size(); }
     int32_t n_block() const { return length * n_slots(); }    // block rows of all slots
     int32_t n_head() const { return first + n_pos; }          // rows of a block whose logits are computed
-    int32_t n_out() const { return n_pos * n_slots(); }       // rows of all slots that propose
+    int32_t n_out() const { return n_pos * n_slots(); }       // proposing rows of all slots
     int32_t n_rows() const { return n_inject + n_block(); }   // rows whose K/V are computed: taps, then blocks
 };
 
-// Rows of taps come in a few counts, so that graphs can be used again; on devices, where padding costs little, in
-// fewer.
+// Rounds up the rows of taps to one of a few counts, so that graphs can be reused; fewer counts on devices, where
+// padding is cheap.
 int32_t inject_bucket(int32_t n_inject, bool on_device);
 
-// A slot's mask [span, length], as attention reads it. It is an input itself, or made of words.
+// A slot's mask [span, length] as attention reads it: an input itself, or unpacked from words.
 struct draft_mask {
     ggml_tensor * tensor = nullptr;   // null: no layer reads it
     mask_inputs   words;              // of each row, or of one that stands for all
 };
 
-// What goes to a graph's device, and comes from it, in few bytes.
+// Which data is packed for the transfer to and from a graph's device.
 struct packing {
     bool masks = false;   // as bits
-    bool rows  = false;   // of the embeddings: as they lie in the host's memory
-    bool pairs = false;   // scores of DFlash 2's pairs: as F16
+    bool rows  = false;   // rows of the embeddings as the host stores them
+    bool pairs = false;   // DFlash 2's pair scores as F16
 };
 
 struct draft_graph {
@@ -67,26 +67,26 @@ struct draft_graph {
     ggml_context_ptr       ctx;
     ggml_backend_sched_ptr sched;
     ggml_cgraph *          gf        = nullptr;
-    size_t                 alignment = 1;   // bytes: where operands must begin; alignment_of() the backends
+    size_t                 alignment = 1;   // of operands, in bytes: alignment_of() the backends
     packing                packs;
 
-    // Inputs; null where the shape or the model has no use for them. Positions have 4 axes with M-RoPE, else 1.
-    ggml_tensor * taps       = nullptr;   // F32 [n_taps * n_embd, n_inject], from the host
-    ggml_tensor * tap_cells  = nullptr;   // I32 [n_inject]: of a store, instead
-    ggml_tensor * unscale    = nullptr;   // F32 [1, n_inject]: undoes what tap_scale() did to a row
-    ggml_tensor * tokens     = nullptr;   // I32 [n_block]: of the vocabulary, or of token_rows
-    ggml_tensor * token_rows = nullptr;   // [n_embd, n_slots + 1] of the embeddings: the anchors', and the mask token's
-    ggml_tensor * masked     = nullptr;   // F32 [1, n_block]: 1 where the token is the mask, else 0
-    ggml_tensor * anchors    = nullptr;   // I32 [n_slots]
-    ggml_tensor * pos_kv     = nullptr;   // I32 [n_rows * axes]
-    ggml_tensor * pos_q      = nullptr;   // I32 [n_block * axes]
-    ggml_tensor * cells      = nullptr;   // I64 [n_rows]: where K/V go
+    // Inputs, null if the shape or the model does not use them. Positions have 4 axes with M-RoPE, otherwise 1.
+    ggml_tensor * taps       = nullptr;         // F32 [n_taps * n_embd, n_inject], from the host
+    ggml_tensor * tap_cells  = nullptr;         // I32 [n_inject]: cells of a tap store instead
+    ggml_tensor * unscale    = nullptr;         // F32 [1, n_inject]: undoes tap_scale() of each row
+    ggml_tensor * tokens     = nullptr;         // I32 [n_block]: ids, or rows of token_rows
+    ggml_tensor * token_rows = nullptr;         // [n_embd, n_slots + 1] embeddings of the anchors and the mask token
+    ggml_tensor * masked     = nullptr;         // F32 [1, n_block]: 1 where the token is the mask, else 0
+    ggml_tensor * anchors    = nullptr;         // I32 [n_slots]
+    ggml_tensor * pos_kv     = nullptr;         // I32 [n_rows * axes]
+    ggml_tensor * pos_q      = nullptr;         // I32 [n_block * axes]
+    ggml_tensor * cells      = nullptr;         // I64 [n_rows]: the cells that K and V go to
     std::vector<draft_mask> masks, masks_swa;   // per slot: full and sliding-window attention
 
-    // Outputs. n_out: the drafted positions of all slots, in order; top_k and the scores are the selector's. The logits
-    // are those of each block's first n_head() rows.
+    // Outputs. n_out: the drafted positions of all slots, in order. top_k and the number of scores are the selector's.
+    // Logits are those of each block's first n_head() rows.
     ggml_tensor * ids    = nullptr;   // I32 [top_k, n_out]
-    ggml_tensor * scores = nullptr;   // F32, or F16 where the pairs are packed
+    ggml_tensor * scores = nullptr;   // F32, or F16 if pairs are packed
     ggml_tensor * hidden = nullptr;   // probe: F32 [n_embd, n_block]
     ggml_tensor * logits = nullptr;   // probe: F32 [n_logits, n_head * n_slots]
 
@@ -97,7 +97,7 @@ struct draft_graph {
     void          add(ggml_tensor * tensor) { ggml_build_forward_expand(gf, tensor); }
 };
 
-// The graphs built last, each with its compute buffers.
+// The graphs that were built last, each with its compute buffers.
 class graph_cache {
   public:
     // The backends must outlive the cache; the CPU's is the last.
@@ -106,13 +106,13 @@ class graph_cache {
 
     size_t alignment() const { return alignment_; }
 
-    // The kept graph of this shape, or null.
+    // The cached graph of this shape, or null.
     draft_graph * find(const graph_shape & shape);
-    // Keeps a new graph, which `make` builds, and gives it memory. Throws std::runtime_error where memory is short.
+    // Adds a new graph, built by `make`, and allocates its memory. Throws std::runtime_error if out of memory.
     draft_graph & add(const std::function<std::unique_ptr<draft_graph>()> & make);
 
-    // Takes memory for as many graphs as are kept, each as large as the one that `make` builds: from then on no smaller
-    // graph needs more.
+    // Allocates memory for a full cache of graphs as large as the one built by `make`: smaller graphs then need no
+    // more.
     void reserve(const std::function<std::unique_ptr<draft_graph>()> & make);
 
     // Bytes of compute buffers.
@@ -126,7 +126,7 @@ class graph_cache {
 
     size_t                                    alignment_;
     std::vector<ggml_backend_t>               backends_;
-    std::vector<ggml_backend_sched_ptr>       reserved_;   // with memory, for graphs to come
+    std::vector<ggml_backend_sched_ptr>       reserved_;   // with memory, for future graphs
     std::vector<std::unique_ptr<draft_graph>> graphs_;     // most recently used first
 };
 

@@ -15,7 +15,7 @@ ggml_backend_dev_t device_of(const ggml_tensor * tensor) {
     return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(tensor->buffer));
 }
 
-// Whether a device multiplies with such a weight in memory of this type.
+// Whether a device can multiply with such a weight in memory of this type.
 bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, const ggml_tensor * source) {
     const ggml_context_ptr        ctx(ggml_init({ 4 * ggml_tensor_overhead(), nullptr, true }));
     const ggml_backend_buffer_ptr nothing(ggml_backend_buft_alloc_buffer(type, 0));
@@ -25,7 +25,7 @@ bool can_multiply(ggml_backend_dev_t device, ggml_backend_buffer_type_t type, co
     return ggml_backend_dev_supports_op(device, ggml_mul_mat(ctx.get(), weight, rows));
 }
 
-// The CPU has layouts of its own for products (ggml_ops/cpu/gemm).
+// The CPU has its own layouts for products (cpu/gemm/).
 ggml_backend_buffer_type_t best_memory(const ggml_tensor * source, const ggml_tensor * weight) {
     ggml_backend_buffer_type_t plain  = memory_beside(weight);
     ggml_backend_dev_t         device = ggml_backend_buft_get_device(plain);
@@ -45,7 +45,7 @@ ggml_backend_buffer_type_t best_memory(const ggml_tensor * source, const ggml_te
 
 bool head_copy::is_needed(const ggml_tensor * head, const ggml_tensor * weight) {
     ggml_backend_dev_t device = device_of(head);
-    ggml_backend_reg_t reg    = device ? ggml_backend_dev_backend_reg(device) : nullptr;   // a tensor split's has none
+    ggml_backend_reg_t reg    = device ? ggml_backend_dev_backend_reg(device) : nullptr;   // a tensor split has none
     return reg && ggml_backend_reg_name(reg) == std::string("RPC") && device != device_of(weight);
 }
 
@@ -59,7 +59,7 @@ head_copy::head_copy(const ggml_tensor * source, const ggml_tensor * weight) {
                                  "the drafter on the RPC server (-devd)");
     }
     ggml_backend_buffer_set_usage(buffer_.get(), GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    if (!source->data) {   // a plan: there is a size, and no data
+    if (!source->data) {   // a memory plan: only the size is known
         return;
     }
     std::vector<uint8_t> data(ggml_nbytes(source));

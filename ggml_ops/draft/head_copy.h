@@ -1,5 +1,5 @@
-// A copy of the target's output projection beside the drafter. Where the target's lies on an RPC server, each drafter
-// pass would send its rows there and wait for their logits.
+// A copy of the target's output projection on the drafter's device. If the original is on an RPC server, each drafter
+// pass would send its rows there and wait for the logits.
 
 #pragma once
 
@@ -11,11 +11,11 @@ namespace dflash {
 
 class head_copy {
   public:
-    // Whether the head lies on an RPC server, and the drafter, by one of its weights, not on the same device.
+    // Whether the head is on an RPC server and the drafter (judged by one of its weights) on another device.
     static bool is_needed(const ggml_tensor * head, const ggml_tensor * weight);
 
-    // A copy of `source` on the device of `weight`, in the layout that products there like best. Throws
-    // std::runtime_error where memory is short.
+    // Copies `source` to the device of `weight`, in the layout that is best for products there. Throws
+    // std::runtime_error if out of memory.
     head_copy(const ggml_tensor * source, const ggml_tensor * weight);
 
     ggml_tensor *              tensor() const { return tensor_; }

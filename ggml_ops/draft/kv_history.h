@@ -1,4 +1,4 @@
-// K and V that left a slot's ring, on the host: a text that is cut back needs them again. No llama.cpp types.
+// K and V that have left a slot's ring, on the host, for when a text is cut back. No llama.cpp types.
 
 #pragma once
 
@@ -13,12 +13,12 @@ namespace dflash {
 
 class kv_history {
   public:
-    static constexpr int32_t STEP = 64;   // positions of a segment
+    static constexpr int32_t STEP = 64;   // positions per segment
 
     // K of every layer, then V: [STEP] rows each. Copies of a history share its segments.
     using segment = std::shared_ptr<const raw_bytes>;
 
-    // Positions [begin, end), both multiples of STEP; none if they are equal.
+    // Positions [begin, end), both multiples of STEP; empty if they are equal.
     int32_t begin() const { return begin_; }
     int32_t end() const { return begin_ + STEP * (int32_t) segments_.size(); }
     bool    empty() const { return segments_.empty(); }
@@ -28,12 +28,13 @@ class kv_history {
     const raw_bytes &           holding(int32_t pos) const { return *segments_[(pos - begin_) / STEP]; }
 
     void clear() { segments_.clear(); }
-    // The segment of positions pos .. pos + STEP - 1. If there is a gap before it, what came before is forgotten.
+    // Adds the segment of positions pos .. pos + STEP - 1. If there is a gap before it, everything earlier is
+    // forgotten.
     void append(int32_t pos, segment s);
     void drop_oldest();
     // Keeps the segments whose positions are all below `pos`.
     void truncate(int32_t pos);
-    // A copy with the segments that have a position below `pos`.
+    // A copy of the segments that have any position below `pos`.
     kv_history before(int32_t pos) const;
 
   private:

@@ -126,7 +126,7 @@ void kv_ring::extend(int32_t slot, int32_t pos) {
 
 // ---- the history ----
 
-// Segments of positions [first, last), of `rows` with positions [begin, end). Throws std::bad_alloc.
+// Adds segments of positions [first, last), from `rows` with positions [begin, end). Throws std::bad_alloc.
 void kv_ring::add_segments(
     kv_history & past, const raw_bytes & rows, int32_t begin, int32_t end, int32_t first, int32_t last) const {
     constexpr int32_t STEP = kv_history::STEP;
@@ -144,12 +144,12 @@ void kv_ring::add_segments(
     }
 }
 
-// The first position that is in no segment yet, where [begin, ...) follows the history.
+// The first position not in a segment yet, if [begin, ...) follows the history.
 static int32_t next_segment(const kv_history & past, int32_t begin) {
     return past.empty() ? pad(begin, kv_history::STEP) : past.end();
 }
 
-// Positions before `begin` leave the ring, in whole segments. Those that came from the history are still there.
+// Moves positions before `begin` out of the ring, in whole segments. Those that came from the history are still in it.
 void kv_ring::leave(int32_t slot, int32_t begin) {
     range &       stored = ranges_[slot];
     kv_history &  past   = past_[slot];
@@ -166,7 +166,7 @@ void kv_ring::leave(int32_t slot, int32_t begin) {
     bound_histories();
 }
 
-// Positions [begin, end) of the history into their cells.
+// Copies positions [begin, end) from the history into their cells.
 void kv_ring::bring_back(int32_t slot, int32_t begin, int32_t end) {
     constexpr int32_t  STEP = kv_history::STEP;
     const kv_history & past = past_[slot];
@@ -200,7 +200,7 @@ void kv_ring::bound_histories() {
 
 // ---- copies ----
 
-// K of every layer, then V: positions [begin, end) that are stored.
+// K of every layer, then V: the stored positions [begin, end).
 raw_bytes kv_ring::read(int32_t slot, int32_t begin, int32_t end) const {
     raw_bytes data((end - begin) * bytes_per_position());
     uint8_t * to = data.data();
@@ -234,7 +234,7 @@ bool kv_ring::has_sizes(const ring_copy & copy) const {
                [&](const kv_history::segment & s) { return s->size() == kv_history::STEP * row; });
 }
 
-// Whether n rows of each tensor are numbers.
+// Whether n rows of each tensor contain no NaN or infinity.
 bool kv_ring::holds_numbers(const raw_bytes & rows, size_t n) const {
     const uint8_t * from = rows.data();
     for (const ggml_tensor * tensor : tensors()) {

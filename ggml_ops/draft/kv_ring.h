@@ -1,10 +1,10 @@
-// The drafter's K/V: for each slot a ring of the newest positions, so that a bounded drafter never needs memory of its
-// device for the target's whole context. What leaves the ring goes to a history on the host, from where it comes back
-// if the slot's text is cut back: whatever a slot did before, a block sees the newest n_ctx positions before it.
+// The drafter's K/V: a ring of the newest positions per slot, so that the drafter's device memory does not grow with
+// the target's context. What leaves the ring goes to a history on the host and comes back if the slot's text is cut
+// back: so a block always sees the newest n_ctx positions before it.
 //
-// A slot has n_cells cells per layer. Scratch comes first: block_size cells for the block that is denoised, one for
-// padding rows. The ring follows, with more cells than n_ctx, since positions leave in segments: position p lies in its
-// cell p modulo the number of these.
+// A slot has n_cells cells per layer. Scratch cells come first: block_size cells for the block that is denoised and one
+// for padding rows. The ring follows. It has more cells than n_ctx, because positions leave in segments; position p is
+// in its cell p modulo its size.
 
 #pragma once
 
@@ -22,9 +22,9 @@ namespace dflash {
 
 class kv_ring {
   public:
-    // Each layer's cells lie on the device of its weights, or without `offload` on the host. type_k and type_v: F16 or
-    // F32. history_limit: bytes that the histories of all slots may take; the oldest positions of the longest one leave
-    // first. Throws std::runtime_error where memory is short.
+    // Each layer's cells are on the device of its weights, or on the host without `offload`. type_k and type_v: F16 or
+    // F32. history_limit: max. bytes of all slots' histories; the oldest positions of the longest one are dropped
+    // first. Throws std::runtime_error if out of memory.
     kv_ring(const drafter_model & model, int32_t n_slots, int32_t n_ctx, ggml_type type_k, ggml_type type_v,
         bool offload, size_t history_limit);
 
@@ -36,45 +36,46 @@ class kv_ring {
 
     // Positions [begin, end) of a slot are stored.
     int32_t end(int32_t slot) const { return ranges_[slot].end; }
-    // Forgets positions >= pos; older ones come back from the history. With a gap ahead (pos > end) all are forgotten
-    // and the ring starts again at pos.
+    // Forgets positions >= pos; older ones come back from the history. If pos > end, forgets everything and restarts
+    // the ring at pos.
     void rewind(int32_t slot, int32_t pos);
     // Forgets all positions; the next one will be pos.
     void restart(int32_t slot, int32_t pos);
-    // The cells of positions end .. pos - 1 will be written, at most max_rows(); the oldest positions leave for them.
+    // Announces that the cells of positions end .. pos - 1 will be written, at most max_rows(); the oldest positions
+    // make room.
     void    extend(int32_t slot, int32_t pos);
     int32_t max_rows() const { return n_ring_ - kv_history::STEP + 1; }
     // Bytes of all slots' histories.
     size_t history_bytes() const;
 
-    // The slot's positions below `end` (those that are known), to be put into the ring of any slot, here or in another
-    // ring of the same rows; a shorter ring takes the newest ones. put() throws std::runtime_error, and has changed
-    // nothing, if the sizes do not fit.
+    // take() copies the slot's known positions below `end`. put() puts them into any slot, of this ring or another with
+    // the same rows; a shorter ring takes the newest ones. If the sizes do not fit, put() throws std::runtime_error and
+    // changes nothing.
     ring_copy take(int32_t slot, int32_t end) const;
     void      put(int32_t slot, const ring_copy & copy);
-    // Whether a copy from outside is one of such a ring and holds numbers.
+    // Whether a copy from outside fits such a ring and holds finite numbers.
     bool   fits(const ring_copy & copy) const;
     size_t bytes_per_position() const;
 
-    // Cells, counted over all slots: rows of k() and v().
+    // Cell indices over all slots: rows of k() and v().
     int64_t first_cell(int32_t slot) const { return (int64_t) slot * n_cells_; }
     int64_t block_cell(int32_t slot, int32_t i) const { return first_cell(slot) + i; }
     int64_t padding_cell(int32_t slot) const { return first_cell(slot) + block_size_; }
     int64_t cell(int32_t slot, int32_t pos) const { return first_cell(slot) + n_scratch_ + pos % n_ring_; }
 
-    // How many of a slot's cells a block must be shown when n_past positions come before it: a multiple of SPAN_STEP.
+    // How many of a slot's cells a block needs if n_past positions come before it: a multiple of SPAN_STEP.
     int32_t span(int32_t n_past) const;
-    // Fills mask [length, span] for the block that starts at the slot's end: 0 where a row sees a cell, else -INFINITY.
-    // A row sees the n_ctx positions before the block and its block, of these the ones less than `window` away
-    // (INT32_MAX: all), and with `causal` no later row of its block.
+    // Fills mask [length, span] for the block at the slot's end: 0 where a row sees a cell, otherwise -INFINITY. A row
+    // sees the n_ctx positions before the block and the block itself, limited to those less than `window` away
+    // (INT32_MAX: all), and with `causal` none of the block's later rows.
     void fill_mask(
         std::vector<float> & mask, int32_t slot, int32_t span, int32_t length, int32_t window, bool causal) const;
 
   private:
-    static constexpr int32_t SPAN_STEP = 256;   // so that graphs can be used again
+    static constexpr int32_t SPAN_STEP = 256;   // so that graphs can be reused
 
-    // Calls f(cell, n, offset) for each run of neighbouring cells that hold positions [begin, end) of a slot; offset:
-    // how many positions come before.
+    // Calls f(cell, n, offset) for each run of adjacent cells that hold positions [begin, end) of a slot; offset counts
+    // the positions before the run.
     template <class F> void each_run(int32_t slot, int32_t begin, int32_t end, F && f) const;
 
     std::vector<ggml_tensor *> tensors() const;   // K of every layer, then V
@@ -94,9 +95,9 @@ class kv_ring {
     int32_t                 n_ctx_, block_size_;
     int32_t                 n_scratch_;   // scratch cells of a slot
     int32_t                 n_cells_;     // cells of a slot
-    int32_t                 n_ring_;      // those of them that are no scratch
+    int32_t                 n_ring_;      // cells of a slot's ring
     std::vector<range>      ranges_;      // per slot
-    std::vector<kv_history> past_;        // per slot: empty, or it goes on at least to the range's begin
+    std::vector<kv_history> past_;        // per slot: empty, or reaches at least to the range's begin
     size_t                  history_limit_;
 
     std::vector<ggml_context_ptr>        contexts_;

@@ -19,7 +19,7 @@ layer_builder::layer_builder(draft_graph & graph, const drafter_model & model, c
     }
 }
 
-// An input that no layer reads would get no memory: masks of one kind are there if a layer of that kind is.
+// An input that no layer reads would get no memory, so each kind of mask exists only if a layer uses it.
 void layer_builder::add_masks() {
     const auto is_swa  = [](const drafter_layer & layer) { return layer.swa; };
     const bool any_swa = std::any_of(model_.layers.begin(), model_.layers.end(), is_swa);
@@ -30,7 +30,7 @@ void layer_builder::add_masks() {
     }
 }
 
-// all_alike: its rows are.
+// all_alike: all rows are the same.
 draft_mask layer_builder::new_mask(int32_t span, bool all_alike) {
     const ggml_type type = flash_attn_ ? GGML_TYPE_F16 : GGML_TYPE_F32;
     draft_mask      mask;
@@ -76,8 +76,8 @@ ggml_tensor * layer_builder::read_taps(const tap_store * store) {
     return ggml_get_rows(ctx_, store->rows(), graph_.tap_cells);
 }
 
-// What the host does to rows that it uploads: brings those that are too large for F16 to at most TAP_NORM, no element
-// of them can be larger. Returns what undoes it, F32 [1, n_inject].
+// Like the host's scaling of uploaded rows: limits the norm of rows that are too large for F16 to TAP_NORM, which also
+// limits their elements. Returns the inverse factors, F32 [1, n_inject].
 ggml_tensor * layer_builder::scale_taps(ggml_tensor *& taps) {
     constexpr float TAP_NORM = 1024.0f;
     ggml_tensor *   norms    = ggml_sqrt(ctx_, ggml_sum_rows(ctx_, ggml_sqr(ctx_, taps)));
@@ -86,7 +86,7 @@ ggml_tensor * layer_builder::scale_taps(ggml_tensor *& taps) {
     return unscale;
 }
 
-// DFlare: taps -> their mixtures, one for each layer, [n_embd, n_inject, n_layer].
+// DFlare: mixes the taps for each layer, [n_embd, n_inject, n_layer].
 ggml_tensor * layer_builder::fuse_by_layer(ggml_tensor * taps) {
     const int64_t n_embd = model_.n_embd, n_taps = model_.layer_fusion->ne[0];
     taps               = ggml_reshape_3d(ctx_, taps, n_embd, n_taps, shape_.n_inject);
@@ -112,7 +112,7 @@ ggml_tensor * layer_builder::block_rows() {
             graph_.input(ggml_new_tensor_2d(ctx_, table->type, table->ne[0], shape_.n_slots() + 1));
     }
     ggml_tensor * rows = ggml_get_rows(ctx_, table, graph_.tokens);
-    if (model_.mask_embd) {   // rows of the mask token: its own embedding instead
+    if (model_.mask_embd) {   // rows of the mask token use its own embedding
         graph_.masked      = graph_.input(ggml_new_tensor_2d(ctx_, GGML_TYPE_F32, 1, shape_.n_block()));
         ggml_tensor * ours = ggml_mul(ctx_, ggml_repeat(ctx_, model_.mask_embd, rows), graph_.masked);
         rows               = ggml_add(ctx_, ggml_sub(ctx_, rows, ggml_mul(ctx_, rows, graph_.masked)), ours);
@@ -124,7 +124,7 @@ ggml_tensor * layer_builder::hidden(ggml_tensor * block) { return norm(block, mo
 
 ggml_tensor * layer_builder::logits(ggml_tensor * hidden) {
     ggml_tensor * logits = ggml_mul_mat(ctx_, model_.output, hidden);
-    if (logits->ne[0] > model_.n_logits()) {   // the others are padding
+    if (logits->ne[0] > model_.n_logits()) {   // the rest is padding
         logits = ggml_cont(ctx_, ggml_view_2d(ctx_, logits, model_.n_logits(), logits->ne[1], logits->nb[1], 0));
     }
     if (model_.logit_scale != 0.0f) {
@@ -170,8 +170,8 @@ ggml_tensor * layer_builder::layer(size_t il, ggml_tensor * taps, ggml_tensor * 
     return layer.out_scale ? ggml_mul(ctx_, block, layer.out_scale) : block;
 }
 
-// Rows of taps, then those of blocks, either of them null -> their K or V. Where both have the same weights they are
-// multiplied together: the weights are read once.
+// K or V of rows of taps, then rows of blocks; either may be null. If both use the same weights they are multiplied
+// together, so that the weights are read only once.
 ggml_tensor * layer_builder::project(linear block, linear context, ggml_tensor * taps, ggml_tensor * rows) {
     const auto joined = [&](ggml_tensor * first, ggml_tensor * second) {
         return first && second ? ggml_concat(ctx_, first, second, 1) : first ? first : second;
@@ -183,7 +183,7 @@ ggml_tensor * layer_builder::project(linear block, linear context, ggml_tensor *
         rows ? product(block.weight, rows, block.bias) : nullptr);
 }
 
-// Writes K and V of all rows, of taps and of blocks, into their cells.
+// Writes K and V of all rows into their cells.
 void layer_builder::store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows) {
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head_kv = model_.n_head_kv, n_rows = shape_.n_rows();
@@ -201,7 +201,7 @@ void layer_builder::store_kv(size_t il, ggml_tensor * taps, ggml_tensor * rows) 
     }
 }
 
-// Block rows -> what attention adds to them. Each slot sees its own cells.
+// What attention adds to block rows. Each slot sees its own cells.
 ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
     const drafter_layer & layer    = model_.layers[il];
     const int64_t         head_dim = model_.head_dim, n_head = model_.n_head;
@@ -222,7 +222,7 @@ ggml_tensor * layer_builder::attention(size_t il, ggml_tensor * rows) {
     return product(layer.wo, out, layer.bo);
 }
 
-// q [head_dim, length, n_head] of slot i of the shape -> [head_dim * n_head, length].
+// Attention of the shape's slot i: q [head_dim, length, n_head] -> [head_dim * n_head, length].
 ggml_tensor * layer_builder::attend(size_t il, int32_t i, ggml_tensor * q) {
     const drafter_layer & layer = model_.layers[il];
     const int64_t         width = (int64_t) model_.head_dim * model_.n_head;
@@ -269,7 +269,7 @@ ggml_tensor * layer_builder::norm(ggml_tensor * rows, ggml_tensor * weight) {
     return ggml_mul(ctx_, ggml_rms_norm(ctx_, rows, model_.rms_eps), weight);
 }
 
-// Keys [head_dim, n_head_kv, n_rows] of all rows; those of taps may have a base of their own.
+// Keys [head_dim, n_head_kv, n_rows] of all rows; rows of taps may have their own rope base.
 ggml_tensor * layer_builder::rope_keys(ggml_tensor * keys) {
     const int64_t n_taps = shape_.n_inject, n_block = shape_.n_block();
     if (model_.tap_rope_base == model_.rope_base || n_taps == 0) {
@@ -299,14 +299,14 @@ ggml_tensor * layer_builder::rope(ggml_tensor * heads, ggml_tensor * pos, float 
         m.ext_factor, m.attn_factor, m.beta_fast, m.beta_slow);
 }
 
-// DFlash 2: each row's own weights of the two convolutions around a sub-layer, [2 * kernel * groups, n_block]; null
-// for a sub-layer without them.
+// DFlash 2: each row's weights of the two convolutions around a sub-layer, [2 * kernel * groups, n_block]; null for a
+// sub-layer without them.
 ggml_tensor * layer_builder::conv_weights(ggml_tensor * proj, ggml_tensor * rows) {
     return proj ? ggml_mul_mat(ctx_, proj, rows) : nullptr;
 }
 
-// GroupedDynamicCausalConv of package `dflash`: out[t] = sum_d (base[d] + weights[t, d]) * rows[t - d] inside each
-// block. base: [n_embd, kernel, 2]. Without weights the rows stay as they are.
+// GroupedDynamicCausalConv of package `dflash`: out[t] = sum_d (base[d] + weights[t, d]) * rows[t - d] within each
+// block. base: [n_embd, kernel, 2]. Without weights the rows stay unchanged.
 ggml_tensor * layer_builder::convolve(ggml_tensor * rows, ggml_tensor * weights, ggml_tensor * base, side at) {
     if (!weights) {
         return rows;
@@ -319,12 +319,12 @@ ggml_tensor * layer_builder::convolve(ggml_tensor * rows, ggml_tensor * weights,
     ggml_tensor * out = nullptr;
     for (int64_t delay = 0; delay < std::min(kernel, length); ++delay) {
         ggml_tensor * delayed = in;
-        if (delay > 0) {   // rows move down inside each block, zeros come in
+        if (delay > 0) {   // shifts rows down within each block, filling with zeros
             delayed = ggml_view_3d(ctx_, in, n_embd, length - delay, n_blocks, in->nb[1], in->nb[2], 0);
             delayed = ggml_pad_ext(ctx_, delayed, 0, 0, (int) delay, 0, 0, 0, 0, 0);
         }
         delayed = ggml_reshape_3d(ctx_, delayed, group, n_groups, n_rows);
-        // elements of a row of weights: [side][kernel][groups]
+        // a row of weights is [side][kernel][groups]
         ggml_tensor * dynamic = ggml_view_3d(ctx_, weights, 1, n_groups, n_rows, weights->nb[0], weights->nb[1],
             (size_t) ((at * kernel + delay) * n_groups) * weights->nb[0]);
         ggml_tensor * fixed   = ggml_view_3d(ctx_, base, group, n_groups, 1, group * base->nb[0], base->nb[1],

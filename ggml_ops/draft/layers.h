@@ -1,10 +1,9 @@
-// A drafter's layers as nodes of a graph: injection, attention, feed-forward. Model: upstream's src/models/dflash.cpp;
+// A drafter's layers as graph nodes: injection, attention, feed-forward. Model: upstream's src/models/dflash.cpp;
 // arithmetic: package `dflash` (DFlashDraftModel, DFlash2DraftModel).
 //
-// A pass has two kinds of rows. Tap rows are taps that went through `fc` (inject), or that each layer mixes by its own
-// weights (DFlare): each layer stores their K and V, and nothing else is done with them. Block rows are the tokens
-// [anchor, MASK, MASK, ...] of every slot that drafts: they attend to all that is stored of their slot and to their own
-// block.
+// A pass has two kinds of rows. Tap rows are taps after `fc` (inject), or mixed with weights for each layer (DFlare):
+// each layer only stores their K and V. Block rows are the tokens [anchor, MASK, MASK, ...] of every slot that drafts:
+// they attend to everything stored for their slot and to their own block.
 
 #pragma once
 
@@ -20,16 +19,16 @@ class layer_builder {
   public:
     layer_builder(draft_graph & graph, const drafter_model & model, const kv_ring & kv, bool flash_attn);
 
-    // Taps -> tap rows [n_embd, n_inject], of DFlare [n_embd, n_inject, n_layer]; null if the shape injects nothing.
-    // store: where they are, null: on the host.
+    // Taps -> tap rows [n_embd, n_inject], with DFlare [n_embd, n_inject, n_layer]; null if the shape injects nothing.
+    // store: where the taps are; null: on the host.
     ggml_tensor * tap_rows(const tap_store * store);
     // Tokens -> block rows [n_embd, n_block]; null if the shape denoises nothing.
     ggml_tensor * block_rows();
-    // One layer. Takes block rows and returns the next layer's; null stays null. Call for all layers in order.
+    // Adds one layer: takes block rows and returns the next layer's; null stays null. Call for all layers in order.
     ggml_tensor * layer(size_t il, ggml_tensor * taps, ggml_tensor * block);
     // The last layer's block rows -> normalized hidden states [n_embd, n_block].
     ggml_tensor * hidden(ggml_tensor * block);
-    // Hidden states -> logits of what may be proposed, [n_logits, n_block].
+    // Hidden states -> logits of the tokens that may be proposed, [n_logits, n_block].
     ggml_tensor * logits(ggml_tensor * hidden);
 
   private:

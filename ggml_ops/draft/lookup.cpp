@@ -24,7 +24,7 @@ quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int3
     const auto it       = places_.find(key(last + MIN_MATCH - 1));
     int32_t    place = it == places_.end() ? -1 : it->second, best = -1;
     for (int32_t tried = 0; place >= 0 && tried < MAX_TRIED; ++tried, place = before_[place]) {
-        if (place >= n || text[place] != next) {   // another key with the same hash, or an index of another text
+        if (place >= n || text[place] != next) {   // a hash collision, or an index of another text
             continue;
         }
         int32_t matched = 1;
@@ -37,7 +37,7 @@ quotation text_index::find(const std::vector<int32_t> & text, int32_t next, int3
         }
     }
     if (best >= 0) {
-        // The text may run into its own end: a repetition goes on repeating.
+        // The match may run into the text's end: a repetition goes on repeating.
         const int32_t period = n - best;
         for (int32_t i = 0; i < length; ++i) {
             const int32_t at = best + 1 + i % period;

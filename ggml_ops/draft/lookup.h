@@ -1,5 +1,5 @@
-// Quotations: draft tokens without a drafter. Prompt lookup: what followed the longest earlier occurrence of the last
-// tokens. Pure, no llama.cpp types.
+// Quotations: draft tokens without a drafter. Prompt lookup finds the longest earlier occurrence of the last tokens and
+// quotes what followed. No llama.cpp types.
 
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace dflash {
 
-// A continuation that the text itself suggests, or a prediction (prediction.h). Without tokens nothing was found.
+// A continuation from the text itself or from a prediction (prediction.h). No tokens: nothing was found.
 struct quotation {
-    std::vector<int32_t> tokens;              // that followed
-    int32_t              matched   = 0;       // how many of the last tokens the two places share
-    float                odds      = 0;       // chance of each further token while the ones before were right
+    std::vector<int32_t> tokens;
+    int32_t              matched   = 0;       // how many of the last tokens match
+    float                odds      = 0;       // chance of each token, given that the ones before were right
     bool                 predicted = false;   // from the client's prediction
 };
 
@@ -26,8 +26,8 @@ class text_index {
   public:
     static constexpr int32_t MIN_MATCH = 3, MAX_MATCH = 24;
 
-    // What followed the longest earlier occurrence of the end of text + [next], at most `length` tokens; of equal ones
-    // the newest. `text` may have grown since the last call; after any other change call reset().
+    // What followed the longest earlier occurrence of the end of text + [next], at most `length` tokens; of equally
+    // long ones the newest. `text` may only grow between calls; after any other change call reset().
     quotation find(const std::vector<int32_t> & text, int32_t next, int32_t length);
     void      reset() {
         places_.clear();
@@ -45,20 +45,20 @@ class text_index {
     std::vector<int32_t>                  before_;   // the place before it, -1: none. [indexed tokens]
 };
 
-// How often quotations go on, by how much of the text before they share.
+// How often quotations continue, by the length of their match.
 class quotation_odds {
   public:
     struct bin {
-        int32_t most;    // matched tokens
-        double  prior;   // before anything was seen
+        int32_t most;    // max. matched tokens
+        double  prior;   // before any observation
         tally   seen;
     };
 
     static quotation_odds of_lookup();       // short matches are often chance
-    static quotation_odds of_prediction();   // which the client believes in; what matched nothing is a guess
+    static quotation_odds of_prediction();   // the client vouches for it; without a match it is a guess
 
     float at(int32_t matched) const;
-    // offered: nodes that could be tested, accepted: how many were
+    // offered: nodes that could be tested; accepted: how many were accepted
     void observe(int32_t matched, int32_t offered, int32_t accepted);
     void fade(double weight);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t MARKOV_CANDIDATES = 16;   // per position
 
-// How much the confidence head's log-odds count beside those of the best candidate's own probability. Fitted to what
+// Weight of the confidence head's log-odds relative to those of the best candidate's own probability. Fitted to what
 // was accepted of the pocket drafters: docs/budget.md.
 constexpr float CONFIDENCE_WEIGHT = 0.3f;
 
@@ -22,9 +22,9 @@ float log_odds(float chance) {
     return std::log(p / (1 - p));
 }
 
-// Corrects the probability of the best of k candidates by the confidence head's word; the others share the rest as
-// before, but stay behind it: which candidate is the best is not the head's to say.
-void heed(float confidence, float * probs, int32_t k) {
+// Corrects the probability of the best of k candidates by the confidence head. The others share the rest in proportion
+// but stay behind it: the head has no say in which candidate is the best.
+void apply_confidence(float confidence, float * probs, int32_t k) {
     float *     best   = std::max_element(probs, probs + k);
     const float before = std::min(*best, 1 - 1e-4f);
     const float after  = 1 / (1 + std::exp(-log_odds(before) - CONFIDENCE_WEIGHT * log_odds(confidence)));
@@ -41,7 +41,7 @@ markov_selector::markov_selector(const drafter_model & model, const std::vector<
     if (d2t.empty()) {
         return;
     }
-    // The head's first table is by the target's tokens, candidates are draft tokens.
+    // The head's first table is indexed by target tokens, candidates are draft tokens.
     ctx_.reset(ggml_init({ ggml_tensor_overhead(), nullptr, true }));
     target_ids_ = ggml_new_tensor_2d(ctx_.get(), GGML_TYPE_I32, 1, (int64_t) d2t.size());
     buffer_.reset(ggml_backend_alloc_ctx_tensors_from_buft(ctx_.get(), memory_beside(model.markov_prev)));
@@ -60,7 +60,7 @@ ggml_tensor * markov_selector::embed(ggml_context * ctx, ggml_tensor * ids) cons
     return ggml_get_rows(ctx, model_.markov_prev, ids);
 }
 
-// All pairs of neighbouring candidates. ids: I32 [k, n_out].
+// Scores all pairs of neighbouring candidates. ids: I32 [k, n_out].
 markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_tensor * logits, ggml_tensor * ids) const {
     const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
     ggml_context * ctx = graph.ctx.get();
@@ -78,8 +78,8 @@ markov_selector::candidates markov_selector::score(draft_graph & graph, ggml_ten
     return { ids, ggml_add(ctx, ggml_mul_mat(ctx, next, prev), unary), prev };
 }
 
-// The best path through the candidates, from left to right: embeddings of the tokens before each position [rank,
-// n_out].
+// The greedy path through the candidates, from left to right. Returns the embeddings of the tokens before each position
+// [rank, n_out].
 ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) const {
     const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, k = top_k(), rank = model_.markov_rank;
     ggml_context * ctx  = graph.ctx.get();
@@ -98,7 +98,8 @@ ggml_tensor * markov_selector::guess(draft_graph & graph, const candidates & c) 
     return ggml_reshape_2d(ctx, path, rank, n_pos * n_slots);
 }
 
-// The confidence head: sigmoid(<weight, [hidden; embedding of the token before]> + bias), [k prev, 1, n_pos, n_slots].
+// The confidence head: sigmoid(<weight, [hidden; embedding of the previous token]> + bias), [k prev, 1, n_pos,
+// n_slots].
 ggml_tensor * markov_selector::confidence(draft_graph & graph, ggml_tensor * hidden, const candidates & c) const {
     const int64_t  n_slots = graph.shape.n_slots(), n_pos = graph.shape.n_pos, n_embd = model_.n_embd;
     ggml_context * ctx    = graph.ctx.get();
@@ -121,7 +122,7 @@ void markov_selector::build(draft_graph & graph, ggml_tensor * hidden, ggml_tens
     graph.anchors      = graph.input(ggml_new_tensor_1d(ctx, GGML_TYPE_I32, n_slots));
 
     const candidates first = score(graph, logits, ggml_top_k(ctx, logits, (int) k));
-    ggml_tensor *    table = model_.markov_next;   // of as many tokens as there are logits
+    ggml_tensor *    table = model_.markov_next;   // has as many tokens as there are logits
     table                  = ggml_view_2d(ctx, table, table->ne[0], logits->ne[0], table->nb[1], 0);
     ggml_tensor *    full  = ggml_add(ctx, logits, ggml_mul_mat(ctx, table, guess(graph, first)));
     const candidates c     = score(graph, logits, ggml_top_k(ctx, full, (int) k));
@@ -136,11 +137,11 @@ void markov_selector::build(draft_graph & graph, ggml_tensor * hidden, ggml_tens
     graph.scores = graph.output(out);
 }
 
-// Of each position: k rows of pair scores, then for every candidate its score and its probability given the guessed
-// chain, then for every candidate before it the confidence.
+// For each position: k rows of pair scores; then every candidate's score and its probability given the guessed chain;
+// then the confidence for every previous candidate.
 //
-// A row's probabilities are over the whole vocabulary: what is not among the candidates weighs as much as it does after
-// the guessed chain. For the chain itself that is exact.
+// A row's probabilities are over the whole vocabulary: tokens that are not candidates keep the weight that they have
+// after the guessed chain. For the chain itself this is exact.
 void markov_selector::finish(draft & drafted, draft_probe * probe) const {
     const int32_t      k = top_k();
     std::vector<float> probs;
@@ -156,7 +157,7 @@ void markov_selector::finish(draft & drafted, draft_probe * probe) const {
         for (int32_t r = 0; r < k; ++r) {
             rest -= given[r];
         }
-        // exp(x - log_all) are probabilities after the chain
+        // exp(x - log_all) is a probability after the chain
         const float log_all = scores[best] - std::log(std::max(given[best], 1e-30f));
         for (int32_t pred = 0; pred < k; ++pred) {
             const float * row = rows + pred * k;
@@ -169,7 +170,7 @@ void markov_selector::finish(draft & drafted, draft_probe * probe) const {
                 probs.push_back(std::exp(row[r] - top) / sum);
             }
             if (trust) {
-                heed(trust[pred], probs.data() + probs.size() - k, k);
+                apply_confidence(trust[pred], probs.data() + probs.size() - k, k);
             }
         }
         if (probe) {

@@ -54,7 +54,7 @@ int32_t prediction::matched(int32_t place) const {
     return n;
 }
 
-// The longest match; of equal ones the next after the last certain place, then those before it.
+// The longest match; of equally long ones the next after the last certain place, then those before it.
 int32_t prediction::search() const {
     const auto found = places_.find(newest_.back());
     if (found == places_.end()) {

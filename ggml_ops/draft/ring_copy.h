@@ -1,4 +1,4 @@
-// What a slot's K/V ring holds, on the host, with the history before it. No llama.cpp types.
+// The contents of a slot's K/V ring, on the host, with the history before it. No llama.cpp types.
 
 #pragma once
 

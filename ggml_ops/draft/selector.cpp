@@ -49,7 +49,7 @@ namespace {
 
 constexpr int32_t DFLASH_CANDIDATES = 8;   // candidates per position that are kept of a DFlash drafter
 
-// DFlash: each position's likeliest tokens, whatever is chosen before.
+// DFlash: each position's likeliest tokens, regardless of the choice before.
 class marginals_selector : public selector {
   public:
     explicit marginals_selector(const drafter_model & model) :
@@ -88,8 +88,8 @@ class marginals_selector : public selector {
     }
 };
 
-// DFlash 2, CandidateSelector of package `dflash`: logit[next] + <next, prev * gate>, for every pair of candidates of
-// neighbouring positions. Before the first position stands the anchor.
+// DFlash 2, CandidateSelector of package `dflash`: logit[next] + <next, prev * gate> for every pair of candidates of
+// neighbouring positions. The first position's predecessor is the anchor.
 class lattice_selector : public selector {
   public:
     explicit lattice_selector(const drafter_model & model) : selector(model.selector_top_k), model_(model) {
@@ -125,7 +125,7 @@ class lattice_selector : public selector {
         ggml_tensor * pairs  = ggml_mul_mat(ctx, next, ggml_mul(ctx, prev, gate));   // [next, prev, n_pos, n_slots]
         ggml_tensor * unary  = ggml_reshape_4d(ctx, pick(ctx, logits, ids), k, 1, n_pos, n_slots);
         ggml_tensor * scores = ggml_add(ctx, pairs, unary);
-        // k * k of a position come back: halved, 32 candidates leave room for the rest of a step
+        // k * k scores per position: F16 halves the transfer, so that even 32 candidates take a small part of a step
         const bool packed = graph.packs.pairs && !graph.shape.probe;
         graph.scores      = graph.output(packed ? ggml_cast(ctx, scores, GGML_TYPE_F16) : scores);
     }

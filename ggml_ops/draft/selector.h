@@ -1,5 +1,5 @@
-// What a drafter proposes for each position, from its hidden states and logits. A selector has two halves: nodes of the
-// graph that leave candidates and their scores as outputs, and what the host makes of these outputs.
+// Chooses what a drafter proposes for each position. A selector has two halves: graph nodes that output candidates and
+// their scores, and code that turns these outputs into a draft on the host.
 
 #pragma once
 
@@ -33,19 +33,20 @@ class selector {
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
     // n_slots] and logits [n_logits, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
-    // Makes candidates and probabilities, as tree.h describes them, of one slot's ids and scores. probe may be null.
+    // Fills in candidates and probabilities, as tree.h describes them, from one slot's ids and scores. probe may be
+    // null.
     virtual void finish(draft & drafted, draft_probe * probe) const = 0;
 
   protected:
-    // finish() where scores are those of all pairs: probabilities of the candidates after each candidate before.
+    // finish() for scores of all pairs: probabilities of each candidate given each previous one.
     void finish_pairs(draft & drafted, draft_probe * probe) const;
 
   private:
     int32_t top_k_;
 };
 
-// The selector of the model's kind. The model has its output projection; d2t: the target's token of each draft token,
-// empty: the same. Throws std::runtime_error.
+// The selector for the model's kind. The model must have its output projection. d2t: the target token of each draft
+// token; empty: the same. Throws std::runtime_error.
 std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
 
 // ---- parts of graphs ----

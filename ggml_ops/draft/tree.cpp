@@ -34,8 +34,7 @@ int32_t tree::child(int32_t parent, int32_t token) const {
 
 namespace {
 
-// Candidates of one row from the likeliest down. Marginals come sorted; a lattice's rows are sorted when a node first
-// asks.
+// Candidates of one row in descending order. Marginals come sorted; a lattice's rows are sorted on first use.
 class ranking {
   public:
     explicit ranking(const draft & d) : d_(d) {
@@ -53,7 +52,7 @@ class ranking {
         int16_t *    o   = order_.data() + row * d_.top_k;
         if (!sorted_[row]) {
             const float * p = d_.row(depth, pred);
-            for (int32_t i = 0; i < d_.top_k; ++i) {   // insertion: few candidates, equal ones stay in order
+            for (int32_t i = 0; i < d_.top_k; ++i) {   // insertion sort: few candidates, equal ones stay in order
                 int32_t at = i;
                 for (; at > 0 && p[o[at - 1]] < p[i]; --at) {
                     o[at] = o[at - 1];
@@ -71,12 +70,12 @@ class ranking {
     std::vector<char>    sorted_;
 };
 
-// The next child that a node may get.
+// The next possible child of a node.
 struct entry {
     node    n;
     int32_t rank;
 
-    // Ties: the shallower parent, then the better rank, so that trees are reproducible.
+    // Ties: the shallower parent first, then the better rank, so that trees are reproducible.
     bool operator<(const entry & o) const {
         if (n.value != o.n.value) {
             return n.value < o.n.value;
@@ -88,14 +87,14 @@ struct entry {
     }
 };
 
-// How far the children of a node have been listed.
+// How many children of a node have been listed.
 struct cursor {
     int32_t rank     = 0;   // next candidate
     int32_t children = 0;
     bool    quoted   = false;   // the quotation's token is among them
 };
 
-// Best first: the next best child of every node waits in a heap.
+// Best-first: the next best child of every node waits in a heap.
 class grower {
   public:
     grower(const draft & d, int32_t anchor, const growth & rules) :
@@ -126,18 +125,18 @@ class grower {
         return rules_.odds ? rules_.odds->apply(prob, first, depth) : prob;
     }
 
-    // Whether the drafter has candidates below a node. A token that is not a candidate has no row in a lattice.
+    // Whether the drafter has candidates below a node. In a lattice, a token that is not a candidate has no row.
     bool has_candidates(const node & n) const {
         return n.depth < draft_.positions() && (n.candidate >= 0 || !draft_.lattice);
     }
 
-    // Whether the quotation goes on below a node and is not listed yet. The anchor quotes 0 tokens.
+    // Whether the quotation continues below a node and is not listed yet. The anchor quotes 0 tokens.
     bool quotes(const node & n, const cursor & c) const {
         return !c.quoted && n.quoted == n.depth && n.depth < n_quoted_;
     }
 
-    // Puts the next best child of a node into the heap. Calibrated chances need not fall with the rank, so that the
-    // child's value is bounded by that of the sibling before it.
+    // Pushes a node's next best child into the heap. Calibrated probabilities may increase with the rank, so the
+    // child's value is capped at that of the previous sibling.
     void push_child(int32_t parent, float max_value) {
         const node & n = tree_.nodes[parent];
         cursor &     c = cursors_[parent];
@@ -183,7 +182,7 @@ class grower {
         return child;
     }
 
-    // Takes the parent's next candidate instead of `next` if it is worth more.
+    // Replaces `next` by the parent's next candidate if that is worth more.
     void prefer_candidate(entry & next) {
         const int32_t parent = next.n.parent, depth = next.n.depth;
         const node &  n    = tree_.nodes[parent];

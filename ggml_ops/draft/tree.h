@@ -11,12 +11,12 @@
 
 namespace dflash {
 
-// What one drafter pass says about the next `length - 1` positions of one slot, whichever rows of the block proposed
-// them: position d is d tokens after the anchor.
+// What one drafter pass says about the next `length - 1` positions of one slot, regardless of the block's layout:
+// position d is d tokens after the anchor.
 //
-// DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r].
-// With a lattice: probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at
-// position d given candidate `pred` at position d - 1 (position 1: given the anchor, every `pred` row alike).
+// DFlash: marginals. Position d (1-based) has `top_k` candidates, best first, with probs[(d - 1) * top_k + r]. With a
+// lattice: probs[((d - 1) * top_k + pred) * top_k + r] is the probability of candidate r at position d given candidate
+// `pred` at position d - 1 (at position 1: given the anchor; all `pred` rows are equal).
 struct draft {
     int32_t              length  = 0;   // the anchor and the drafted positions; <= 1: nothing drafted
     int32_t              top_k   = 0;
@@ -26,7 +26,7 @@ struct draft {
 
     int32_t positions() const { return length - 1; }
     int32_t id(int32_t depth, int32_t rank) const { return ids[(size_t) (depth - 1) * top_k + rank]; }
-    // The candidates' probabilities at `depth` below a node whose candidate index was `pred`: [top_k].
+    // The candidates' probabilities at `depth` below a node with candidate index `pred`: [top_k].
     const float * row(int32_t depth, int32_t pred) const {
         const size_t i = (size_t) (depth - 1) * top_k;
         return probs.data() + (lattice ? (i + pred) * top_k : i);
@@ -41,9 +41,9 @@ struct node {
     float   prob;            // draft probability given the parent, 0: not among the candidates
     float   value;           // chance that the walk gets here: product over the path
     bool    first  = true;   // the likeliest of the parent's candidates
-    int32_t quoted = 0;      // the path from the anchor is this many tokens of the quotation, 0: it is not
+    int32_t quoted = 0;      // the path from the anchor is this many tokens of the quotation; 0: it is not a quotation
 
-    // Node 0 of every tree: the anchor is certain.
+    // Node 0 of every tree: the anchor, which is certain.
     static node root(int32_t anchor) { return { anchor, -1, 0, 0, 1.0f, 1.0f }; }
 };
 
@@ -58,18 +58,18 @@ struct tree {
     int32_t child(int32_t parent, int32_t token) const;
 };
 
-// How a tree may grow.
+// The limits of a tree's growth.
 struct growth {
-    int32_t             budget = 1;           // nodes, the anchor counted
+    int32_t             budget = 1;           // nodes, including the anchor
     int32_t             width  = 1;           // children per node; 1 gives a chain
     int32_t             depth  = INT32_MAX;   // longest path below the anchor
-    const calibration * odds   = nullptr;     // null: the drafter's probabilities are taken at their word
-    const quotation *   quoted = nullptr;     // a branch from prompt lookup, or null
+    const calibration * odds   = nullptr;     // null: the drafter's probabilities are used as they are
+    const quotation *   quoted = nullptr;     // a branch from prompt lookup or a prediction, or null
 };
 
-// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). From
-// a lattice each child's probability is conditional on its parent. A quotation is one more candidate at each node along
-// it. Nodes come out in order of falling value, so that the first n of them are the best tree of n nodes.
+// The anchor and the best `budget - 1` prefixes: a best-first heap over (parent, rank), DDTree (arXiv 2604.12989). With
+// a lattice, each child's probability is conditional on its parent. A quotation adds a candidate at each node along it.
+// Nodes are in descending order of value, so the first n nodes are the best tree of n nodes.
 tree grow(const draft & d, int32_t anchor, const growth & rules);
 
 }   // namespace dflash

@@ -6,7 +6,7 @@ namespace dflash {
 
 namespace {
 
-// An XOR-compressed compact double array: 32 bits for each node.
+// An XOR-compressed compact double array, 32 bits per node.
 class double_array {
   public:
     explicit double_array(const std::vector<uint8_t> & table) {
@@ -25,7 +25,7 @@ class double_array {
 
     bool is_sound() const {
         if (texts_.empty() || texts_.back() != 0) {
-            return false;   // the last replacement has no end
+            return false;   // the last replacement is not terminated
         }
         if (nodes_.empty()) {
             return true;
@@ -56,7 +56,7 @@ class double_array {
 
   private:
     std::vector<uint32_t> nodes_;
-    std::vector<uint8_t>  texts_;   // replacements, each with a zero at its end
+    std::vector<uint8_t>  texts_;   // replacements, each zero-terminated
 
     uint32_t base(uint32_t i) const { return (nodes_[i] >> 10) << ((nodes_[i] & (1U << 9)) >> 6); }
     bool     is_leaf(uint32_t i) const { return ((nodes_[i] >> 8) & 1) != 0; }

@@ -1,4 +1,4 @@
-// A chat template that a user gives in place of the model's own: Jinja source, or the name of one of llama.cpp's.
+// A chat template that replaces the model's own: Jinja source, or the name of one of llama.cpp's templates.
 
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace dflash {
 
-// Throws field_error if `source` is neither: before a model is loaded, and not for each request.
+// Throws field_error if `source` is neither. Called before a model is loaded, so that requests need not check it.
 void check_chat_template(const std::string & source);
 
-// Whether `source` names a template that llama.cpp has in C++ (llama-server's --no-jinja): for text only, without
-// tools, thoughts or arguments. "chatml" is not one of them: that it has as Jinja, too.
+// Whether `source` names a template that llama.cpp implements in C++ (llama-server's --no-jinja): only for text,
+// without tools, reasoning or arguments. "chatml" is not one of them, because llama.cpp has it in Jinja, too.
 bool is_builtin_template(const std::string & source);
 
 }   // namespace dflash

@@ -14,7 +14,7 @@ namespace dflash {
 
 namespace {
 
-// Limits of the pinned llama.cpp (src/llama-hparams.h) and, where it has none, far beyond any model that exists.
+// Limits of the pinned llama.cpp (src/llama-hparams.h); where it has none, far beyond any existing model.
 constexpr int64_t MAX_LAYERS    = 512;
 constexpr int64_t MAX_EXPERTS   = 1024;
 constexpr int64_t MAX_EMBD      = 1 << 20;
@@ -24,7 +24,7 @@ constexpr int64_t MAX_FF        = 1 << 24;
 constexpr int64_t MAX_CONTEXT   = 1 << 27;
 constexpr int64_t MAX_WINDOW    = 1 << 24;
 constexpr int64_t MAX_COUNT =
-    1 << 30;   // any other number of an architecture: keeps products inside 64 bits and casts to int32 positive
+    1 << 30;   // all other numbers of an architecture: products fit into 64 bits, casts to int32 stay positive
 constexpr int64_t MAX_BLOCK = 64;   // DFLASH_MAX_NODES
 constexpr int64_t MAX_TAPS  = 64;
 
@@ -205,7 +205,7 @@ class checker {
                                                  "dflash-local convert DRAFTER.gguf --target TARGET.gguf");
         }
         if (use_ == gguf_use::embed) {
-            // A drafter reads hidden states, the others have no context that pools, or need two.
+            // Drafters need hidden states; the others have no context with pooling, or need two.
             if (report_.is_drafter() || is({ "t5", "t5encoder", "wavtokenizer-dec", "dream", "llada", "llada-moe",
                                             "rnd1", "clip", "eagle3", "gemma4-assistant" })) {
                 fail_key(
@@ -214,8 +214,7 @@ class checker {
             }
             return;
         }
-        // No KV memory or no plain decoder behind them: create_memory() returns null, or the graph wants another
-        // context.
+        // No KV memory or no plain decoder: create_memory() returns null, or the graph needs another context.
         if (is_encoder()) {
             fail_key("general.architecture",
                 "is '" + report_.architecture +
@@ -230,13 +229,13 @@ class checker {
         }
     }
 
-    // Those that read a whole text at once and remember nothing.
+    // Models that read a whole text at once and have no memory.
     bool is_encoder() const {
         return is({ "bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3",
             "eurobert", "gemma-embedding" });
     }
 
-    // Every number of the architecture: finite, and small enough that no product of two wraps.
+    // Every number of the architecture must be finite, and small enough that no product of two overflows.
     void check_numbers() const {
         for (const auto & [key, value] : file_.values) {
             if (!starts_with(key, report_.architecture + ".") || value.type == gguf_type::string ||
@@ -244,7 +243,7 @@ class checker {
                 continue;
             }
             if (value.is_array && (value.type == gguf_type::u64 || value.type == gguf_type::i64)) {
-                continue;   // hash multipliers (ple.*) fill 64 bits
+                continue;   // hash multipliers (ple.*) use all 64 bits
             }
             for (uint64_t i = 0; i < value.count; ++i) {
                 if (!value.is_integer() && !std::isfinite(value.real(i)) && key != own("kda.gate_lower_bound")) {
@@ -273,7 +272,7 @@ class checker {
         report_.n_ctx_train = static_cast<uint64_t>(number(own("context_length"), 1, MAX_CONTEXT));
 
         number(own("nextn_predict_layers"), 0, n_layer_ - 1, 0);
-        // Output rows are copied with this width; only a few other architectures have wider ones.
+        // Output rows are copied with this width; only few other architectures have wider ones.
         number(own("embedding_length_out"), is_plain_attention() ? n_embd_ : 0, is_plain_attention() ? n_embd_ : MAX_FF,
             n_embd_);
         number(own("pooling_type"), 0, 4, 0);
@@ -327,7 +326,7 @@ class checker {
         number(own("attention.sliding_window"), 0, MAX_WINDOW, 0);
     }
 
-    // Architectures whose graphs assert one head size for K and V and heads in every layer.
+    // Architectures whose graphs assert the same head size for K and V, and heads in every layer.
     bool is_plain_attention() const {
         return is({ "dflash", "llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gpt-oss" });
     }
@@ -348,7 +347,7 @@ class checker {
         if (head_size_k_ == 0) {
             return;
         }
-        // Those without RoPE (llama_model_rope_type); the kernel of all others never ends on 0 dimensions.
+        // These have no RoPE (llama_model_rope_type). For all others, the kernel would loop forever with 0 dimensions.
         const bool rotates = !is({ "gpt2", "gptj", "mpt", "refact", "bloom", "jais", "mamba", "mamba2", "jamba",
             "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3",
             "glm5-next", "bert", "jina-bert-v2" });
@@ -407,7 +406,8 @@ class checker {
             fail_key(own("expert_used_count"),
                 "is " + std::to_string(n_used) + "; the model has " + std::to_string(n_expert) + " experts");
         }
-        // These loaders divide feed_forward_length by the experts used if the experts' own length is not given.
+        // If the experts' own length is missing, these loaders divide feed_forward_length by the number of used
+        // experts.
         const bool divides = n_expert > 0 || is({ "glm4moe", "grovemoe", "llada-moe", "mellum", "qwen2moe", "qwen35moe",
                                                  "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp" });
         if (divides && used[0] == 0 && ff[0] == 0) {
@@ -426,7 +426,7 @@ class checker {
     }
 
     void check_recurrent() const {
-        const int64_t group_low = is({ "plamo2" }) ? 0 : 1;   // PLaMo 2 writes 0 and does not use it
+        const int64_t group_low = is({ "plamo2" }) ? 0 : 1;   // PLaMo 2 writes 0 and ignores it
         const int64_t d_state   = number(own("ssm.state_size"), 1, MAX_EMBD, 0);
         const int64_t d_inner   = number(own("ssm.inner_size"), 1, MAX_EMBD, 0);
         const int64_t heads_v   = number(own("ssm.time_step_rank"), 1, MAX_EMBD, 0);
@@ -462,7 +462,7 @@ class checker {
         n_vocab_        = static_cast<int64_t>(tokens->count);
         report_.n_vocab = tokens->count;
 
-        // llama.cpp asserts that no two tokens have the same text, after naming empty ones by their index
+        // llama.cpp names empty tokens by their index, then asserts that no two tokens have the same text
         std::vector<std::pair<uint64_t, uint64_t>> order;
         order.reserve(tokens->hashes.size());
         for (uint64_t i = 0; i < tokens->count; ++i) {
@@ -494,10 +494,10 @@ class checker {
 
     // ---- tensors ----
 
-    // Weights that ggml multiplies or adds element by element: its kernels take F32 there and abort on anything else.
+    // Weights that ggml multiplies or adds elementwise: its kernels need F32 there and abort on anything else.
     static bool is_elementwise(const gguf_tensor & tensor, const std::string & role) {
         if (one_of(role, { "conf_proj", "ffn_gate_inp_shexp" }) || starts_with(role, "cls")) {
-            return false;   // matrices that may have one row
+            return false;   // matrices that may have a single row
         }
         return tensor.is_vector() || role.find("norm") != std::string::npos || ends_with(role, ".bias") ||
                ends_with(role, "scale") || ends_with(role, "_conv_base") || starts_with(role, "ssm_conv1d") ||
@@ -556,7 +556,7 @@ class checker {
                                      labels->count > gguf_value::max_numbers)) {
             fail_key(key, "must be a short array of strings");
         }
-        // As many scores as labels are read of each text, whatever computed them.
+        // One score per label is read for each text, regardless of the head that computes them.
         if (labels != nullptr && labels->count > 1 && file_.find_tensor("cls.output.weight") == nullptr) {
             fail_key(key, "has " + std::to_string(labels->count) + " elements, but there is no cls.output.weight");
         }
@@ -566,7 +566,7 @@ class checker {
                 fail_tensor(name, "must be f32");
             }
         }
-        // As wide as the model says, or what is read of its output lies beyond it.
+        // Must have the width that the model states, since the reader of its output relies on that.
         const int64_t       n_out = number(own("embedding_length_out"), 0, MAX_FF, n_embd_);
         const gguf_tensor * dense = file_.find_tensor("dense_2.weight");
         if (n_out != n_embd_ && (dense == nullptr || dense->ne[1] != static_cast<uint64_t>(n_out))) {
@@ -578,7 +578,7 @@ class checker {
         }
     }
 
-    // The tokenizer runs under no guard there: it must be able to split any text.
+    // The tokenizer is not guarded there, so it must be able to split any text.
     void check_words() const {
         const std::string & model = file_.find("tokenizer.ggml.model")->text;
         if (!one_of(model, { "bert", "gpt2", "llama", "t5" })) {
@@ -603,8 +603,8 @@ class checker {
         }
     }
 
-    // A token that the tokenizer puts around texts must be one of the vocabulary. `id`: llama.cpp's default; `always`:
-    // whatever add_*_token says; `usual`: where it says nothing.
+    // A token that the tokenizer adds around texts must be in the vocabulary. `id`: llama.cpp's default; `always`:
+    // regardless of add_*_token; `usual`: if add_*_token is missing.
     void check_special(const std::string & name, int64_t id, bool always, bool usual) const {
         const std::string  key   = "tokenizer.ggml." + name + "_token_id";
         const int64_t      given = number(key, 0, std::numeric_limits<uint32_t>::max(), -1);
@@ -615,7 +615,7 @@ class checker {
         }
     }
 
-    // What no other token holds is split into bytes.
+    // Text that no other token contains is split into bytes.
     void check_byte_tokens() const {
         const std::vector<uint64_t> & hashes = file_.find("tokenizer.ggml.tokens")->hashes;
         const std::set<uint64_t>      known(hashes.begin(), hashes.end());
@@ -629,7 +629,7 @@ class checker {
         }
     }
 
-    // Two layers after the pooling, from the embedding length and back to it.
+    // Two layers after the pooling: from the embedding length to another and back.
     void check_dense() const {
         const auto width = [&](const char * suffix, int64_t expected) {
             const int64_t n = number(own(suffix), 0, MAX_FF, expected);
@@ -649,7 +649,7 @@ class checker {
         }
     }
 
-    // ---- encoders (src/models/bert.cpp and its neighbours) ----
+    // ---- encoders (src/models/bert.cpp and others) ----
 
     void check_encoder() const {
         const bool own_width = is({ "gemma-embedding" });
@@ -686,8 +686,8 @@ class checker {
         }
     }
 
-    // With sliding windows there are two masks, and each must have a layer that uses it: what no layer uses has no
-    // memory, and is written to.
+    // With sliding windows there are two masks, and each must be used by some layer: otherwise it has no memory but is
+    // still written to.
     void check_windows() const {
         const bool gemma = is({ "gemma-embedding" });
         if (!gemma && (!is({ "modern-bert" }) || number(own("attention.sliding_window"), 0, MAX_WINDOW, 0) == 0)) {
@@ -748,8 +748,7 @@ class checker {
                                   " layers, and at least one set, because there is a sliding window");
             }
         }
-        // A reduced vocabulary comes with an output matrix of one row per entry; otherwise rows are scattered that do
-        // not exist.
+        // A reduced vocabulary needs an output matrix with one row per entry; otherwise nonexistent rows are scattered.
         if (const gguf_tensor * d2t = file_.find_tensor("d2t"); d2t != nullptr) {
             const gguf_tensor * output = file_.find_tensor("output.weight");
             if (!d2t->is_vector() || output == nullptr || output->ne[1] != d2t->ne[0]) {
@@ -783,8 +782,8 @@ class checker {
         }
     }
 
-    // What makes context rows of the taps: one matrix for all layers, or (DFlare) shares of the taps and projections
-    // for each layer.
+    // What turns taps into context rows: one matrix for all layers, or (DFlare) weights of the taps and projections for
+    // each layer.
     void check_fusion() const {
         const std::string   name   = "layer_fusion.weight";
         const gguf_tensor * shares = file_.find_tensor(name);
@@ -814,7 +813,7 @@ class checker {
         }
     }
 
-    // Domino: a recurrent cell, and what makes corrections of its state.
+    // Domino: a recurrent cell and the matrices that turn its state into corrections.
     void check_domino() const {
         const std::string   key = own("domino_prefix_length");
         const gguf_tensor * ih  = file_.find_tensor("domino_gru_ih.weight");
@@ -848,7 +847,7 @@ class checker {
         }
     }
 
-    // DFlash 2: the four keys and the selector tensors come together.
+    // DFlash 2: the four keys and the selector tensors must come together.
     void check_selector() {
         const bool    has_tensors = file_.find_tensor("selector_hidden.weight") != nullptr;
         const int64_t low         = has_tensors ? 1 : 0;
@@ -876,7 +875,7 @@ class checker {
         }
     }
 
-    // DSpark: two tables of one rank, and a head that judges a position from its hidden state and the token before.
+    // DSpark: two tables of the same rank, and a head that rates a position by its hidden state and the previous token.
     void check_markov() {
         const gguf_tensor * prev = file_.find_tensor("markov_w1.weight");
         const gguf_tensor * next = file_.find_tensor("markov_w2.weight");
@@ -899,7 +898,7 @@ class checker {
         check_shape("markov_w2.weight", *next, rank, n_draft);
         if (conf != nullptr) {
             check_shape("conf_proj.weight", *conf, n_embd_ + rank, 1);
-            if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph takes it apart
+            if (!one_of(ggml_type_find(conf->type)->name, { "f32", "f16", "bf16" })) {   // the graph splits it
                 fail_tensor("conf_proj.weight", "must be f32, f16 or bf16");
             }
         }

@@ -1,9 +1,8 @@
-// gguf_check.h - is this file one that llama.cpp can load and run without an assertion, a division by zero or a wild
-// read?
+// Checks that llama.cpp can load and run a file without an assertion, a division by zero or a wild read.
 //
-// llama.cpp trusts a GGUF file: a wrong number in it can end the process (docs/hardening.md lists how). gguf_check()
-// reads the header before llama.cpp does and refuses such a file with one sentence. What it passes may still be refused
-// by llama.cpp's loader, which then throws: shapes that do not fit, missing tensors, unknown architectures.
+// llama.cpp trusts GGUF files: a wrong number in one can end the process (docs/hardening.md lists how). gguf_check()
+// reads the header before llama.cpp does and rejects such files with one sentence. llama.cpp's loader may still reject
+// a file that passes, by throwing: wrong shapes, missing tensors, unknown architectures.
 
 #pragma once
 
@@ -15,10 +14,10 @@
 
 namespace dflash {
 
-// What was found. The numbers are 0 (or empty) where the file does not say or the check failed before them.
+// The result. Numbers are 0 (or empty) if the file does not give them or the check failed before.
 struct gguf_report {
-    std::string error;   // "" if the file passed, else one sentence: file, key or tensor, what is expected
-    std::string field;   // the key or tensor the error is about, "" for the file as a whole
+    std::string error;   // "" if the file passed, otherwise one sentence: file, key or tensor, what is expected
+    std::string field;   // the key or tensor of the error, "" for the file as a whole
 
     std::string architecture;
     uint64_t    n_layer     = 0;
@@ -31,16 +30,16 @@ struct gguf_report {
     int64_t              mask_token     = -1;
     uint64_t             block_size     = 0;   // 0: the file does not say
     const drafter_kind * kind           = nullptr;
-    bool                 has_embeddings = false;   // own token_embd.weight, else the target's is used
-    bool                 has_output     = false;   // own output.weight, else the target's is used
+    bool                 has_embeddings = false;   // own token_embd.weight, otherwise the target's is used
+    bool                 has_output     = false;   // own output.weight, otherwise the target's is used
 
     bool is_drafter() const { return architecture == "dflash"; }
 };
 
-// What a file is wanted for: text (targets, drafters, whatever is quantized), or one vector or score for a whole text.
+// What a file is used for: text (targets, drafters, files to quantize), or one vector or score per text.
 enum class gguf_use { generate, embed };
 
-// Returns true if the file passed. For a split model, give the first file: the others are checked too. Throws nothing.
+// Returns true if the file passed. For a split model, give the first file: the others are checked too. Never throws.
 bool gguf_check(const char * path, gguf_report & report, gguf_use use = gguf_use::generate) noexcept;
 bool gguf_check(const char * path, std::string & error, gguf_use use = gguf_use::generate) noexcept;
 

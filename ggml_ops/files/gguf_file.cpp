@@ -12,11 +12,11 @@ namespace dflash {
 
 namespace {
 
-constexpr uint64_t MAX_KEY_LENGTH    = 65535;   // docs/gguf.md
+constexpr uint64_t MAX_KEY_LENGTH    = 65535;   // docs/gguf.md of ggml
 constexpr uint64_t MAX_STRING_LENGTH = 1ull << 28;
 constexpr uint64_t MAX_TENSOR_NAME   = 63;   // GGML_MAX_NAME - 1
 constexpr uint64_t MAX_ALIGNMENT     = 1ull << 20;
-constexpr uint64_t MIN_ALIGNMENT     = 32;   // TENSOR_ALIGNMENT of ggml-backend: a mapped buffer must start on it
+constexpr uint64_t MIN_ALIGNMENT     = 32;   // TENSOR_ALIGNMENT of ggml-backend: mapped buffers must have it
 
 constexpr ggml_type_info GGML_TYPES[] = {
     { "f32", 1, 4 },
@@ -74,14 +74,14 @@ template <typename T> T load(const uint8_t * bytes) {
     return value;
 }
 
-// Reads forward through the header. left_ is what the file still holds: nothing is read or allocated beyond it.
+// Reads forward through the header. left_ counts the file's remaining bytes: no read or allocation exceeds it.
 class header_reader {
   public:
     header_reader(std::ifstream & stream, const std::string & path, uint64_t size) :
         stream_(stream), path_(path), left_(size) {}
 
     uint64_t    position = 0;
-    std::string where    = "the header";   // what is being read, for messages
+    std::string where    = "the header";   // what is being read, for error messages
 
     [[noreturn]] void fail(const std::string & what, const std::string & field = "") const {
         throw gguf_error(path_ + ": " + what, field);
@@ -89,7 +89,7 @@ class header_reader {
 
     void read(void * out, uint64_t n) {
         require(n);
-        // the buffer itself: istream::read() costs a sentry per call, and a vocabulary is half a million calls
+        // uses the buffer directly: istream::read() has an overhead per call, and a vocabulary is half a million calls
         if (stream_.rdbuf()->sgetn(static_cast<char *>(out), static_cast<std::streamsize>(n)) !=
             static_cast<std::streamsize>(n)) {
             fail("cannot be read past byte " + std::to_string(position));
@@ -128,7 +128,7 @@ class header_reader {
         read(text.data(), n);
     }
 
-    // Fails unless the file holds `n` more items of at least `bytes` bytes.
+    // Throws unless the file has `n` more items of at least `bytes` bytes each.
     void require(uint64_t n, uint64_t bytes = 1) const {
         if (n > left_ / bytes) {
             fail("is cut off or damaged: " + where + " claims more bytes than the " + std::to_string(left_) +
@@ -333,8 +333,7 @@ gguf_file::gguf_file(const std::string & path_in) : path(path_in) {
         table.push_back(read_tensor(in, i));
     }
 
-    // The data section follows in the order of the table, without gaps other than padding (ggml/src/gguf.cpp insists on
-    // it).
+    // The data section has the order of the table, without gaps except for padding (ggml/src/gguf.cpp requires that).
     const uint64_t data     = pad(in.position, alignment);
     uint64_t       expected = 0;
     for (gguf_tensor & tensor : table) {

@@ -1,8 +1,8 @@
-// gguf_file.h - a strict reader of GGUF headers.
+// A strict reader of GGUF headers.
 //
-// Reads everything up to the tensor data. Every length is compared with the bytes that the file still has before
-// anything is allocated, so that a small file cannot ask for much memory. Standard library only, so that it can be
-// tested and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of llama.cpp. Stricter than llama.cpp where its
+// Reads everything before the tensor data. Every length is compared with the bytes left in the file before anything is
+// allocated, so a small file cannot make it allocate much memory. Uses only the standard library, so that it can be
+// tested and fuzzed alone. Format: ggml/src/gguf.cpp and docs/gguf.md of ggml. Stricter than llama.cpp where its
 // later stages would abort.
 
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace dflash {
 
-// What is wrong with a file: one sentence, and the key or tensor it is about ("" for the file as a whole).
+// What is wrong with a file: one sentence, and the key or tensor that it is about ("" for the file as a whole).
 struct gguf_error : std::runtime_error {
     std::string field;
     gguf_error(const std::string & message, const std::string & field) : std::runtime_error(message), field(field) {}
@@ -26,18 +26,18 @@ enum class gguf_type : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, stri
 const char * gguf_type_name(gguf_type type);
 
 struct gguf_value {
-    gguf_type             type     = gguf_type::u8;   // of the value, or of the elements if is_array
+    gguf_type             type     = gguf_type::u8;   // of the value, or of an array's elements
     bool                  is_array = false;
     uint64_t              count    = 1;
     std::string           text;     // a scalar string
     std::vector<uint8_t>  bytes;    // numbers, little endian; empty for longer arrays
-    std::vector<uint64_t> hashes;   // one per string of an array, as C code sees it: up to the first NUL
+    std::vector<uint64_t> hashes;   // one per string of an array, like C strings: up to the first NUL
 
     static constexpr uint64_t max_numbers = 1 << 16;
-    static constexpr uint64_t max_bytes   = 1 << 22;   // of numbers of one byte: a tokenizer's table of characters
+    static constexpr uint64_t max_bytes   = 1 << 22;   // for numbers of one byte, such as a tokenizer's charsmap
 
     bool    is_integer() const;
-    int64_t integer(uint64_t i = 0) const;   // u64 values above INT64_MAX come back as -1
+    int64_t integer(uint64_t i = 0) const;   // -1 for u64 values above INT64_MAX
     double  real(uint64_t i = 0) const;
 };
 
@@ -47,7 +47,7 @@ struct ggml_type_info {
     uint32_t     bytes;   // bytes per block
 };
 
-// nullptr for numbers that name no type
+// nullptr for unknown types
 const ggml_type_info * ggml_type_find(uint32_t type);
 
 struct gguf_tensor {
@@ -56,7 +56,7 @@ struct gguf_tensor {
     uint32_t    type    = 0;
     uint64_t    offset  = 0;   // from the start of the file
     uint64_t    n_bytes = 0;
-    std::string path;   // of the file, a part of a split model or all of it
+    std::string path;   // the file, which may be a part of a split model
 
     bool is_vector() const { return ne[1] == 1 && ne[2] == 1 && ne[3] == 1; }
 };
@@ -74,17 +74,17 @@ struct gguf_file {
     const gguf_tensor * find_tensor(const std::string & name) const;
 };
 
-// Data of one tensor. The caller bounds the size. Throws gguf_error.
+// Data of one tensor. The caller limits the size. Throws gguf_error.
 std::vector<uint8_t> gguf_read(const gguf_tensor & tensor);
 
-// Every part of a split model, by the name of its first ("*-00001-of-0000N.gguf", as llama.cpp finds them), whether
-// they are there or not; of any other name that file alone.
+// All parts of a split model, from the name of its first part ("*-00001-of-0000N.gguf", as in llama.cpp), whether they
+// exist or not; any other name is returned alone.
 std::vector<std::string> gguf_parts(const std::string & path);
 
-// FNV-1a of the bytes up to the first zero; equal texts have equal hashes
+// FNV-1a of the bytes before the first zero; equal texts have equal hashes
 uint64_t gguf_hash(const char * text);
 
-// Text from a file made fit for a message: control bytes and everything beyond ASCII escaped, long text cut.
+// Makes text from a file safe for a message: escapes control bytes and non-ASCII, cuts long text.
 std::string gguf_printable(const std::string & text);
 
 }   // namespace dflash

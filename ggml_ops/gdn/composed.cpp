@@ -18,7 +18,7 @@ static ggml_tensor * exact_mul_mat(ggml_context * ctx, ggml_tensor * a, ggml_ten
     return result;
 }
 
-// Head h reads key head h % H_k: whole sets of heads repeat.
+// Value head h reads key head h % H_k, so the whole set of key heads repeats.
 static ggml_tensor * for_heads(ggml_context * ctx, ggml_tensor * t, int64_t H) {
     return ggml_repeat_4d(ctx, t, t->ne[0], t->ne[1], H, t->ne[3]);
 }
@@ -45,7 +45,7 @@ gdn_tree_parts ggml_gdn_tree_composed(ggml_context * ctx, ggml_tensor * q, ggml_
     ggml_tensor * k_k   = ggml_mul(ctx, decay, exact_mul_mat(ctx, k, k));
     ggml_tensor * q_k   = ggml_mul(ctx, decay, exact_mul_mat(ctx, k, q));
 
-    // What the committed state says, [S, T, H, n]; nothing for padding.
+    // The committed state's contribution, [S, T, H, n]; zero for padding rows.
     ggml_tensor * valid =
         ggml_cont(ctx, ggml_view_4d(ctx, mask, 1, T, 1, n, mask->nb[1] + mask->nb[0], mask->nb[2], mask->nb[3], 0));
     ggml_tensor * gone = ggml_reshape_4d(ctx, ggml_exp(ctx, sums), 1, T, H, n);

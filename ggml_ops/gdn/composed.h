@@ -1,6 +1,6 @@
-// gdn_tree.h's two ops as graphs of ggml's own ops, for backends without our kernels (Vulkan, SYCL, ...). In closed
-// form, so equal up to rounding. Shapes as in gdn_tree.h, but scalar gates only; parents and paths come as f32 masks
-// that the host computes.
+// The two ops of gdn_tree.h as graphs of ggml's own ops, for backends without our kernels (Vulkan, SYCL, ...). They use
+// the closed form, so results are equal up to rounding. Shapes are those of gdn_tree.h, but only scalar gates are
+// supported, and parents and paths are f32 masks that the host computes.
 
 #pragma once
 
@@ -16,8 +16,8 @@ GGML_API gdn_tree_parts ggml_gdn_tree_composed(ggml_context * ctx, ggml_tensor *
     ggml_tensor * g, ggml_tensor * beta, ggml_tensor * state, ggml_tensor * mask);
 GGML_API void           ggml_gdn_tree_mask(const int32_t * parent, int64_t T, int64_t n, float * mask);
 
-// mask [T, T + 2, 1, n] f32: in row a of the path, 1 for each row of the path after a; then a row with 1 for each row
-// of the path, twice.
+// mask [T, T + 2, 1, n] f32: row a of the path has 1 for each row of the path after a; the last two rows both have 1
+// for every row of the path.
 GGML_API ggml_tensor * ggml_gdn_commit_composed(
     ggml_context * ctx, ggml_tensor * state, ggml_tensor * k, ggml_tensor * delta, ggml_tensor * g, ggml_tensor * mask);
 GGML_API void ggml_gdn_commit_mask(const int32_t * path, int64_t P, int64_t T, int64_t n, float * mask);

@@ -72,5 +72,5 @@ ggml_tensor * ggml_gdn_commit(ggml_context * ctx, ggml_tensor * state, ggml_tens
 
 bool ggml_gdn_supported(const ggml_tensor * op) {
     const int64_t S = op->src[op->op == GGML_OP_GDN_TREE ? 2 : 0]->ne[0];
-    return S == 64 || S == 128;   // all else is settled when the op is made
+    return S == 64 || S == 128;   // everything else is checked when the op is created
 }

@@ -1,14 +1,14 @@
-// Delta-net trees on GPUs, in closed form: the arithmetic of the CUDA and Metal kernels, which a C++ test runs in loops
-// over the threads. docs/hybrid.md has the formulas.
+// Delta-net trees on GPUs, in closed form: the arithmetic of the CUDA and Metal kernels. A C++ test runs it on the CPU,
+// in loops over the threads. docs/hybrid.md has the formulas.
 //
 // A threadgroup computes GDN_COLUMNS columns of one head's state for one sequence. It runs these phases, with a barrier
-// after each: begin; for every GDN_CHANNELS channels load and multiply; decay; solve; write. Within a phase no thread
+// after each: begin; load and multiply, for every GDN_CHANNELS channels; decay; solve; write. Within a phase no thread
 // reads what another one writes.
 
 #ifndef GDN_TREE_GPU_H
 #define GDN_TREE_GPU_H
 
-#define GDN_THREADS  128   // of a group
+#define GDN_THREADS  128   // per group
 #define GDN_COLUMNS  16
 #define GDN_CHANNELS 8
 
@@ -31,7 +31,7 @@
 #define GDN_REF
 #endif
 
-// Shapes and strides (in floats) of gdn_tree.h's tensors; `1`, `2`, `3`: per head, row, sequence.
+// Shapes and strides (in floats) of the tensors in gdn_tree.h; strides `1`, `2`, `3`: per head, row, sequence.
 struct gdn_tree_args {
     int32_t S, H, H_k, T, n, channels;
     float   scale;
@@ -56,22 +56,21 @@ struct gdn_tree_data {
 };
 
 struct gdn_tree_group {
-    int32_t head, sequence, column;   // the first of its columns
+    int32_t head, sequence, column;   // the group's first column
 };
 
-// The group's shared memory, T rows. Pairs: row t and a row a <= t, at t * (t + 1) / 2 + a.
+// The group's shared memory for T rows. Pairs: row t and a row a <= t are at t * (t + 1) / 2 + a.
 struct gdn_tree_shared {
     GDN_SHARED int32_t *  up;      // [T] parent
-    GDN_SHARED uint32_t * above;   // [T][2] bits of the ancestors and of the row itself; none in padding rows
+    GDN_SHARED uint32_t * above;   // [T][2] bits of the ancestors and the row itself; empty in padding rows
     GDN_SHARED float *    k;       // [T][GDN_CHANNELS]
     GDN_SHARED float *    q;       // [T][GDN_CHANNELS]
-    GDN_SHARED float * g;   // [T][GDN_CHANNELS] log-gates summed from the root to the row; of a scalar gate the row's
-                            // own, at channel 0
-    GDN_SHARED float * state;   // [GDN_COLUMNS][GDN_CHANNELS + 1]
-    GDN_SHARED float * s_k;     // [T][GDN_COLUMNS] the decayed committed state times k; from solve on delta
-    GDN_SHARED float * s_q;     // [T][GDN_COLUMNS]
-    GDN_SHARED float * k_k;     // pairs: decay from a to t times k_a . k_t, zero unless a is an ancestor
-    GDN_SHARED float * q_k;     // pairs: the same with q_t, t itself included
+    GDN_SHARED float *    g;       // [T][GDN_CHANNELS] log-gates summed from the root to the row; scalar: the row's own
+    GDN_SHARED float *    state;   // [GDN_COLUMNS][GDN_CHANNELS + 1]
+    GDN_SHARED float *    s_k;     // [T][GDN_COLUMNS] the decayed committed state times k; after solve: delta
+    GDN_SHARED float *    s_q;     // [T][GDN_COLUMNS]
+    GDN_SHARED float *    k_k;     // pairs: decay from a to t times k_a . k_t, zero unless a is an ancestor
+    GDN_SHARED float *    q_k;     // pairs: the same with q_t, including t itself
 };
 
 GDN_FN gdn_tree_shared gdn_tree_share(GDN_SHARED float * base, int T) {
@@ -177,7 +176,7 @@ GDN_FN void gdn_tree_multiply(GDN_REF const gdn_tree_args & x, GDN_SHARED float 
     }
 }
 
-// Decay by scalar gates, summed along the path from the row up, so that sums over short paths keep their digits.
+// Scalar gates are summed along the path, from the row up, so that sums over short paths keep their precision.
 GDN_FN void gdn_tree_decay(GDN_REF const gdn_tree_args & x, GDN_SHARED float * shared, int id) {
     const gdn_tree_shared m = gdn_tree_share(shared, x.T);
     if (x.channels) {
@@ -206,7 +205,7 @@ GDN_FN void gdn_tree_decay(GDN_REF const gdn_tree_args & x, GDN_SHARED float * s
     }
 }
 
-// Forward substitution, a thread per column.
+// Forward substitution, one thread per column.
 GDN_FN void gdn_tree_solve(GDN_REF const gdn_tree_args & x, GDN_REF const gdn_tree_data & d, gdn_tree_group at,
     GDN_SHARED float * shared, int id) {
     const gdn_tree_shared m = gdn_tree_share(shared, x.T);

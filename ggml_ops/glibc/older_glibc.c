@@ -1,6 +1,6 @@
-// What code compiled with today's glibc and libstdc++ asks for, from the glibc of 2018 (2.28): linked into each library
-// of a portable wheel (docs/building.md#wheels). A newer glibc has the same functions under newer version names; the
-// program would not start where these are missing. Nothing here is visible outside of the library.
+// Functions that code compiled with a current glibc and libstdc++ needs, built on the glibc of 2018 (2.28). Linked into
+// each library of a portable wheel (docs/building.md#wheels). A newer glibc has the same functions under newer version
+// names; without these the program would not start on an older one. Nothing here is visible outside of the library.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -21,7 +21,7 @@
 #error "which version of glibc was the first on this processor?"
 #endif
 
-// The same computation; the name of 2.29 only does without the error handling of System V.
+// The same computation; the version of 2.29 only lacks the error handling of System V.
 #define OLD_MATH(name, parameters, arguments)                  \
     double old_##name parameters;                              \
     __asm__(".symver old_" #name "," #name "@" FIRST_VERSION); \
@@ -42,12 +42,12 @@ HIDDEN int getcpu(unsigned * cpu, unsigned * node) { return (int) syscall(SYS_ge
 HIDDEN uint32_t arc4random(void) {
     uint32_t value = 0;
     if (getentropy(&value, sizeof(value)) != 0) {
-        abort();   // as glibc's own
+        abort();   // as glibc does
     }
     return value;
 }
 
-// 2.30: until then a condition waited by the clock of the day, so the rest of the time is counted on from now.
+// 2.30. Older condition variables wait by the wall clock, so the remaining time is added to the current time.
 HIDDEN int pthread_cond_clockwait(
     pthread_cond_t * condition, pthread_mutex_t * mutex, clockid_t clock, const struct timespec * until) {
     const long      second = 1000000000;

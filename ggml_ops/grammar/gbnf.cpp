@@ -11,8 +11,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t MAX_DEPTH       = 200;        // parentheses; llama.cpp recurses
-constexpr int32_t MAX_REPETITIONS = 2000;       // llama.cpp's limit for {m,n}: a larger m is an error, a larger n none
+constexpr int32_t MAX_DEPTH       = 200;        // nested parentheses; llama.cpp recurses
+constexpr int32_t MAX_REPETITIONS = 2000;       // llama.cpp's limit for {m,n}: it rejects a larger m but not a larger n
 constexpr int64_t MAX_TOKEN       = 1024;       // bytes of <token>; llama.cpp splits it on this thread's stack
 constexpr int64_t MAX_ELEMENTS    = 2000000;    // of the expanded grammar, 8 bytes each
 constexpr double  MAX_VISITS      = 10000000;   // of llama.cpp's search for left recursion, which revisits shared rules
@@ -20,7 +20,7 @@ constexpr double  MAX_VISITS      = 10000000;   // of llama.cpp's search for lef
 struct item {
     int32_t rule  = -1;      // -1: consumes a character or a token
     int64_t size  = 1;       // elements in llama.cpp's rule
-    bool    empty = false;   // may match nothing by itself: "", x?, x*, x{0,n}
+    bool    empty = false;   // may match the empty text: "", x?, x*, x{0,n}
     bool    again = false;   // may repeat, so something follows its first match
 };
 
@@ -253,9 +253,9 @@ class reader {
 
 // ---- expansion at the left edge ----
 
-// llama.cpp keeps a stack of what must still be matched and expands its top until a character is next. That ends unless
-// a rule reaches itself there with something left to match behind it; rules that may be empty let the next item be the
-// edge.
+// llama.cpp keeps a stack of what must still be matched and expands its top until a character is next. This terminates
+// unless a rule reaches itself at the left edge with something left to match after it; after items that may be empty,
+// the next item is at the left edge, too.
 class left_edge {
   public:
     explicit left_edge(std::vector<rule> & rules) : rules_(rules), state_(rules.size()) {

@@ -1,7 +1,7 @@
 // Checks a GBNF grammar before llama.cpp builds it.
 //
-// llama.cpp's own parser reports to stderr only, and some short grammars make it run forever or out of memory: {2,1},
-// deep parentheses, long literals repeated, left recursion behind rules that may be empty, rules that double per level.
+// llama.cpp's own parser only reports to stderr, and some short grammars make it run forever or out of memory: {2,1},
+// deep parentheses, repeated long literals, left recursion after rules that may be empty, rules that double per level.
 
 #pragma once
 
@@ -9,11 +9,12 @@
 
 namespace dflash {
 
-// Throws std::invalid_argument, "line 3: ...". What passes can be built, short of <token> names unknown to the
-// vocabulary.
+// Throws std::invalid_argument, "line 3: ...". A grammar that passes can be built, except for <token> names that the
+// vocabulary does not have.
 void check_gbnf(const std::string & grammar);
 
-// A grammar with `prefix` before the name of every rule, so that others can stand beside it. It must be a checked one.
+// The grammar with `prefix` before every rule's name, so that it can be combined with others. It must have been
+// checked.
 std::string with_prefix(const std::string & grammar, const std::string & prefix);
 
 }   // namespace dflash

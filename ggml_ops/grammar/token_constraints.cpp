@@ -42,7 +42,7 @@ std::string trigger_pattern(const common_grammar_trigger & trigger) {
 
 }   // namespace
 
-// What triggers a lazy grammar: single tokens, or words and patterns in the text.
+// Reads what triggers a lazy grammar: single tokens, or words and patterns in the text.
 void token_constraints::read_grammar(const common_params_sampling & params) {
     grammar_ = grammar_init(vocab_, params.grammar.grammar);
     if (!grammar_) {
@@ -87,13 +87,13 @@ token_constraints::token_constraints(const llama_vocab * vocab, const common_par
         }
     }
 
-    // even without a limit, it separates reasoning from the answer for a lazy grammar
+    // even without a limit, the budget separates reasoning from the answer for a lazy grammar
     if (lazy_ || params.reasoning_budget_tokens >= 0) {
         watch_reasoning(params.reasoning_budget_tokens);
     }
 }
 
-// Without tags there is nothing to watch. Negative: no limit.
+// Does nothing without tags. Negative: no limit.
 void token_constraints::watch_reasoning(int32_t n_tokens) {
     if (reasoning_start_.empty() || reasoning_end_.empty()) {
         return;
@@ -117,7 +117,7 @@ bool token_constraints::end_reasoning(const llama_tokens & generated) {
     }
     const bool ends = common_reasoning_budget_force(budget_.get());
     if (!ends && !watched) {
-        budget_.reset();   // as before; it would cost time
+        budget_.reset();   // back to no budget, which is faster
     }
     return ends;
 }

@@ -1,4 +1,4 @@
-// Which tokens a request's grammar and reasoning budget allow next.
+// The tokens that a request's grammar and reasoning budget allow next.
 //
 // common_sampler does not expose these two, and its only entry point copies the whole vocabulary for each sample. So
 // they are combined here in the order of llama.cpp's common/sampling.cpp: the budget first, then the grammar on the

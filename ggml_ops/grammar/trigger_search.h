@@ -22,7 +22,7 @@ struct trigger {
 class trigger_search {
   public:
     static constexpr size_t npos = std::string::npos;
-    // Most bytes between the start of a pattern's match and the end of the text: longer attempts are given up.
+    // Max. bytes between the start of a pattern's match and the end of the text; longer attempts are dropped.
     static constexpr size_t MAX_SPAN = 1024;
 
     // Throws std::regex_error.

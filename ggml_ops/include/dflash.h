@@ -88,7 +88,7 @@ typedef struct dflash_engine_params {
     uint32_t n_ctx;           // total context of all slots in tokens, 0 = the model's own length (per slot, unless they
                               // share it), limited to what half of the memory left by the weights can hold
     uint32_t     n_slots;     // sequences that run at the same time, 1..64
-    uint32_t     n_batch;     // most prompt rows in one pass; trees may need more
+    uint32_t     n_batch;     // max. prompt rows in one pass; trees may need more
     uint32_t     n_ubatch;    // rows computed at once; prompts are read in chunks of this size
     int32_t      n_threads;   // <= 0: physical cores
     int32_t      n_threads_batch;      // <= 0: n_threads
@@ -109,7 +109,7 @@ typedef struct dflash_engine_params {
 
     uint32_t draft_ctx;    // how many of the newest positions the drafter attends to, 0 = 4096 (never more than a
                            // slot's context)
-    int32_t draft_n_max;   // most draft tokens per step, 0 = as many as a block proposes
+    int32_t draft_n_max;   // max. draft tokens per step, 0 = as many as a block proposes
     int32_t budget;        // nodes per tree, including the anchor: 0 = chosen by measured cost, 1 = no drafting, N =
                            // exactly N if the draft has that many
     int32_t draft;         // dflash_draft_mode: which shapes drafts may have
@@ -122,7 +122,7 @@ typedef struct dflash_engine_params {
                                // engine is destroyed; NULL: none
     bool share_ctx;        // a slot may use all of n_ctx if the others leave it free (needs kv_unified); false: n_ctx /
                            // n_slots each
-    uint32_t n_ctx_slot;   // most tokens per slot, 0 = no further limit; with n_ctx 0 and share_ctx, the total is
+    uint32_t n_ctx_slot;   // max. tokens per slot, 0 = no further limit; with n_ctx 0 and share_ctx, the total is
                            // n_slots times this
     int32_t cache_ram;     // MiB of host memory for conversations that no slot holds, -1 = no limit, 0 = none, -2 =
                            // 8192 or a quarter of what the weights leave free, whichever is less
@@ -156,8 +156,8 @@ typedef enum dflash_draft_mode {
 typedef enum dflash_accept_rule {
     DFLASH_ACCEPT_MATCH = 0,   // sample and match: accept a draft token if it is the target's own sample; with a seed,
                                // the text is that of plain decoding
-    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a DFlash 2 lattice: same
-                               // distribution, different text
+    DFLASH_ACCEPT_BLOCK = 1,   // block verification (arXiv 2403.10444) of chains drawn from a lattice (DFlash 2,
+                               // DSpark, Domino): same distribution, different text
 } dflash_accept_rule;
 
 DFLASH_API void dflash_engine_params_default(dflash_engine_params * params);
@@ -170,8 +170,8 @@ DFLASH_API dflash_engine * dflash_engine_create(
 DFLASH_API void dflash_engine_destroy(dflash_engine * engine);
 
 // JSON: target and drafter (arch, description, n_params, size, n_vocab, n_embd, n_layer, n_ctx_train, block_size, kind
-// "dflash"|"dflash2", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes}, bos/eos tokens,
-// add_bos, chat_template. Release with dflash_free().
+// "dflash"|"dflash2"|"dspark"|"domino", target_layers, mask_token, draft_ctx), n_ctx_slot, n_slots, memory {...bytes},
+// bos/eos tokens, add_bos, chat_template. Release with dflash_free().
 DFLASH_API char * dflash_engine_info(const dflash_engine * engine);
 
 // What an engine with these parameters would allocate; nothing is allocated. devices: "NAME=BYTES,...", devices of
@@ -240,7 +240,7 @@ DFLASH_API char * dflash_tune(
 typedef struct dflash_request {
     const int32_t * tokens;   // prompt, at least one token
     int32_t         n_tokens;
-    int32_t         n_predict;   // most new tokens, >= 0; -1 = until the slot's context is full
+    int32_t         n_predict;   // max. new tokens, >= 0; -1 = until the slot's context is full
     // JSON object with llama-server's sampling fields: seed, temperature, dynatemp_range, dynatemp_exponent, top_k,
     // top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold, repeat_last_n, repeat_penalty,
     // frequency_penalty, presence_penalty, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n,
@@ -253,7 +253,7 @@ typedef struct dflash_request {
     int32_t      budget;         // as in dflash_engine_params; 0 = the engine's setting
     int32_t      draft;          // dflash_draft_mode, -1 = the engine's setting
     int32_t      accept;         // dflash_accept_rule, -1 = the engine's setting
-    int32_t      draft_n_max;    // most draft tokens on a path, 0 = the engine's setting (never more than that)
+    int32_t      draft_n_max;    // max. draft tokens on a path, 0 = the engine's setting (never more than that)
     int32_t      lookup;         // prompt lookup: 1 = on, 0 = off, -1 = the engine's setting
     bool         cache_prompt;   // reuse the longest common prefix of what the slot holds
     // Report the probability of each new token and of the n_probs likeliest ones: 0 (none) .. the vocabulary's size.

@@ -19,8 +19,8 @@ namespace dflash {
 namespace {
 
 // Architectures whose graphs fill t_layer_inp (src/models/*.cpp of the pinned llama.cpp), or begin each layer with the
-// norm before its attention (layer_input.h): their own graph, or one that they share (`using graph` in models.h).
-// tests/test_taps.py compares both lists with that source, and tests/taps the taps themselves with an eval callback.
+// norm before its attention (layer_input.h): in their own graph or one that they share (`using graph` in models.h).
+// tests/test_taps.py compares both lists with that source; tests/taps compares the taps with an eval callback.
 constexpr std::array TAPPED = {
     LLM_ARCH_AFMOE,
     LLM_ARCH_APERTUS,
@@ -122,7 +122,7 @@ constexpr std::array TAPPED = {
     LLM_ARCH_STEP35,
     LLM_ARCH_XVERSE,
 };
-// Of those, the ones that fill t_layer_inp[n_layer], too: what leaves the last layer.
+// Those that also fill t_layer_inp[n_layer], the last layer's output.
 constexpr std::array TAPPED_TO_THE_END = {
     LLM_ARCH_DEEPSEEK4,
     LLM_ARCH_MIMO2,
@@ -130,7 +130,7 @@ constexpr std::array TAPPED_TO_THE_END = {
     LLM_ARCH_NEMOTRON_H_MOE,
 };
 
-// The KV caches of a memory; none of one that derives data from cells, as some subclasses of these do.
+// The KV caches of a memory. None if it derives data from cells, as some subclasses do.
 std::vector<llama_kv_cache *> kv_caches(const llama_context * ctx) {
     llama_memory_i * mem = llama_get_memory(ctx);
     if (!mem) {
@@ -176,7 +176,7 @@ bool access_on_devices(const llama_model * model) {
         const bool         is_cpu = !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
         on_host += is_cpu || ggml_backend_buft_is_host(type) ? bytes : 0;
     }
-    // some KiB: alignment, and what no pass reads
+    // alignment, and tensors that no pass reads
     constexpr size_t    LITTLE  = 1 << 16;
     const ggml_tensor * table   = model->tok_embd;
     const bool          is_away = !table || (table->buffer && !ggml_backend_buffer_is_host(table->buffer));
@@ -242,7 +242,7 @@ std::vector<cell_table> access_cells(const llama_context * ctx) {
     std::vector<cell_table> tables;
     for (const llama_kv_cache * kv : kv_caches(ctx)) {
         cell_table table = { (int32_t) kv->get_size(), {} };
-        for (uint32_t s = 0; s < kv->get_n_stream(); ++s) {   // with several streams, sequence s has stream s
+        for (uint32_t s = 0; s < kv->get_n_stream(); ++s) {   // with several streams, stream s is sequence s
             const llama_kv_cells & cells = kv->get_cells((llama_seq_id) s);
             table.streams.emplace_back();
             for (uint32_t i = 0; i < cells.size(); ++i) {
@@ -266,7 +266,7 @@ std::vector<cell_table> access_cells(const llama_context * ctx) {
 void access_order_cells(llama_context * ctx) {
     const char * off = std::getenv("DFLASH_CELL_ORDER");   // 0: as upstream, for measurements
     for (llama_kv_cache * kv : kv_caches(ctx)) {
-        // A sliding window's own, smaller cache must use the cells of positions that no token sees any more.
+        // The smaller cache of a sliding window has to reuse the cells of positions that no token sees any more.
         if (!(off && off[0] == '0') && kv->get_size() == kv_caches(ctx)[0]->get_size()) {
             kv->order.enable();
         }
@@ -284,7 +284,7 @@ int64_t access_packs(const llama_context * ctx) {
 bool access_needs_streams(const llama_model * model) { return model->arch == LLM_ARCH_MINIMAX_M3; }
 
 void access_limit_sequences(llama_context * ctx, uint32_t n_ctx_seq) {
-    auto & cparams    = const_cast<llama_cparams &>(ctx->get_cparams());   // no graph was built for use yet
+    auto & cparams    = const_cast<llama_cparams &>(ctx->get_cparams());   // no graph has been built for use yet
     cparams.n_ctx_seq = std::min(cparams.n_ctx_seq, n_ctx_seq);
 }
 
@@ -321,7 +321,7 @@ std::string access_row_variance(const llama_context * ctx) {
     for (const auto & [name, w] : model.tensors_by_name) {
         if (ggml_nrows(w) == 1 || (w == model.tok_embd && model.output != w) || w == model.per_layer_tok_embd ||
             name.find("ssm_conv1d") != std::string::npos) {
-            continue;   // elementwise, looked up, or a convolution: row by row the same
+            continue;   // elementwise, looked up, or a convolution: row by row anyway
         }
         const std::string type     = ggml_backend_buft_name(ggml_backend_buffer_get_type(w->buffer));
         const bool        is_float = w->type == GGML_TYPE_F32 || w->type == GGML_TYPE_F16 || w->type == GGML_TYPE_BF16;
@@ -339,7 +339,7 @@ std::string access_row_variance(const llama_context * ctx) {
     return {};
 }
 
-// Others have splitters of their own in llama.cpp's unicode.cpp (unicode_regex_split_custom), or no splitter.
+// Other vocabularies have their own splitters in llama.cpp's unicode.cpp (unicode_regex_split_custom), or none.
 splitter access_splitter(const llama_vocab * vocab) {
     if (vocab->get_type() != LLAMA_VOCAB_TYPE_BPE) {
         return splitter::any_text;

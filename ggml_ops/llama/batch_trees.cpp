@@ -9,13 +9,13 @@
 namespace dflash {
 
 bool batch_trees::init(const llama_batch_ext & ext, const llama_batch & batch) {
-    parent.clear();
-    n_rows.clear();
+    parent_.clear();
+    n_rows_.clear();
 
     if (!check_sequences(ext, batch)) {
         return false;
     }
-    if (std::find(is_tree.begin(), is_tree.end(), true) == is_tree.end()) {
+    if (std::find(is_tree_.begin(), is_tree_.end(), true) == is_tree_.end()) {
         return true;
     }
     if (!tree_memory(ext.mem).can_tree() || !batch.token) {
@@ -23,11 +23,11 @@ bool batch_trees::init(const llama_batch_ext & ext, const llama_batch & batch) {
         return false;
     }
 
-    parent.assign(batch.n_tokens, LLAMA_PARENT_UNSET);
-    n_rows.assign(ext.n_seq_max, 0);
+    parent_.assign(batch.n_tokens, LLAMA_PARENT_UNSET);
+    n_rows_.assign(ext.n_seq_max, 0);
 
     for (int32_t i = 0; i < batch.n_tokens; ++i) {
-        if (is_tree[seq[i]] && !add_row(ext, batch, i)) {
+        if (is_tree_[seq_[i]] && !add_row(ext, batch, i)) {
             return false;
         }
     }
@@ -41,13 +41,13 @@ bool batch_trees::check_sequences(const llama_batch_ext & ext, const llama_batch
 
     std::vector<int32_t> last(ext.n_seq_max, -1);   // the newest row of each sequence
 
-    seq.resize(batch.n_tokens);
-    prev.resize(batch.n_tokens);
-    is_tree.assign(ext.n_seq_max, false);
+    seq_.resize(batch.n_tokens);
+    prev_.resize(batch.n_tokens);
+    is_tree_.assign(ext.n_seq_max, false);
 
     for (int32_t i = 0; i < batch.n_tokens; ++i) {
-        seq[i]  = batch.seq_id[i][0];
-        prev[i] = last[seq[i]];
+        seq_[i]  = batch.seq_id[i][0];
+        prev_[i] = last[seq_[i]];
         for (int32_t s = 0; s < batch.n_seq_id[i]; ++s) {
             const llama_seq_id seq_id = batch.seq_id[i][s];
 
@@ -58,8 +58,8 @@ bool batch_trees::check_sequences(const llama_batch_ext & ext, const llama_batch
             last[seq_id] = i;
         }
         const int32_t named = ext.tokens[i].parent;
-        if (named != LLAMA_PARENT_UNSET && (named < 0 || named != prev[i])) {
-            is_tree[seq[i]] = true;
+        if (named != LLAMA_PARENT_UNSET && (named < 0 || named != prev_[i])) {
+            is_tree_[seq_[i]] = true;
         }
     }
     return true;
@@ -67,11 +67,11 @@ bool batch_trees::check_sequences(const llama_batch_ext & ext, const llama_batch
 
 bool batch_trees::add_row(const llama_batch_ext & ext, const llama_batch & batch, int32_t i) {
     const int32_t capacity = tree_memory(ext.mem).capacity();
-    const int32_t row      = n_rows[seq[i]]++;
+    const int32_t row      = n_rows_[seq_[i]]++;
     const int32_t named    = ext.tokens[i].parent;
-    const int32_t p        = named != LLAMA_PARENT_UNSET ? named : row == 0 ? (int32_t) LLAMA_PARENT_NONE : prev[i];
+    const int32_t p        = named != LLAMA_PARENT_UNSET ? named : row == 0 ? (int32_t) LLAMA_PARENT_NONE : prev_[i];
 
-    const bool adjacent = prev[i] == i - 1;
+    const bool adjacent = prev_[i] == i - 1;
 
     bool ok = batch.n_seq_id[i] == 1 && row < capacity;
     if (row == 0) {
@@ -79,7 +79,7 @@ bool batch_trees::add_row(const llama_batch_ext & ext, const llama_batch & batch
     } else if (p == LLAMA_PARENT_PADDING) {
         ok = ok && adjacent && batch.pos[i] == batch.pos[i - row];
     } else {
-        ok = ok && adjacent && p >= 0 && p < i && seq[p] == seq[i] && parent[p] != LLAMA_PARENT_PADDING &&
+        ok = ok && adjacent && p >= 0 && p < i && seq_[p] == seq_[i] && parent_[p] != LLAMA_PARENT_PADDING &&
              batch.pos[i] == batch.pos[p] + 1;
     }
     if (!ok) {
@@ -89,25 +89,25 @@ bool batch_trees::add_row(const llama_batch_ext & ext, const llama_batch & batch
         return false;
     }
 
-    parent[i] = p;
+    parent_[i] = p;
 
     return true;
 }
 
 bool batch_trees::fits(int32_t idx, uint32_t n_free) const {
-    return parent.empty() || seq[idx] == seq[idx - 1] || n_rows[seq[idx]] <= (int32_t) n_free;
+    return parent_.empty() || seq_[idx] == seq_[idx - 1] || n_rows_[seq_[idx]] <= (int32_t) n_free;
 }
 
 void batch_trees::keep_equal(
     std::vector<std::bitset<LLAMA_MAX_SEQ>> & seq_sets, uint32_t n_ubatch, bool consecutive) const {
-    if (parent.empty()) {
+    if (parent_.empty()) {
         return;
     }
 
     const auto size = [this](const std::bitset<LLAMA_MAX_SEQ> & set) -> uint32_t {
-        for (size_t s = 0; s < n_rows.size(); ++s) {
-            if (n_rows[s] > 0 && set.test(s)) {
-                return set.count() == 1 ? n_rows[s] : 0;   // a tree belongs to one sequence alone
+        for (size_t s = 0; s < n_rows_.size(); ++s) {
+            if (n_rows_[s] > 0 && set.test(s)) {
+                return set.count() == 1 ? n_rows_[s] : 0;   // a tree's rows belong to one sequence only
             }
         }
         return 0;
@@ -125,24 +125,24 @@ void batch_trees::keep_equal(
 }
 
 bool batch_trees::split(const std::vector<int32_t> & idxs, ubatch_parents & parents) const {
-    if (parent.empty()) {
+    if (parent_.empty()) {
         return true;
     }
 
     std::vector<int32_t> rows(idxs.size());
-    std::vector<int32_t> row_of(parent.size(), -1);   // the ubatch's row of each row of the batch
-    std::vector<int32_t> n_taken(n_rows.size(), 0);
+    std::vector<int32_t> row_of(parent_.size(), -1);   // the ubatch's row of each row of the batch
+    std::vector<int32_t> n_taken(n_rows_.size(), 0);
 
     for (size_t i = 0; i < idxs.size(); ++i) {
-        const int32_t p = parent[idxs[i]];
+        const int32_t p = parent_[idxs[i]];
         row_of[idxs[i]] = i;
         rows[i]         = p < 0 ? p : row_of[p];
-        n_taken[seq[idxs[i]]]++;
+        n_taken[seq_[idxs[i]]]++;
     }
-    for (size_t s = 0; s < n_rows.size(); ++s) {
-        if (n_rows[s] > 0 && n_taken[s] > 0 && n_taken[s] != n_rows[s]) {
+    for (size_t s = 0; s < n_rows_.size(); ++s) {
+        if (n_rows_[s] > 0 && n_taken[s] > 0 && n_taken[s] != n_rows_[s]) {
             LLAMA_LOG_ERROR(
-                "%s: the tree of sequence %d (%d tokens) does not fit one ubatch\n", __func__, (int) s, n_rows[s]);
+                "%s: the tree of sequence %d (%d tokens) does not fit one ubatch\n", __func__, (int) s, n_rows_[s]);
             return false;
         }
     }

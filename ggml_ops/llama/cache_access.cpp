@@ -13,7 +13,7 @@ namespace dflash {
 
 namespace {
 
-// The parts of a memory whose cells are tokens. Subclasses may derive more from them, and are left alone.
+// The parts of a memory whose cells are tokens. Subclasses may derive more data from cells, so they are not included.
 struct cache_parts {
     const llama_kv_cache * kv     = nullptr;   // null: unknown
     const llama_kv_cache * window = nullptr;   // the second cache of a model with sliding windows
@@ -42,8 +42,8 @@ bool is_cpu(ggml_backend_dev_t device) {
     return !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
 }
 
-// Lets `to` hold what `from` holds of a window: other cells with the same K and V, because a cell that two sequences
-// hold is not used again when it leaves the window of one.
+// Copies what `from` holds of a window to `to`, into other cells with the same K and V: a cell shared by two sequences
+// would not be reused when it leaves the window of one.
 bool copy_window(llama_context * ctx, llama_seq_id from, llama_seq_id to) {
     constexpr auto       WINDOW = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
     std::vector<uint8_t> bytes(llama_state_seq_get_size_ext(ctx, from, WINDOW));

@@ -1,5 +1,5 @@
-// The kinds of drafters: what tells one in a GGUF, and what it can do. What differs between kinds is asked of this
-// table, by whoever reads a file, builds a graph or checks a request.
+// The kinds of drafters: how to recognize each in a GGUF, and what it supports. Code that reads files, builds graphs or
+// checks requests looks up all differences between kinds here.
 
 #pragma once
 
@@ -32,7 +32,7 @@ inline constexpr drafter_kind DRAFTER_KINDS[] = {
 };
 // clang-format on
 
-// The kind of a drafter with these tensors: has(name). refuse(tensor, why) is called for what does not go together.
+// The kind of a drafter with these tensors: has(name). refuse(tensor, why) is called for contradicting tensors.
 template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has && has, Refuse && refuse) {
     const drafter_kind * found = &DRAFTER_KINDS[0];
     for (const drafter_kind & kind : DRAFTER_KINDS) {

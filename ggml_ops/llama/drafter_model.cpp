@@ -24,8 +24,8 @@ float number(const llama_model & model, const char * key, float fallback) {
     return text ? std::stof(*text) : fallback;
 }
 
-// What llama_context derives from a model's YaRN keys when no flag overrides them (upstream: llama-context.cpp). Those
-// of the ramp are not read by upstream's loader of this architecture.
+// What llama_context derives from a model's YaRN keys if no flag overrides them (upstream: llama-context.cpp).
+// Upstream's loader of this architecture does not read the keys of the ramp.
 void read_rope(const llama_model & model, drafter_model & m) {
     const llama_hparams & h    = model.hparams;
     const bool            yarn = h.rope_scaling_type_train == LLAMA_ROPE_SCALING_TYPE_YARN;
@@ -45,7 +45,7 @@ void read_rope(const llama_model & model, drafter_model & m) {
         const auto  mscale = [factor](
                                 float mul) { return factor <= 1.0f ? 1.0f : 0.1f * mul * std::log(factor) + 1.0f; };
         m.attn_factor = h.rope_yarn_log_mul != 0.0f ? mscale(1.0f) / mscale(h.rope_yarn_log_mul) : mscale(1.0f);
-        m.attn_factor /= 1.0f + 0.1f * std::log(factor);   // ggml's rope multiplies by this again
+        m.attn_factor /= 1.0f + 0.1f * std::log(factor);   // cancels the same factor in ggml's rope
     }
     m.attn_factor *= h.rope_attn_factor;
     m.tap_rope_base = number(model, "backbone_rotary_base", m.rope_base);
@@ -80,8 +80,8 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.value_scale     = h.f_attn_value_scale;
     m.logit_scale     = h.f_logit_scale;
     m.logit_softcap   = h.f_final_logit_softcapping;
-    // Where the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention
-    // of package `dflash`).
+    // If the checkpoint does not say, sliding-window layers are causal and full ones are not (Qwen3DFlashAttention of
+    // package `dflash`).
     const std::string * causal = find_key(model, "attention.causal");
     m.causal                   = causal && *causal == "true";
     m.causal_swa               = !causal || m.causal;
@@ -152,7 +152,7 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     }
 }
 
-// Throws for what llama.cpp loads and the drafter's graph would get wrong.
+// Throws for models that llama.cpp loads but the drafter's graph would compute wrongly.
 void refuse_unsupported(const llama_model & model, const drafter_model & m) {
     const llama_hparams & h = model.hparams;
     if (m.head_dim != (int32_t) h.n_embd_head_v()) {

@@ -1,5 +1,5 @@
-// A drafter as its graph needs it: hyper-parameters and tensors of a loaded `dflash` model, by the names of the GGUF
-// dialect (upstream: src/models/dflash.cpp). Compiled into libllama, see access.h.
+// A drafter's hyper-parameters and tensors, from a loaded `dflash` model by the names in its GGUF (upstream:
+// src/models/dflash.cpp). Compiled into libllama, see access.h.
 
 #pragma once
 
@@ -22,8 +22,8 @@ struct drafter_layer {
     ggml_tensor * wk;                  // [n_embd, n_head_kv * head_dim]
     ggml_tensor * wv;                  // as wk; null: V is the normalized K projection
     ggml_tensor * wo;                  // [n_head * head_dim, n_embd]
-    ggml_tensor * bq, *bk, *bv, *bo;   // what is added to a product: as many elements as it has
-    ggml_tensor * wk_ctx, *wv_ctx;     // DFlare: K and V of context rows, as wk and wv; null: wk and wv serve them, too
+    ggml_tensor * bq, *bk, *bv, *bo;   // biases of the products
+    ggml_tensor * wk_ctx, *wv_ctx;     // DFlare: K and V of context rows, like wk and wv; null: use wk and wv
     ggml_tensor * bk_ctx, *bv_ctx;
     ggml_tensor * q_norm;           // [head_dim]
     ggml_tensor * k_norm;           // [head_dim]
@@ -49,10 +49,9 @@ struct drafter_model {
 
     // hyper-parameters; a scale of 0 means that there is none
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
-    int32_t block_size;     // rows of the longest block, the anchor's counted
-    bool    anchor_first;   // the anchor's row proposes the token after it, and each other row the one after its own;
-                            // else the anchor's row proposes nothing, and each other row the token of its own place
-    int32_t conv_kernel;    // DFlash 2: taps of the convolutions, and the channels that share a dynamic weight
+    int32_t block_size;     // rows of the longest block, including the anchor's
+    bool    anchor_first;   // rows propose the token after their own; else that of their own place, the anchor none
+    int32_t conv_kernel;    // DFlash 2: size of the convolutions, and channels per dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t n_candidates;                    // without d2t: only tokens below it are proposed
@@ -63,7 +62,7 @@ struct drafter_model {
     bool    gelu;                            // else SiLU
     float   rms_eps, embedding_scale, attention_scale, value_scale, logit_scale, logit_softcap;
 
-    // rotation, as ggml_rope_ext() takes it
+    // rotation: arguments of ggml_rope_ext()
     int32_t rope_type, n_rot, n_ctx_orig;
     int     rope_sections[4];   // M-RoPE
     float   rope_base, rope_scale, ext_factor, attn_factor, beta_fast, beta_slow;
@@ -96,27 +95,27 @@ struct drafter_model {
     std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target
 
     int32_t tap_width() const { return (int32_t) target_layers.size() * n_embd; }
-    // Logits of a row: of all draft tokens, or of the candidates.
+    // Logits per row: all draft tokens, or the candidates.
     int64_t n_logits() const { return d2t ? output->ne[1] : std::min<int64_t>(output->ne[1], n_candidates); }
     // The anchor and the tokens that the longest block proposes.
     int32_t max_length() const { return std::min(block_size + anchor_first, MAX_LENGTH); }
-    // Whether rows see those after them, so that a shorter block would have other hidden states than it was trained on.
+    // Whether rows see later rows, so that a shorter block would have other hidden states than those it was trained on.
     bool looks_ahead() const {
         return std::any_of(layers.begin(), layers.end(),
             [this](const drafter_layer & layer) { return !(layer.swa ? causal_swa : causal); });
     }
-    // Whether a block always has block_size rows, and only its proposals are cut. Drafters in the form of the authors'
-    // are fed shorter blocks, as the authors do.
+    // Whether a block always has block_size rows, and only its proposals are cut. Drafters like the DFlash authors' get
+    // shorter blocks, as in the authors' code.
     bool keeps_block() const { return (anchor_first || kind->whole_block) && looks_ahead(); }
-    // Rows of a block of `length` tokens: the anchor and what it proposes.
+    // Rows of a block of `length` tokens: the anchor and its proposals.
     int32_t n_rows(int32_t length) const { return keeps_block() ? block_size : length - anchor_first; }
     bool    is_mrope() const { return rope_type == LLAMA_ROPE_TYPE_MROPE; }
-    // Whether products with fc may round the taps to F16, or to blocks of integers with F16 scales and sums. Hidden
-    // states have elements beyond F16's range; such rows must be made smaller. Newer files have an fc of BF16 or F32.
+    // Whether products with fc may round taps to F16, or to blocks of integers with F16 scales and sums. Hidden states
+    // can exceed F16's range; such rows must be scaled down. Newer files have an fc of BF16 or F32.
     bool scales_taps() const { return fc && fc->type != GGML_TYPE_F32 && fc->type != GGML_TYPE_BF16; }
 };
 
-// Throws std::runtime_error naming what the model has that the engine does not support.
+// Throws std::runtime_error that names what the engine does not support.
 LLAMA_API drafter_model access_drafter(const llama_model * model);
 
 }   // namespace dflash

@@ -10,14 +10,14 @@ namespace dflash {
 
 namespace {
 
-// What a graph does with a tensor, which decides where it is put.
-enum class use { MATRIX, ROWS, VECTOR };   // multiplied with; rows are looked up; element by element
+// How a graph uses a tensor; decides where it is placed.
+enum class use { MATRIX, ROWS, VECTOR };   // multiplied with; rows are looked up; elementwise
 
-// Sizes of a drafter. ANY: what the file has; whoever uses the tensor checks it.
+// Sizes of a drafter. ANY: as in the file; the code that uses the tensor checks it.
 enum size { N_EMBD, N_Q, N_KV, N_TAPS, N_LAYER, N_VOCAB_DRAFT, ANY };
 
 struct extra {
-    const char *      name;   // of a layer's: without "blk.N."
+    const char *      name;   // without "blk.N." for a layer's tensor
     bool              per_layer;
     use               used_as;
     std::vector<size> shape;   // in ggml order
@@ -43,7 +43,7 @@ const std::vector<extra> EXTRAS = {
 };
 // clang-format on
 
-// A tensor of upstream's that is used in the same way.
+// An upstream tensor that is used in the same way.
 llm_tensor like(const extra & tensor) {
     switch (tensor.used_as) {
         case use::MATRIX: return tensor.per_layer ? LLM_TENSOR_ATTN_K : LLM_TENSOR_FC;
@@ -80,7 +80,7 @@ void create(llama_model_base & model, const extra & tensor, int32_t layer) {
     for (size_t i = 0; i < tensor.shape.size(); ++i) {
         ne[i] = value_of(tensor.shape[i], model, found->ne[i]);
     }
-    const std::string as_is = "=" + name;   // patches/0013: a name that is not made from the tensor's
+    const std::string as_is = "=" + name;   // patches/0013: "=" marks a complete name
     model.create_tensor(model.tn(like(tensor), as_is.c_str(), layer), { ne[0], ne[1], ne[2] }, 0);
 }
 

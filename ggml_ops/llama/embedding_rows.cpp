@@ -15,7 +15,7 @@
 namespace dflash {
 
 bool can_embed(ggml_backend_dev_t device, const ggml_tensor * tok_embd) {
-    // the buffers of the CPU's own layouts are not the host's in this sense
+    // buffers with one of the CPU's own layouts do not count as host memory here
     if (!device || !tok_embd || !tok_embd->buffer || !ggml_backend_buffer_is_host(tok_embd->buffer) ||
         tok_embd->type == GGML_TYPE_F32) {
         return false;
@@ -65,7 +65,7 @@ class input_embedding_rows : public llm_graph_input_i {
 
   private:
     const ggml_tensor * tok_embd_;
-    host_input          tokens_;   // the graph reads none
+    host_input          tokens_;   // no graph reads it
 };
 
 }   // namespace

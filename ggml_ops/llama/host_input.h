@@ -1,5 +1,5 @@
-// An input of a graph that the graph itself does not read: its data is set as if it did, and others make of it what
-// goes to a device. It has memory of its own, because llama.cpp gives none to tensors outside of graphs.
+// A graph input that the graph itself does not read: llama.cpp sets its data as usual, and our code derives from it
+// what is sent to a device. It has its own memory, because llama.cpp allocates none for tensors outside of graphs.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace dflash {
 
-// Of passes with more rows, which are prompts', the devices get what they always got: there it is large, and rare.
+// Passes with more rows are prompts: they are rare and send a lot anyway, so they keep upstream's inputs.
 inline constexpr int64_t FEW_ROWS = 64;
 
 class host_input {

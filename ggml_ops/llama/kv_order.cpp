@@ -9,19 +9,19 @@
 namespace dflash {
 
 bool kv_order::enable() {
-    // a cache that shares its cells does not have all of their data
-    is_enabled = !kv.other && kv.trees.on_host();
+    // a cache that shares its cells with another does not own all of their data
+    is_enabled_ = !kv_.other && kv_.trees.on_host();
 
-    return is_enabled;
+    return is_enabled_;
 }
 
 bool kv_order::pack() {
-    if (!is_enabled || kv.get_has_shift() || kv.v_cells_impl.use_count() > 1) {
+    if (!is_enabled_ || kv_.get_has_shift() || kv_.v_cells_impl.use_count() > 1) {
         return false;
     }
 
     bool moved = false;
-    for (uint32_t s = 0; s < kv.n_stream; ++s) {
+    for (uint32_t s = 0; s < kv_.n_stream; ++s) {
         moved = pack_stream(s) || moved;
     }
     n_packed += moved;
@@ -30,10 +30,10 @@ bool kv_order::pack() {
 }
 
 bool kv_order::pack_stream(uint32_t strm) {
-    const auto &   cells = kv.v_cells[strm];
+    const auto &   cells = kv_.v_cells[strm];
     const uint32_t n     = cells.used_max_p1();
 
-    std::vector<uint32_t> moved_to(n);   // where each cell in use has gone
+    std::vector<uint32_t> moved_to(n);   // the new index of each used cell
 
     bool     moved = false;
     uint32_t dst   = 0;
@@ -46,7 +46,7 @@ bool kv_order::pack_stream(uint32_t strm) {
         }
 
         if (src != dst && end > src) {
-            kv.trees.move_cells(strm, src, dst, end - src);
+            kv_.trees.move_cells(strm, src, dst, end - src);
             moved = true;
         }
 
@@ -54,13 +54,13 @@ bool kv_order::pack_stream(uint32_t strm) {
         src = end + 1;
     }
 
-    for (auto & [seq_id, tree] : kv.trees.open) {
+    for (auto & [seq_id, tree] : kv_.trees.open) {
         for (uint32_t & cell : tree.cells) {
-            cell = kv.seq_to_stream[seq_id] == strm ? moved_to[cell] : cell;
+            cell = kv_.seq_to_stream[seq_id] == strm ? moved_to[cell] : cell;
         }
     }
 
-    kv.v_heads[strm] = dst;
+    kv_.v_heads[strm] = dst;
 
     return moved;
 }
@@ -82,7 +82,7 @@ llama_kv_cache::slot_info llama_kv_cache::find_slot_ordered(const llama_ubatch &
         const auto & cells = v_cells[slot.strm[s]];
 
         std::vector<bool>                taken(cells.size());
-        std::map<llama_seq_id, uint32_t> above;   // the first cell above those of a sequence
+        std::map<llama_seq_id, uint32_t> above;   // per sequence, the first cell above its own
 
         for (uint32_t i = s * n_tokens; i < (s + 1) * n_tokens; ++i) {
             uint32_t idx = 0;

@@ -11,12 +11,12 @@ namespace dflash {
 
 class kv_order {
   public:
-    explicit kv_order(llama_kv_cache & kv) : kv(kv) {}
+    explicit kv_order(llama_kv_cache & kv) : kv_(kv) {}
 
     // From now on a token takes a cell above those of its sequence; if none is free there, the used cells move down
     // first. Returns false if the host cannot move cells; tokens then take any free cell.
     bool enable();
-    bool enabled() const { return is_enabled; }
+    bool enabled() const { return is_enabled_; }
 
     // Moves all used cells to the beginning, keeping their order. Returns false if nothing moved or the cache is not
     // ordered.
@@ -25,8 +25,8 @@ class kv_order {
     uint32_t n_packed = 0;   // number of such moves
 
   private:
-    llama_kv_cache & kv;
-    bool             is_enabled = false;
+    llama_kv_cache & kv_;
+    bool             is_enabled_ = false;
 
     bool pack_stream(uint32_t strm);
 };

@@ -11,8 +11,8 @@
 namespace dflash {
 
 bool kv_trees::possible() const {
-    // n-gram inputs look for the previous tokens by position; shared cells belong to another cache
-    return !kv.other && kv.hparams.ple_n_heads == 0;
+    // n-gram inputs look up the previous tokens by position; shared cells belong to another cache
+    return !kv_.other && kv_.hparams.ple_n_heads == 0;
 }
 
 bool kv_trees::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
@@ -35,14 +35,14 @@ bool kv_trees::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_pat
 
 void kv_trees::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
     const std::vector<uint32_t> & rows = open.at(seq_id).cells;
-    const uint32_t                strm = kv.seq_to_stream[seq_id];
+    const uint32_t                strm = kv_.seq_to_stream[seq_id];
 
-    auto & cells = kv.v_cells[strm];
-    auto & head  = kv.v_heads[strm];
+    auto & cells = kv_.v_cells[strm];
+    auto & head  = kv_.v_heads[strm];
 
     std::vector<uint32_t> kept;
 
-    // a path is in ascending order
+    // rows of a path are in ascending order
     for (int32_t i = 0; i < (int32_t) rows.size(); ++i) {
         if ((int32_t) kept.size() < n_path && path[kept.size()] == i) {
             kept.push_back(rows[i]);
@@ -79,7 +79,7 @@ bool kv_trees::refuses(llama_seq_id seq_id) const {
 }
 
 bool kv_trees::seq_rm(llama_seq_id seq_id, llama_pos p0, llama_pos p1) {
-    // positions cannot tell siblings apart: a tree goes whole or stays whole
+    // positions cannot distinguish siblings: a tree is removed whole or not at all
     for (auto it = open.begin(); it != open.end();) {
         const kv_tree & tree = it->second;
         if ((seq_id >= 0 && seq_id != it->first) || p1 <= tree.pos_min || p0 > tree.pos_max) {
@@ -96,7 +96,7 @@ bool kv_trees::seq_rm(llama_seq_id seq_id, llama_pos p0, llama_pos p1) {
 
 void kv_trees::seq_keep(llama_seq_id seq_id) {
     for (auto it = open.begin(); it != open.end();) {
-        const bool goes = it->first != seq_id && kv.seq_to_stream[it->first] == kv.seq_to_stream[seq_id];
+        const bool goes = it->first != seq_id && kv_.seq_to_stream[it->first] == kv_.seq_to_stream[seq_id];
         it              = goes ? open.erase(it) : std::next(it);
     }
 }
@@ -106,7 +106,7 @@ void kv_trees::add_row(const llama_ubatch & ubatch, uint32_t i, uint32_t cell) {
         return;
     }
 
-    // the rows of a tree are adjacent, its root is the first
+    // the rows of a tree are adjacent, and the root is the first
     kv_tree & tree = open[ubatch.seq_id[i][0]];
     if (ubatch.parents[i] == LLAMA_PARENT_NONE) {
         tree = { {}, {}, {}, ubatch.pos[i], ubatch.pos[i] };
@@ -159,37 +159,37 @@ bool kv_trees::on_host() const {
     };
 
     return std::all_of(
-        kv.layers.begin(), kv.layers.end(), [&](const auto & layer) { return reached(layer.k) && reached(layer.v); });
+        kv_.layers.begin(), kv_.layers.end(), [&](const auto & layer) { return reached(layer.k) && reached(layer.v); });
 }
 
 void kv_trees::move_cells(uint32_t strm, uint32_t src, uint32_t dst, uint32_t n) {
-    // a row of cells of `size` bytes each
+    // a row has cells of `size` bytes
     const auto move = [&](void * row, size_t size) {
         memmove((char *) row + dst * size, (char *) row + src * size, n * size);
     };
 
-    for (const auto & layer : kv.layers) {
+    for (const auto & layer : kv_.layers) {
         if (layer.k) {
             move(layer.k_stream[strm]->data, layer.k->nb[1]);
         }
-        if (layer.v && !kv.v_trans) {
+        if (layer.v && !kv_.v_trans) {
             move(layer.v_stream[strm]->data, layer.v->nb[1]);
         } else if (layer.v) {
             const size_t size = ggml_element_size(layer.v);
 
             for (int64_t j = 0; j < layer.v->ne[0]; ++j) {
-                move((char *) layer.v_stream[strm]->data + j * size * kv.get_size(), size);
+                move((char *) layer.v_stream[strm]->data + j * size * kv_.get_size(), size);
             }
         }
     }
 
-    auto & cells = kv.v_cells[strm];
+    auto & cells = kv_.v_cells[strm];
 
     for (uint32_t i = 0; i < n; ++i) {
         cells.pos_set(dst + i, cells.pos_get(src + i));
         cells.ext_set(dst + i, cells.ext_get(src + i));
 
-        for (llama_seq_id s = 0; s < (llama_seq_id) kv.n_seq_max; ++s) {
+        for (llama_seq_id s = 0; s < (llama_seq_id) kv_.n_seq_max; ++s) {
             if (cells.seq_has(src + i, s)) {
                 cells.seq_add(dst + i, s);
             }

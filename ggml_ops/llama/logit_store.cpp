@@ -12,7 +12,7 @@ namespace dflash {
 
 namespace {
 
-// logits [n_vocab, rows] -> what is found of them.
+// Finds the best of the logits [n_vocab, rows].
 best_logits_tensors find_best(ggml_context * ctx, ggml_tensor * logits, best_logits what) {
     best_logits_tensors found;
     if (what == best_logits::largest) {
@@ -25,7 +25,7 @@ best_logits_tensors find_best(ggml_context * ctx, ggml_tensor * logits, best_log
     return found;
 }
 
-// Says of a graph what it finds: another one is built where something else is wanted.
+// Stores what a graph finds, so that another graph is built if something else is wanted.
 class input_best_logits : public llm_graph_input_i {
   public:
     explicit input_best_logits(best_logits what) : what_(what) {}
@@ -39,7 +39,7 @@ class input_best_logits : public llm_graph_input_i {
     best_logits what_;
 };
 
-// Starts reading a whole tensor; waited for with the pass.
+// Starts reading a whole tensor; the end of the pass waits for it.
 template <class T> void read_async(ggml_backend_sched_t sched, ggml_tensor * tensor, std::vector<T> & data) {
     data.resize(tensor ? ggml_nelements(tensor) : 0);
     if (tensor) {
@@ -112,7 +112,7 @@ bool logit_store::top(int32_t i, std::vector<llama_token_data> & out) const {
     }
     out.clear();
     for (int32_t j = row * k; j < (row + 1) * k; ++j) {
-        if (!(values_[j] < INFINITY) || ids_[j] < 0 || ids_[j] >= n_vocab_) {   // damaged: the whole row will tell
+        if (!(values_[j] < INFINITY) || ids_[j] < 0 || ids_[j] >= n_vocab_) {   // invalid: the whole row has to be read
             return false;
         }
         out.push_back({ ids_[j], values_[j], 0.0f });

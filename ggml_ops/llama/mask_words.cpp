@@ -26,7 +26,7 @@ mask_inputs new_mask_inputs(ggml_context * ctx, int64_t n_kv, int64_t rows) {
 
 ggml_tensor * unpack_mask(
     ggml_context * ctx, const mask_inputs & inputs, ggml_type type, std::vector<ggml_tensor *> * nodes) {
-    constexpr float LARGE   = 1e30f;   // its square is infinite
+    constexpr float LARGE   = 1e30f;   // its square is infinity
     const int64_t   n_words = inputs.words->ne[0], rows = inputs.words->ne[1];
     const auto      add = [nodes](ggml_tensor * node) {
         if (nodes) {
@@ -113,9 +113,9 @@ void set_mask(const mask_inputs & inputs, ggml_type type, const void * mask) {
 
 namespace {
 
-// A mask of the graph, filled on the host as ever, and the words that devices get of it: those of each row; or, where
-// that is less, those of one row of each sequence, and in which words others differ from it. Without a window, rows of
-// a sequence differ in cells of this pass alone.
+// A mask of the graph, filled on the host as usual, and the words that are sent to devices instead. These are the words
+// of each row; or, if that is less, the words of one row per sequence and the differences of the other rows. Without a
+// window, rows of a sequence differ only in cells of this pass.
 class input_mask_words : public llm_graph_input_i {
   public:
     input_mask_words(ggml_context * ctx, ggml_tensor * mask, int64_t n_seqs, bool has_window) :
@@ -133,7 +133,7 @@ class input_mask_words : public llm_graph_input_i {
         }
     }
 
-    // On one device. nodes: as in unpack_mask().
+    // Unpacks the mask on one device. nodes: as in unpack_mask().
     ggml_tensor * unpack(ggml_context * ctx, std::vector<ggml_tensor *> & nodes) const {
         mask_inputs inputs = inputs_;
         if (shared_) {
@@ -155,7 +155,7 @@ class input_mask_words : public llm_graph_input_i {
             upload(inputs_.words, words);
         }
     }
-    // whoever fills the mask compares its shape; the number of sequences is the graph's
+    // the code that fills the mask compares its shape; the number of sequences belongs to the graph
     bool can_reuse(const llm_graph_params &) override { return true; }
 
     ggml_tensor *                               mask;
@@ -187,7 +187,7 @@ class input_mask_words : public llm_graph_input_i {
             throw std::runtime_error("rows of one sequence see more than the cells of a pass differently");
         }
         shared.resize(n_seqs_ * n_words_);
-        values.resize(places_->ne[0], words[0]);   // the first row's first word is what it is
+        values.resize(places_->ne[0], words[0]);   // padding rewrites the first word
         places.resize(places_->ne[0], 0);
         upload(shared_, shared);
         upload(seqs_, seq_of);
@@ -198,10 +198,10 @@ class input_mask_words : public llm_graph_input_i {
     int64_t       n_rows_, n_words_, n_seqs_;
     host_input    filled_;
     mask_inputs   inputs_;
-    ggml_tensor * shared_ = nullptr;   // F32 [n_words, sequences]; null: inputs_.words has each row's
+    ggml_tensor * shared_ = nullptr;   // F32 [n_words, sequences]; null: inputs_.words has the words of each row
     ggml_tensor * seqs_   = nullptr;   // I32 [rows]
     ggml_tensor * values_ = nullptr;   // F32 [1, rows * rows]: words that differ
-    ggml_tensor * places_ = nullptr;   // I64 [rows * rows]: which
+    ggml_tensor * places_ = nullptr;   // I64 [rows * rows]: their indices
 };
 
 input_mask_words & words_of(const llm_graph_context & graph, ggml_tensor * mask, int il) {

@@ -15,18 +15,18 @@ namespace dflash {
 
 namespace {
 
-// The state's parts in the order in which llama.cpp writes them. Every function throws std::runtime_error.
+// Walks over a state's parts in the order in which llama.cpp writes them. Every function throws std::runtime_error.
 class state_walk {
   public:
     state_walk(const llama_context * ctx, const uint8_t * data, size_t size, int32_t n_tokens) :
         hparams_(ctx->get_model().hparams), data_(data), left_(size), n_tokens_(n_tokens) {}
 
     void header() {
-        skip(sizeof(uint32_t));       // llama.cpp compares its magic
-        skip(sizeof(llama_seq_id));   // of the sequence that it was
+        skip(sizeof(uint32_t));       // llama.cpp checks its magic
+        skip(sizeof(llama_seq_id));   // of the saved sequence
     }
 
-    // window: the last positions that the next token sees may do.
+    // window: it is enough if the positions that the next token sees are there.
     void cache(const llama_kv_cache & kv, bool window) {
         const uint32_t n_streams = take<uint32_t>();
         require(n_streams == kv.get_n_stream(), "another number of streams");
@@ -45,9 +45,9 @@ class state_walk {
     }
 
     void states(const llama_memory_recurrent & mem) {
-        constexpr uint32_t TAPE_FLAG = 1u << 31;   // of state_tape.cpp
-        const uint32_t     n_cells   = take<uint32_t>();
-        require((n_cells & ~TAPE_FLAG) == 1, "several recurrent states");
+        uint32_t   n_cells      = take<uint32_t>();
+        const bool tapes_follow = state_tapes::take_flag(n_cells);
+        require(n_cells == 1, "several recurrent states");
         require(take<llama_pos>() == n_tokens_ - 1, "a recurrent state of another position");
         require(take<uint32_t>() == 0, "sequences of a recurrent state");
         require(take<uint32_t>() == 0, "transposed recurrent states");
@@ -59,7 +59,7 @@ class state_walk {
                 }
             }
         }
-        if (n_cells & TAPE_FLAG) {
+        if (tapes_follow) {
             tapes(mem);
         }
     }
@@ -128,7 +128,7 @@ class state_walk {
         }
     }
 
-    // Rows that tell their type and size; llama.cpp compares both.
+    // Rows with a header of type and size, which llama.cpp checks.
     void any_rows(uint32_t n) {
         const auto     type = (ggml_type) take<int32_t>();
         const uint64_t size = take<uint64_t>();
@@ -145,7 +145,7 @@ class state_walk {
 
     void numbers(ggml_type type, size_t row_size, uint32_t n_rows) {
         require(row_size <= left_ && n_rows <= left_ / row_size, "fewer bytes than it needs");
-        aligned_.resize((row_size + sizeof(double) - 1) / sizeof(double));   // as rows in memory are
+        aligned_.resize((row_size + sizeof(double) - 1) / sizeof(double));   // aligned like rows in memory
         for (uint32_t i = 0; i < n_rows; ++i) {
             std::memcpy(aligned_.data(), skip(row_size), row_size);
             require(ggml_validate_row_data(type, aligned_.data(), row_size), "values that are no numbers");

@@ -15,7 +15,7 @@ namespace dflash {
 
 tape_store::tape_store(const llama_model & model) {
     const llama_hparams & h = model.hparams;
-    // heads with kernels, shapes that the architectures' graphs take; a tensor split would need rules for the tapes
+    // head sizes with kernels, and shapes that the architectures' graphs use; a tensor split would need rules for tapes
     if ((h.ssm_d_state != 64 && h.ssm_d_state != 128) || h.ssm_d_inner != h.ssm_dt_rank * h.ssm_d_state ||
         h.ssm_n_group == 0 || h.ssm_dt_rank % h.ssm_n_group != 0 || h.ssm_d_conv < 2 ||
         model.split_mode() == LLAMA_SPLIT_MODE_TENSOR) {
@@ -24,7 +24,7 @@ tape_store::tape_store(const llama_model & model) {
     switch (model.arch) {
         case LLM_ARCH_QWEN35:
         case LLM_ARCH_QWEN35MOE: heads_k = h.ssm_n_group; break;
-        case LLM_ARCH_QWEN3NEXT: heads_k = h.ssm_dt_rank; break;   // its graph repeats keys for every value head
+        case LLM_ARCH_QWEN3NEXT: heads_k = h.ssm_dt_rank; break;   // its graph repeats the keys for every value head
         default: return;
     }
     heads_v  = h.ssm_dt_rank;
@@ -37,7 +37,7 @@ bool tape_store::has_kernel(ggml_backend_dev_t device) const {
     if (std::getenv("DFLASH_GDN_COMPOSED")) {   // for tests
         return false;
     }
-    if (!device) {   // the CPU's buffers belong to none
+    if (!device) {   // CPU buffers have no device
         return true;
     }
     return ggml_gdn_has_kernel(device, head, heads_k, heads_v);
@@ -65,12 +65,12 @@ bool state_tapes::set_capacity(int32_t n_rows) {
     if (n_rows > 0 && n_rows == capacity) {
         return true;
     }
-    if (capacity > 0 || n_rows < 1 || n_rows > 64 || mem.n_rs_seq > 0 || !possible()) {
+    if (capacity > 0 || n_rows < 1 || n_rows > 64 || mem_.n_rs_seq > 0 || !possible()) {
         return false;
     }
 
-    layers.assign(mem.s_l.size(), nullptr);
-    composed.assign(mem.s_l.size(), false);
+    layers.assign(mem_.s_l.size(), nullptr);
+    composed.assign(mem_.s_l.size(), false);
 
     if (!allocate(n_rows)) {
         layers.clear();
@@ -84,20 +84,20 @@ bool state_tapes::set_capacity(int32_t n_rows) {
 bool state_tapes::allocate(int32_t n_rows) {
     std::vector<std::pair<ggml_context_ptr, ggml_backend_buffer_ptr>> made;
 
-    // a tape lies where its layer's states are
+    // a tape is in the same kind of memory as its layer's states
     for (size_t first = 0; first < layers.size(); ++first) {
-        if (!mem.s_l[first] || layers[first]) {
+        if (!mem_.s_l[first] || layers[first]) {
             continue;
         }
-        ggml_backend_buffer_type_t buft = ggml_backend_buffer_get_type(mem.s_l[first]->buffer);
+        ggml_backend_buffer_type_t buft = ggml_backend_buffer_get_type(mem_.s_l[first]->buffer);
 
         ggml_context_ptr ctx{ ggml_init({ layers.size() * ggml_tensor_overhead(), nullptr, true }) };
         if (!ctx) {
             return false;
         }
         for (size_t il = first; il < layers.size(); ++il) {
-            if (mem.s_l[il] && ggml_backend_buffer_get_type(mem.s_l[il]->buffer) == buft) {
-                layers[il] = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, n_row(), (int64_t) n_rows * mem.size);
+            if (mem_.s_l[il] && ggml_backend_buffer_get_type(mem_.s_l[il]->buffer) == buft) {
+                layers[il] = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, n_row(), (int64_t) n_rows * mem_.size);
                 ggml_format_name(layers[il], "cache_tape_l%zu", il);
                 composed[il] = !has_kernel(ggml_backend_buft_get_device(buft));
             }
@@ -109,14 +109,14 @@ bool state_tapes::allocate(int32_t n_rows) {
         ggml_backend_buffer_clear(buf.get(), 0);
         made.emplace_back(std::move(ctx), std::move(buf));
     }
-    std::move(made.begin(), made.end(), std::back_inserter(mem.ctxs_bufs));
+    std::move(made.begin(), made.end(), std::back_inserter(mem_.ctxs_bufs));
 
     return true;
 }
 
 const cell_tape * state_tapes::find(llama_seq_id seq_id) const {
-    const int32_t tail = seq_id >= 0 && (uint32_t) seq_id < mem.size ? mem.cells[seq_id].tail : -1;
-    return tail >= 0 ? &mem.cells[tail].tape : nullptr;
+    const int32_t tail = seq_id >= 0 && (uint32_t) seq_id < mem_.size ? mem_.cells[seq_id].tail : -1;
+    return tail >= 0 ? &mem_.cells[tail].tape : nullptr;
 }
 
 bool state_tapes::has_tree(llama_seq_id seq_id) const {
@@ -130,10 +130,10 @@ bool state_tapes::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_
 }
 
 void state_tapes::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
-    auto & cell = mem.cells[mem.cells[seq_id].tail];
+    auto & cell = mem_.cells[mem_.cells[seq_id].tail];
 
     if (n_path == 0 && cell.tape.root == 0) {
-        mem.seq_rm(seq_id, -1, -1);   // nothing is left of the sequence
+        mem_.seq_rm(seq_id, -1, -1);   // nothing of the sequence is left
         return;
     }
     cell.pos = cell.tape.root - 1 + n_path;
@@ -162,7 +162,7 @@ bool state_tapes::refuses_div(llama_seq_id seq_id) const {
 }
 
 bool state_tapes::rewind(llama_seq_id seq_id, llama_pos p0) {
-    auto & cell = mem.cells[mem.cells[seq_id].tail];
+    auto & cell = mem_.cells[mem_.cells[seq_id].tail];
 
     if (p0 < cell.tape.root || cell.tape.region < 0 || cell.seq_id.size() > 1 ||
         (cell.tape.open() && p0 > cell.tape.root)) {
@@ -180,7 +180,7 @@ bool state_tapes::rewind(llama_seq_id seq_id, llama_pos p0) {
 void state_tapes::begin_pass(const llama_ubatch & ubatch, uint32_t first) {
     ++n_without_path_;
     for (uint32_t s = 0; s < ubatch.n_seqs; ++s) {
-        cell_tape & tape = mem.cells[first + s].tape;
+        cell_tape & tape = mem_.cells[first + s].tape;
         GGML_ASSERT(!tape.open());
         n_without_path_               = tape.path.empty() ? n_without_path_ : 0;
         tape.taken                    = std::move(static_cast<tape_ref &>(tape));
@@ -192,7 +192,7 @@ void state_tapes::begin_pass(const llama_ubatch & ubatch, uint32_t first) {
     for (uint32_t s = 0; s < ubatch.n_seqs; ++s) {
         const uint32_t begin = s * ubatch.n_seq_tokens, end = begin + ubatch.n_seq_tokens;
 
-        auto & cell      = mem.cells[first + s];
+        auto & cell      = mem_.cells[first + s];
         cell.pos         = *std::max_element(ubatch.pos + begin, ubatch.pos + end);
         cell.tape.region = free_region();
         cell.tape.root   = ubatch.pos[begin];
@@ -204,8 +204,8 @@ void state_tapes::begin_pass(const llama_ubatch & ubatch, uint32_t first) {
 }
 
 int32_t state_tapes::free_region() const {
-    std::vector<bool> named(mem.size);
-    for (const auto & cell : mem.cells) {
+    std::vector<bool> named(mem_.size);
+    for (const auto & cell : mem_.cells) {
         if (!cell.is_empty() && cell.tape.region >= 0) {
             named[cell.tape.region] = true;
         }
@@ -215,19 +215,19 @@ int32_t state_tapes::free_region() const {
 
 // ---- saved states ----
 
-static constexpr uint32_t TAPE_FLAG = 1u << 31;   // of the count of cells
+static constexpr uint32_t TAPE_FLAG = 1u << 31;   // in the count of cells
 
 static bool is_saved(const llama_memory_recurrent::mem_cell & cell, llama_seq_id seq_id) {
     return seq_id == -1 ? !cell.is_empty() : cell.has_seq_id(seq_id);
 }
 
 uint32_t state_tapes::state_flag(llama_seq_id seq_id) const {
-    for (llama_seq_id s = 0; s < (llama_seq_id) mem.size; ++s) {
+    for (llama_seq_id s = 0; s < (llama_seq_id) mem_.size; ++s) {
         if ((seq_id == -1 || seq_id == s) && has_tree(s)) {
             throw std::runtime_error("a sequence has a tree that was not committed");
         }
     }
-    const bool pending = std::any_of(mem.cells.begin(), mem.cells.end(),
+    const bool pending = std::any_of(mem_.cells.begin(), mem_.cells.end(),
         [&](const auto & cell) { return is_saved(cell, seq_id) && !cell.tape.path.empty(); });
 
     return pending ? TAPE_FLAG : 0;
@@ -243,7 +243,7 @@ void state_tapes::state_write(llama_io_write_i & io, llama_seq_id seq_id) const 
     const int64_t row_size = n_row();
     io.write(&row_size, sizeof(row_size));
 
-    for (const auto & cell : mem.cells) {
+    for (const auto & cell : mem_.cells) {
         if (!is_saved(cell, seq_id)) {
             continue;
         }
@@ -274,7 +274,7 @@ bool state_tapes::state_read(llama_io_read_i & io, uint32_t cell_count) {
         return false;
     }
 
-    for (uint32_t i = mem.head; i < mem.head + cell_count; ++i) {
+    for (uint32_t i = mem_.head; i < mem_.head + cell_count; ++i) {
         if (!read_path(io, i)) {
             return false;
         }
@@ -283,7 +283,7 @@ bool state_tapes::state_read(llama_io_read_i & io, uint32_t cell_count) {
 }
 
 bool state_tapes::read_path(llama_io_read_i & io, uint32_t i) {
-    auto & cell = mem.cells[i];
+    auto & cell = mem_.cells[i];
 
     int32_t n_path;
     io.read(&n_path, sizeof(n_path));
@@ -318,8 +318,8 @@ const tape_ref & pass_tapes::written(uint32_t s) const { return mctx.mem->cells[
 
 const tape_ref & pass_tapes::taken(uint32_t s) const { return mctx.mem->cells[mctx.mem->head + s].tape.taken; }
 
-// Few numbers, so that graphs stay. On devices, where rows cost little and graphs much, trees always have all of them,
-// and so has a row that follows a tree, until it seems that no more trees come.
+// Only a few different numbers, so that graphs can be reused. On devices, where rows are cheap and graphs are not,
+// trees always have the maximum, and so does a row after a tree, until it seems that no more trees will come.
 int32_t pass_tapes::n_path(const llama_ubatch & ubatch) const {
     constexpr int32_t FEW = 16, MANY = 64, SOON = 64;
 

@@ -7,7 +7,7 @@
 
 namespace dflash {
 
-// Its number. Copies hold the same cell; it is free when the last of them is gone.
+// The cell's number. Copies refer to the same cell, which is free once all of them are gone.
 using tap_cell = std::shared_ptr<const int32_t>;
 
 }   // namespace dflash

@@ -22,12 +22,12 @@ bool is_rpc(ggml_backend_dev_t device) {
     return reg && ggml_backend_reg_name(reg) == std::string("RPC");
 }
 
-// The cells of one layer's part of the rows: [n_embd, cells], with the rows' stride.
+// One layer's part of the rows: [n_embd, cells], with the rows' stride.
 ggml_tensor * part_of(ggml_context * ctx, ggml_tensor * rows, int32_t n_embd, size_t layer) {
     return ggml_view_2d(ctx, rows, n_embd, rows->ne[1], rows->nb[1], layer * n_embd * sizeof(float));
 }
 
-// Whether a device can write and read such rows: row strides differ from row sizes.
+// Whether a device can write and read such rows: their stride differs from their size.
 bool can_store(ggml_backend_dev_t device) {
     const ggml_context_ptr ctx(ggml_init({ 16 * ggml_tensor_overhead(), nullptr, true }));
     ggml_tensor *          rows  = ggml_new_tensor_2d(ctx.get(), GGML_TYPE_F32, 512, 8);
@@ -39,7 +39,7 @@ bool can_store(ggml_backend_dev_t device) {
            ggml_backend_dev_supports_op(device, ggml_get_rows(ctx.get(), rows, ids));
 }
 
-// Which cells the rows of a pass go to.
+// The cells that the rows of a pass are written to.
 class input_tap_cells : public llm_graph_input_i {
   public:
     input_tap_cells(ggml_context * ctx, const tap_store & store, int64_t n_rows) : store_(store) {
@@ -76,7 +76,7 @@ ggml_backend_dev_t tap_store::device_for(
     const auto         device_of = [&](int32_t layer) {
         return target->dev_layer(std::min(layer, llama_model_n_layer(target) - 1));
     };
-    for (const int32_t layer : layers) {   // where the last one is that is not computed on the host
+    for (const int32_t layer : layers) {   // the last layer that is not computed on the host decides
         device = is_host(device_of(layer)) ? device : device_of(layer);
     }
     ggml_backend_dev_t drafters =
@@ -84,7 +84,7 @@ ggml_backend_dev_t tap_store::device_for(
     if (device && !is_host(drafters) && std::find(devices.begin(), devices.end(), drafters) != devices.end()) {
         device = drafters;
     }
-    // From and to RPC servers each copy and each row is a round trip; the host gets what a pass leaves in one.
+    // With RPC servers, each copy and each row is a round trip; the host gets all outputs of a pass in one.
     const bool crosses = std::any_of(layers.begin(), layers.end(),
         [&](int32_t layer) { return is_rpc(device_of(layer)) && device_of(layer) != device; });
     if (crosses || (is_rpc(device) && drafters != device)) {

@@ -1,6 +1,6 @@
-// Where a target that computes on a device leaves its taps: in memory of that device, so that they do not travel to the
-// host and back. The graph of a pass writes each row into a cell, and the drafter's graph reads cells. Part of
-// libllama: patches/0022 calls store_taps() from llama_model::build_graph().
+// Keeps the taps of a target that computes on a device in that device's memory, so that they do not travel to the host
+// and back. A pass's graph writes each row into a cell, and the drafter's graph reads cells. Part of libllama:
+// patches/0022 calls store_taps() from llama_model::build_graph().
 
 #pragma once
 
@@ -20,16 +20,15 @@ namespace dflash {
 
 class LLAMA_API tap_store {
   public:
-    // Cells that nobody holds: one of zeros, for padding of the drafter's rows, and one for rows that nobody wants.
+    // Reserved cells: one of zeros, for padding of the drafter's rows, and one for rows that are not needed.
     static constexpr int32_t ZEROS = 0, WASTE = 1;
 
-    // The device that taps of these layers should stay on: the drafter's (that of `fc`), if the target is there too,
-    // else that of the last tapped layer; null if that is the host, or cannot do it.
+    // The device on which the taps of these layers should stay: the drafter's (that of `fc`) if the target uses it too,
+    // otherwise that of the last tapped layer. Null if that is the host or the device cannot do it.
     static ggml_backend_dev_t device_for(
         const llama_model * target, const std::vector<int32_t> & layers, const ggml_tensor * fc);
 
-    // Cells for n_rows rows of taps of n_embd floats from each of the layers. Throws std::runtime_error where memory
-    // is short.
+    // Allocates cells for n_rows rows of taps, n_embd floats per layer. Throws std::runtime_error if out of memory.
     tap_store(ggml_backend_dev_t device, const std::vector<int32_t> & layers, int32_t n_embd, int32_t n_rows);
     tap_store(const tap_store &) = delete;
 
@@ -38,13 +37,13 @@ class LLAMA_API tap_store {
     size_t             memory_bytes() const;
     int32_t            n_free() const { return (int32_t) free_->size(); }
 
-    // A cell that is free; there must be one.
+    // Takes a free cell; there must be one.
     tap_cell take();
-    // The cells of the next pass's rows, by their index in the batch; other rows go to waste.
+    // Sets the cells for the next pass's rows, by their index in the batch; other rows are discarded.
     void                          set_pass(std::vector<tap_cell> cells) { pass_ = std::move(cells); }
     const std::vector<tap_cell> & pass() const { return pass_; }
 
-    // Rows [cells.size(), layers * n_embd] to the host and back.
+    // Copies rows [cells.size(), layers * n_embd] to the host, and back.
     std::vector<float> read(const std::vector<tap_cell> & cells) const;
     void               write(const std::vector<tap_cell> & cells, const float * data);
 
@@ -57,17 +56,17 @@ class LLAMA_API tap_store {
     ggml_backend_dev_t                    device_;
     std::vector<int32_t>                  layers_;
     int32_t                               n_embd_;
-    std::shared_ptr<std::vector<int32_t>> free_;   // outlives this: cells may be held longer
+    std::shared_ptr<std::vector<int32_t>> free_;   // shared with the cells, which may outlive the store
     std::vector<tap_cell>                 pass_;
     ggml_context_ptr                      ctx_;
     ggml_backend_buffer_ptr               buffer_;
     ggml_tensor *                         rows_ = nullptr;
 };
 
-// From now on passes leave their taps in the store, which must outlive the context, and not on the host.
+// From now on passes leave their taps in the store (not on the host); it must outlive the context.
 LLAMA_API void access_set_tap_store(llama_context * ctx, tap_store * store);
 
-// Adds to a target's graph what writes its taps into the context's store, if it has one.
+// Adds nodes to a target's graph that write its taps into the context's store, if it has one.
 void store_taps(llm_graph_context & graph);
 
 }   // namespace dflash

@@ -15,12 +15,12 @@ ggml_tensor * new_ids(ggml_context * ctx, const char * name, int64_t ne0, int64_
     return t;
 }
 
-// Columns [at, at + n) of rows of a tape.
+// Columns [at, at + n) of a tape's rows.
 ggml_tensor * part(ggml_context * ctx, ggml_tensor * tape, int64_t at, int64_t n) {
     return ggml_view_2d(ctx, tape, n, tape->ne[1], tape->nb[1], at * sizeof(float));
 }
 
-// The same rows as [S, H, T, n].
+// The same as heads: [S, H, T, n].
 ggml_tensor * heads(ggml_context * ctx, ggml_tensor * rows, int64_t at, int64_t size, int64_t n_heads, int64_t n_seqs) {
     const int64_t n = rows->ne[1] / n_seqs;
     return ggml_view_4d(
@@ -46,7 +46,7 @@ template <class T> void upload(ggml_tensor * t, const std::vector<T> & data) {
 
 llm_graph_input_tape::llm_graph_input_tape(
     ggml_context * ctx, const llama_ubatch & ubatch, const llama_memory_recurrent_context * mctx) :
-    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch)), mctx(mctx) {
+    is_tree(ubatch.parents.is_tree()), n_path(dflash::pass_tapes{ *mctx }.n_path(ubatch)), mctx_(mctx) {
     const int64_t n = ubatch.n_seqs, T = ubatch.n_seq_tokens, d = tapes().d_conv - 1;
     if (n_path > 0) {
         path_rows = new_ids(ctx, "tape_path_rows", n_path * n);
@@ -68,9 +68,9 @@ llm_graph_input_tape::llm_graph_input_tape(
 }
 
 bool llm_graph_input_tape::can_reuse(const llm_graph_params & params) {
-    mctx = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
+    mctx_ = static_cast<const llama_memory_hybrid_context *>(params.mctx)->get_recr();
 
-    return is_tree == params.ubatch.parents.is_tree() && n_path == dflash::pass_tapes{ *mctx }.n_path(params.ubatch);
+    return is_tree == params.ubatch.parents.is_tree() && n_path == dflash::pass_tapes{ *mctx_ }.n_path(params.ubatch);
 }
 
 void llm_graph_input_tape::set_input(const llama_ubatch * ubatch) {
@@ -87,14 +87,14 @@ void llm_graph_input_tape::set_path(int32_t n) {
 
     std::vector<int32_t> rows(n_path * n), steps(n_path * n), tail(d * n), pick(d * n);
     for (int32_t s = 0; s < n; ++s) {
-        const dflash::tape_ref & taken  = dflash::pass_tapes{ *mctx }.taken(s);
+        const dflash::tape_ref & taken  = dflash::pass_tapes{ *mctx_ }.taken(s);
         const int32_t            length = taken.path.size();
         const auto row = [&](int32_t k) { return k >= 0 && k < length ? taken.region * capacity + taken.path[k] : 0; };
         for (int32_t k = 0; k < n_path; ++k) {
             rows[s * n_path + k]  = row(k);
             steps[s * n_path + k] = k < length ? k : -1;
         }
-        // [d inputs of the state | d of the tail, the last one last]: the newest d that exist
+        // the newest d rows of [d inputs of the state | the path's last d rows]
         const int32_t n_new = std::min(length, d);
         for (int32_t k = 0; k < d; ++k) {
             tail[s * d + k] = row(length - d + k);
@@ -117,11 +117,11 @@ void llm_graph_input_tape::set_tree(int32_t n, int32_t T) {
 
     std::vector<int32_t> parents(T * n), inputs((d + 1) * T * n), rows(T * n);
     for (int32_t s = 0; s < n; ++s) {
-        const dflash::tape_ref & tape = dflash::pass_tapes{ *mctx }.written(s);
+        const dflash::tape_ref & tape = dflash::pass_tapes{ *mctx_ }.written(s);
         for (int32_t t = 0; t < T; ++t) {
             parents[s * T + t] = tape.parents[t];
             rows[s * T + t]    = tape.region * capacity + t;
-            // from the row itself backwards; beyond the root lies the state
+            // from the row itself to its ancestors, then into the state
             int32_t at = t, before = 0;
             for (int32_t k = d; k >= 0; --k) {
                 inputs[(s * T + t) * (d + 1) + k] = at >= 0 ? d + at : std::max(0, d - ++before);
@@ -162,7 +162,7 @@ static ggml_tensor * take_in_conv(
     ggml_tensor * both = ggml_concat(ctx, old, ggml_reshape_3d(ctx, tail, tapes.channels, d, n), 1);
     ggml_tensor * now  = ggml_get_rows(ctx, both, inp->tape->tail_pick);
     conv_states        = ggml_cont(ctx, ggml_permute(ctx, now, 1, 0, 2, 3));
-    ggml_build_forward_expand(gf, conv_states);   // before the tape is written
+    ggml_build_forward_expand(gf, conv_states);   // before the tape is overwritten
     return conv_states;
 }
 

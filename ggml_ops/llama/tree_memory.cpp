@@ -9,55 +9,55 @@
 
 namespace dflash {
 
-tree_memory::tree_memory(llama_memory_i * mem) : mem(mem) {
+tree_memory::tree_memory(llama_memory_i * mem) : mem_(mem) {
     if (!mem) {
         return;
     }
     if (typeid(*mem) == typeid(llama_kv_cache)) {
-        kv = &static_cast<llama_kv_cache *>(mem)->trees;
+        kv_ = &static_cast<llama_kv_cache *>(mem)->trees;
     } else if (typeid(*mem) == typeid(llama_kv_cache_iswa)) {
         const auto * iswa = static_cast<const llama_kv_cache_iswa *>(mem);
 
-        kv  = &iswa->get_base()->trees;
-        swa = &iswa->get_swa()->trees;
+        kv_  = &iswa->get_base()->trees;
+        swa_ = &iswa->get_swa()->trees;
     } else if (typeid(*mem) == typeid(llama_memory_hybrid)) {
         const auto * hybrid = static_cast<const llama_memory_hybrid *>(mem);
 
-        kv    = &hybrid->get_mem_attn()->trees;
-        tapes = &hybrid->get_mem_recr()->tapes;
+        kv_    = &hybrid->get_mem_attn()->trees;
+        tapes_ = &hybrid->get_mem_recr()->tapes;
     }
 }
 
 bool tree_memory::can_tree() const {
-    return kv && kv->possible() && (!swa || swa->possible()) && (!tapes || tapes->capacity > 0);
+    return kv_ && kv_->possible() && (!swa_ || swa_->possible()) && (!tapes_ || tapes_->capacity > 0);
 }
 
-int32_t tree_memory::capacity() const { return tapes ? tapes->capacity : 64; }
+int32_t tree_memory::capacity() const { return tapes_ ? tapes_->capacity : 64; }
 
-bool tree_memory::set_capacity(int32_t n_rows) { return tapes && kv->possible() && tapes->set_capacity(n_rows); }
+bool tree_memory::set_capacity(int32_t n_rows) { return tapes_ && kv_->possible() && tapes_->set_capacity(n_rows); }
 
 bool tree_memory::has_tree(llama_seq_id seq_id) const {
-    return (kv && kv->has(seq_id)) || (swa && swa->has(seq_id)) || (tapes && tapes->has_tree(seq_id));
+    return (kv_ && kv_->has(seq_id)) || (swa_ && swa_->has(seq_id)) || (tapes_ && tapes_->has_tree(seq_id));
 }
 
 bool tree_memory::has_path(llama_seq_id seq_id, const int32_t * path, int32_t n_path) const {
-    return kv && kv->has_path(seq_id, path, n_path) && (!swa || swa->has_path(seq_id, path, n_path)) &&
-           (!tapes || tapes->has_path(seq_id, path, n_path));
+    return kv_ && kv_->has_path(seq_id, path, n_path) && (!swa_ || swa_->has_path(seq_id, path, n_path)) &&
+           (!tapes_ || tapes_->has_path(seq_id, path, n_path));
 }
 
 void tree_memory::commit(llama_seq_id seq_id, const int32_t * path, int32_t n_path) {
-    kv->commit(seq_id, path, n_path);
-    if (swa) {
-        swa->commit(seq_id, path, n_path);
+    kv_->commit(seq_id, path, n_path);
+    if (swa_) {
+        swa_->commit(seq_id, path, n_path);
     }
-    if (tapes) {
-        tapes->commit(seq_id, path, n_path);
+    if (tapes_) {
+        tapes_->commit(seq_id, path, n_path);
     }
 }
 
 void tree_memory::seq_fail(llama_seq_id seq_id, llama_pos pos) {
-    // some recurrent layers may have taken in a path and others not: such a state is lost
-    mem->seq_rm(seq_id, tapes && can_tree() ? -1 : pos, -1);
+    // some recurrent layers may have applied a path and others not: such a state is lost
+    mem_->seq_rm(seq_id, tapes_ && can_tree() ? -1 : pos, -1);
 }
 
 }   // namespace dflash

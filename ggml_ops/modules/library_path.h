@@ -15,12 +15,12 @@
 
 namespace dflash {
 
-/// The file of the library that has this function; empty: unknown.
+// The file of the library that contains this function; empty if unknown.
 inline std::filesystem::path library_path(void (*function)()) {
 #ifdef _WIN32
     HMODULE      library      = nullptr;
     const DWORD  from_address = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
-    std::wstring name(32768, L'\0');   // the longest path that Windows has
+    std::wstring name(32768, L'\0');   // the maximum length of a path on Windows
     if (!GetModuleHandleExW(from_address, reinterpret_cast<LPCWSTR>(function), &library)) {
         return {};
     }

@@ -1,15 +1,15 @@
+// ggml's backends as modules (GGML_BACKEND_DL): they are beside libggml, with one CPU backend per instruction set.
+
 #pragma once
-// Where ggml's backends are modules (GGML_BACKEND_DL), these are beside libggml, and the CPU backend is there once for
-// each set of instructions.
 
 #include <filesystem>
 
 namespace dflash {
 
-/// The folder of the library that this function is in, as UTF-8 with a separator at its end; nullptr: unknown.
+// The folder of the library that contains this function, in UTF-8 with a trailing separator; nullptr if unknown.
 const char * module_folder();
 
-/// Whether a module may serve: all may, unless DFLASH_CPU_VARIANT names one of the CPU backend (such as haswell).
+// Whether a module may be loaded: any, unless DFLASH_CPU_VARIANT names one variant of the CPU backend (e.g. haswell).
 bool module_is_wanted(const std::filesystem::path & module);
 
 }   // namespace dflash

@@ -12,7 +12,7 @@ namespace {
 
 thread_local int n_plans = 0;
 
-// Addresses that no two buffers share, as if they had memory.
+// Distinct addresses, as if the buffers had memory.
 void * next_address(size_t size) {
     constexpr uintptr_t           PAGE = 1 << 16;
     static std::atomic<uintptr_t> next{ PAGE };

@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// Between the two, buffers created by this thread have a type, a size and addresses, but no memory. They may outlive
-// it. They cannot be used for computing: writes are discarded and reads return 0.
+// Between these calls, buffers created by this thread have a type, a size and addresses, but no memory. They may be
+// used after plan_end(). They cannot be used for computing: writes are discarded and reads return 0.
 GGML_API void plan_begin();
 GGML_API void plan_end();
 

@@ -10,10 +10,10 @@ namespace dflash {
 
 namespace {
 
-// What ggml-cuda.cu has.
+// The values of ggml-cuda.cu.
 constexpr size_t  ALIGNMENT       = 128;   // of tensors
-constexpr int64_t ROW_PADDING     = 512;   // MATRIX_ROW_PADDING: quantized rows are read so many at a time
-constexpr int64_t LEAST_OFFLOADED = 32;    // rows of a product whose weights are worth being brought to the device
+constexpr int64_t ROW_PADDING     = 512;   // MATRIX_ROW_PADDING: quantized rows are read in units of this
+constexpr int64_t LEAST_OFFLOADED = 32;    // rows of a product for which the host's weights are copied to the device
 
 struct stand_in {
     std::string              name;
@@ -28,7 +28,7 @@ const stand_in & of(ggml_backend_dev_t device) { return *(const stand_in *) devi
 
 size_t padded(size_t size) { return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-// Attention reads K and V as F16: what is of another type is converted first (ggml_cuda_flash_attn_ext_get_alloc_size).
+// Attention reads K and V as F16: other types are converted first (ggml_cuda_flash_attn_ext_get_alloc_size).
 size_t attention_scratch(const ggml_tensor * attention) {
     size_t bytes = 0;
     for (const ggml_tensor * rows : { attention->src[1], attention->src[2] }) {
@@ -72,7 +72,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *) {
     return new ggml_backend{ guid(), f, device, nullptr };
 }
 
-// Rows of an op, as ggml-cuda.cu counts them.
+// Rows of an op, counted like ggml-cuda.cu does.
 int64_t n_rows(const ggml_tensor * op) {
     switch (op->op) {
         case GGML_OP_GET_ROWS: return 0;

@@ -10,9 +10,9 @@
 
 namespace dflash {
 
-// A device with so many bytes of free memory. It supports and sizes what ggml's CUDA backend does on a GPU with matrix
-// cores: alignment, padded rows, scratch of attention, large products with weights of the host, passes in a pipeline.
-// It is not in ggml's list of devices, and stays for as long as the process.
+// A device with this many bytes of free memory. It supports the same ops and sizes as ggml's CUDA backend on a GPU with
+// matrix cores: alignment, padded rows, attention's scratch memory, large products with weights on the host, pipelined
+// passes. It is not in ggml's list of devices and exists until the process ends.
 GGML_API ggml_backend_dev_t stand_in_device(const std::string & name, size_t memory);
 
 }   // namespace dflash

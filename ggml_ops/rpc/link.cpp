@@ -13,7 +13,7 @@ namespace dflash {
 
 namespace {
 
-// Messages up to so many bytes are copied behind their header, so that they leave in one packet.
+// Messages up to this size are appended to their header, so that they are sent in one packet.
 constexpr size_t SMALL = 64 * 1024;
 
 std::string version(int major, int minor, int patch, bool own) {
@@ -48,8 +48,8 @@ void rpc_link::start(const std::string & endpoint, socket_ptr socket, const std:
     receiver_ = std::thread([this] { receive_all(); });
 }
 
-// What a number means differs between versions, that of an op above all: another one would compute something else.
-// Stock servers of the pinned llama.cpp have all ops but ours.
+// Numbers, above all those of ops, have other meanings in other versions: such a server would compute something else.
+// Stock servers of the pinned llama.cpp have all ops except ours.
 bool rpc_link::meets(bool answered, const rpc_greeting & theirs) {
     if (!answered) {
         refusal_ = "does not answer as one: it serves another program, which only one may do at a time, speaks another "
@@ -130,7 +130,7 @@ void rpc_link::receive_all() {
     }
 }
 
-// Either thread may be the first to see it.
+// Either thread may be the first to notice.
 void rpc_link::lose(const std::string & why) {
     if (!lost_.exchange(true)) {
         GGML_LOG_ERROR("%s\n", why.c_str());

@@ -250,7 +250,7 @@ automaton other_than(const automaton & a) {
     return trimmed(out);
 }
 
-// Moore's algorithm: states are equal unless some text tells them apart.
+// Moore's algorithm: states are equal unless some text distinguishes them.
 automaton minimal(const automaton & from) {
     automaton    a = trimmed(from);
     const size_t n = a.states.size();

@@ -25,8 +25,6 @@ struct answer_begin {
 };
 std::string grammar_of_answer(const json & schema, const std::string & field, const answer_begin & begin);
 
-std::string gbnf_literal(const std::string & text);   // in quotation marks
-
 // While it lives, records which schemas a llama.cpp format writes as JSON on its thread. A format may write others in
 // its own way, such as strings without quotation marks; their schemas are not fully enforced.
 struct schema_witness {

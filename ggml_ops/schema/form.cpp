@@ -629,7 +629,7 @@ class form_builder {
         return in_order(all);
     }
 
-    // ---- what ends ----
+    // ---- finite values ----
 
     bool is_finite(int32_t form) const { return out_.forms_[form].finite; }
 

@@ -1,6 +1,6 @@
-# The CUDA kernels as C++, on an emulation of CUDA's threads (cuda/emulated_cuda.h). Nothing here runs on a GPU.
+# The CUDA kernels as C++, on an emulation of CUDA's threads (cuda/emulated_cuda.h). No GPU is involved.
 
-# emulated_cuda_text(variable text): what C++ has no words for becomes calls of the emulation.
+# emulated_cuda_text(variable text): replaces syntax that C++ does not have with calls of the emulation.
 function(emulated_cuda_text variable text)
     string(REGEX REPLACE "extern __shared__ ([a-z0-9_ ]+) ([a-z0-9_]+)\\[\\];"
         "\\1 * const \\2 = (\\1 *) emulated_cuda::shared_memory();" text "${text}")
@@ -15,7 +15,7 @@ file(READ ${kernels} kernels)
 emulated_cuda_text(kernels "${kernels}")
 file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/cuda/gdn_tree_cuda.inc CONTENT "${kernels}")
 
-# The same with one barrier less, for each of them, and with less shared memory than they use.
+# Mutants: each of the barriers removed, and less shared memory than needed.
 set(mutants "")
 set(list "")
 set(head "")
@@ -48,7 +48,7 @@ dflash_programs(built/cuda emulated_cuda built)
 dflash_tests(built/cuda)
 dflash_whole_test(gdn_cuda all)
 
-# A barrier that is missing is noticed, whichever it is, and so is memory behind the shared memory's end.
+# Every missing barrier is detected, and so are accesses past the end of shared memory.
 if(n_barriers EQUAL 0)
     message(FATAL_ERROR "no barriers in the CUDA kernels: what marks them?")
 endif()

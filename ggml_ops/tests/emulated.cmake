@@ -1,10 +1,10 @@
-# ggml's CPU backend with our kernels, and their tests, for a 64-bit ARM that has no more than NEON: whatever else is
-# used has to be found at run time.
+# ggml's CPU backend with our kernels, and their tests, for a 64-bit ARM with only NEON: everything else must be
+# detected at run time.
 
 set(CMAKE_C_FLAGS_RELEASE "-O3")     # as Release, with assertions
 set(CMAKE_CXX_FLAGS_RELEASE "-O3")
 
-# As inject.cmake adds them.
+# Adds them like inject.cmake.
 set(GGML_NATIVE OFF)
 set(GGML_LLAMAFILE OFF)
 set(BUILD_SHARED_LIBS OFF)
@@ -21,7 +21,7 @@ target_include_directories(ggml-base PRIVATE ${DFLASH_DIR})
 target_include_directories(ggml-cpu PRIVATE ${DFLASH_DIR} ${LLAMA_SOURCE}/ggml/src ${LLAMA_SOURCE}/ggml/src/ggml-cpu)
 target_compile_definitions(ggml-cpu PRIVATE GGML_USE_CPU_DFLASH)
 
-# Built are those that a test below runs.
+# Only what the tests below run is built.
 dflash_programs(built/kernels common ggml-cpu ggml-base -static)
 dflash_programs(built/ops common ggml ggml-cpu ggml-base -static)
 
@@ -36,14 +36,14 @@ function(emulated name)
     set_tests_properties(${name}_${test_PROCESSOR} PROPERTIES LABELS "${test_LABELS}" TIMEOUT 600)
 endfunction()
 
-# The choice at run time: what a processor lacks would end the program. With i8mm the same bits as with dotprod, for all
+# The choice at run time: a missing instruction would end the program. With i8mm, the same bits as with dotprod, for all
 # 7 types.
 emulated(panels PROCESSOR cortex-a76 OUTPUT "(^|\n)7 kernels" COMMAND test_panels)
 emulated(panels PROCESSOR cortex-a72 LABELS slow OUTPUT "(^|\n)0 kernels" COMMAND test_panels)
 emulated(panels PROCESSOR max LABELS slow OUTPUT "(^|\n)14 kernels" COMMAND test_panels)
 
-# Through ggml's CPU backend: attention with and without the fused op, products with float weights and with panels, and
-# ops in one step.
+# Through ggml's CPU backend: attention with and without the fused op, products with float and packed weights, and fused
+# ops.
 foreach(name flash_attention products attention_no_flash)
     emulated(${name} PROCESSOR cortex-a72 LABELS slow COMMAND test_${name})
     emulated(${name} PROCESSOR max LABELS slow COMMAND test_${name})

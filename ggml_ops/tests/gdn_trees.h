@@ -1,4 +1,4 @@
-// Inputs of the delta-net tree ops for tests, and what they must give: float64, and the stock op.
+// Inputs of the delta-net tree ops for tests, and their expected results: in float64, and from the stock op.
 
 #pragma once
 
@@ -23,7 +23,7 @@ struct shape {
     bool channels;
 };
 
-// Trees of one pass: random, chain, star (kind 0, 1, 2); some rows of padding.
+// Trees of one pass: random, chain, star (kind 0, 1, 2); some rows are padding.
 inline std::vector<int32_t> make_parents(const shape & s, int kind, int n_padding) {
     std::vector<int32_t> parent(s.T * s.n, GGML_GDN_PADDING);
     for (int b = 0; b < s.n; ++b) {
@@ -36,7 +36,7 @@ inline std::vector<int32_t> make_parents(const shape & s, int kind, int n_paddin
     return parent;
 }
 
-// What every backend's ops are tested with: work(shape, kind, n_padding). Some of it: one tree of each width.
+// The cases for every backend's ops: work(shape, kind, n_padding). Without `all`, one tree of each width.
 template <typename F> void for_each_case(bool all, const F & work) {
     for (const bool channels : { false, true }) {
         for (int kind = 0; kind < 3; ++kind) {
@@ -66,7 +66,7 @@ inline std::vector<int> path_to(const int32_t * parent, int t) {
     return path;
 }
 
-// Inputs of one pass. Rows lie apart, as views into wider tensors do.
+// Inputs of one pass. Rows are not contiguous, like views into wider tensors.
 struct inputs {
     shape          s;
     ggml_context * ctx;
@@ -120,7 +120,7 @@ struct inputs {
 
     bool is_leaf(int b, int t) const { return std::find(parents(b) + t, parents(b) + s.T, t) == parents(b) + s.T; }
 
-    // A path of one sequence, as ggml_gdn_commit takes it; the others keep their states.
+    // A path of one sequence for ggml_gdn_commit; the others keep their states.
     ggml_tensor * ids_of(const std::vector<int> & path, int b) {
         ggml_tensor * ids = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, std::min<int>(path.size() + b, 64), s.n);
         for (int64_t i = 0; i < ggml_nelements(ids); ++i) {
@@ -140,7 +140,7 @@ struct inputs {
         compute(x, threads);
         return x;
     }
-    // The rows of one path of one sequence as a chain of its own through the stock op.
+    // The rows of one path of one sequence, as a separate chain through the stock op.
     ggml_tensor * stock(int b, const std::vector<int> & path) {
         ggml_tensor * in[5] = { q, k, v, g, beta };
         for (ggml_tensor *& x : in) {

@@ -1,4 +1,4 @@
-// What programs that time graphs of ggml share.
+// Shared code of programs that time ggml graphs.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 using context = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
 using buffer  = std::unique_ptr<ggml_backend_buffer, decltype(&ggml_backend_buffer_free)>;
 
-// A context for a graph of so many tensors, whose data lies in buffers of a backend.
+// A context for a graph with this many tensors, whose data is in a backend's buffers.
 inline context metadata(size_t tensors) {
     return context(
         ggml_init({ ggml_tensor_overhead() * tensors + ggml_graph_overhead_custom(tensors, false), nullptr, true }),

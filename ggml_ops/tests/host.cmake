@@ -21,24 +21,24 @@ foreach(name dflash llama-common llama ggml ${cpu} ggml-base)
     target_link_libraries(built INTERFACE ${path_of_${name}})
 endforeach()
 
-# Object libraries: all of it is linked, and the built ggml calls these kernels instead of its own copies. First, since
-# its files take longest.
+# Object libraries, so that everything is linked and the built ggml calls these kernels instead of its own copies. They
+# come first, since their files take the longest.
 add_library(kernels OBJECT ${CPU_SOURCES})
 target_link_libraries(kernels PUBLIC checked)
 set(GGML_NATIVE ON)   # the tests run where they are compiled
 dflash_leave_out_isa(kernels)
 
-# AddressSanitizer checks accesses by calls, not in place: gcc compiles that faster and the machine runs it slower, so
-# it is for files whose code hardly runs.
+# AddressSanitizer checks accesses with calls, not inline: this compiles faster and runs slower, so it is for files
+# whose code rarely runs.
 if(DFLASH_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT CMAKE_CROSSCOMPILING)
     set(by_calls ${DFLASH_DIR}/grammar/trigger_search.cpp ${CMAKE_CURRENT_SOURCE_DIR}/pure/test_trigger_search.cpp)
     set_source_files_properties(${by_calls} PROPERTIES
         COMPILE_OPTIONS --param=asan-instrumentation-with-call-threshold=0)
 endif()
 
-# What the tests in pure/ need, by name: with the sanitizers whatever else lies there takes minutes, for no test. The
-# linker says what is missing here. A static library: a test is linked to no more than what it uses, so these tests show
-# that this needs no llama.cpp.
+# The files that tests in pure/ need, by name: compiling everything else with the sanitizers takes minutes. The linker
+# reports missing ones. A static library links only what a test uses, so these tests show that the code needs no
+# llama.cpp.
 dflash_named(sources
     accept block_accept logits_row token_probs verified_tree
     cpu/threads team_size waiting
@@ -52,7 +52,7 @@ add_library(parts STATIC ${sources})
 target_include_directories(parts SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(parts PUBLIC checked)
 
-# What the tests in built/sampling need beside it.
+# What the tests in built/sampling also need.
 dflash_named(sources
     accept format_patterns sampling sampling_params
     base error ignored_fields json_fields tokenize
@@ -61,7 +61,7 @@ add_library(sampler STATIC EXCLUDE_FROM_ALL ${sources})
 target_include_directories(sampler SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_link_libraries(sampler PUBLIC parts)
 
-# What the tests in built/parts need beside it.
+# What the tests in built/parts also need.
 dflash_named(sources draft graph kv_ring engine costs)
 add_library(hidden_parts STATIC EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(hidden_parts PUBLIC parts)
@@ -84,7 +84,7 @@ target_include_directories(all_sources SYSTEM PRIVATE ${LLAMA_SOURCE}/src)
 target_compile_definitions(all_sources PRIVATE DFLASH_BUILD GGML_USE_CPU_DFLASH)
 target_link_libraries(all_sources PRIVATE common)
 
-# The emulation of CUDA stands on ucontext.
+# The emulation of CUDA needs ucontext.
 check_include_file_cxx(ucontext.h HAVE_UCONTEXT)
 if(HAVE_UCONTEXT)
     include(cuda.cmake)
@@ -109,27 +109,27 @@ dflash_tests(built/rooms ${DEMO_DIR}/pocket-target.gguf)
 dflash_tests(timing)
 set_tests_properties(growth_time PROPERTIES RUN_SERIAL ON)
 
-# What programs leave out unless they are told.
+# Cases that the programs skip by default.
 dflash_whole_test(op_fusion all)
 dflash_whole_test(gguf_check 4000)
 dflash_whole_test(trigger_search 4000)
 dflash_whole_test(gdn_ops all)
 
-# Whatever the sampler draws is llama.cpp's draw: 200 for each case, and more than 100,000 compared in all.
+# All draws of the sampler are compared with llama.cpp's: 200 per case, more than 100,000 in total.
 dflash_outcome(sampling STATUS 0 OUTPUT "[1-9][0-9][0-9][0-9][0-9][0-9]+ draws agree"
     COMMAND test_sampling ${DEMO_DIR}/pocket-target.gguf 200)
 set_tests_properties(sampling PROPERTIES LABELS slow TIMEOUT 600)
 
-# The same programs notice what is wrong: stock kernels compute a row otherwise in other passes ...
+# The same programs detect errors: stock kernels compute a row differently in other passes ...
 dflash_outcome(row_invariance_of_stock_products STATUS 1 OUTPUT "rows differ" COMMAND test_row_invariance "MUL_MAT f16")
 set_property(TEST row_invariance_of_stock_products APPEND PROPERTY ENVIRONMENT DFLASH_DENSE=0)
 dflash_outcome(row_invariance_of_stock_attention STATUS 1 OUTPUT "rows differ"
     COMMAND test_row_invariance "attention without flash attention f16")
 set_property(TEST row_invariance_of_stock_attention APPEND PROPERTY ENVIRONMENT DFLASH_ATTENTION=0)
-# ... products of one input are not moved together ...
+# ... products of the same input are not made adjacent ...
 dflash_outcome(op_fusion_without_fusion STATUS "[1-9][0-9]*" COMMAND test_op_fusion 1)
 set_property(TEST op_fusion_without_fusion APPEND PROPERTY ENVIRONMENT DFLASH_FUSED=0)
-# ... a parent is another one, or comes later.
+# ... a parent is wrong, or comes later.
 dflash_outcome(gdn_ops_wrong_parent STATUS 1 COMMAND test_gdn_ops wrong-parent)
 dflash_outcome(gdn_ops_bad_parent STATUS "Subprocess aborted|Child aborted|3" OUTPUT "gdn_tree: bad parent"
     COMMAND test_gdn_ops bad-parent)

@@ -1,5 +1,5 @@
-# cmake -DSTATUS=1 -DOUTPUT=regex -P outcome.cmake -- program argument...: fails unless the program ends with this status
-# and prints what matches. A program that was ended by a signal has its name as status: "Subprocess aborted".
+# cmake -DSTATUS=1 -DOUTPUT=regex -P outcome.cmake -- program argument...: fails unless the program ends with this
+# status and its output matches. If a signal ended the program, its status is the signal's name: "Subprocess aborted".
 
 foreach(at RANGE ${CMAKE_ARGC})
     if(DEFINED command)

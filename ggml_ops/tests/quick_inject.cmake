@@ -1,4 +1,4 @@
-# inject.cmake for a build whose speed is not measured: what computes no tensors is compiled as fast as it can be.
+# inject.cmake for a build whose speed does not matter: code that computes no tensors is compiled as fast as possible.
 
 include(${CMAKE_CURRENT_LIST_DIR}/../inject.cmake)
 

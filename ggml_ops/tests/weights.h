@@ -1,4 +1,4 @@
-// What tests of ops do with weights.
+// Shared code for tests with weights.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-// The buffer type of panels, null without it.
+// The buffer type of packed weights, or null.
 inline ggml_backend_buffer_type_t panels() {
     ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
     const auto         get    = (ggml_backend_dev_get_extra_bufts_t) ggml_backend_reg_get_proc_address(
@@ -22,7 +22,7 @@ inline ggml_backend_buffer_type_t panels() {
     return nullptr;
 }
 
-// Rows of d floats as `type` holds them; x becomes what they stand for.
+// Rows of d floats, stored as `type`; x becomes the stored values.
 inline std::vector<char> pack(ggml_type type, std::vector<float> & x, int64_t d) {
     const int64_t     rows = (int64_t) x.size() / d;
     std::vector<char> out(rows * ggml_row_size(type, d));

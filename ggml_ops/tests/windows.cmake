@@ -1,4 +1,4 @@
-# For 64-bit Windows by mingw-w64 with POSIX threads (Debian's cross compiler), run under wine:
+# For 64-bit Windows with mingw-w64 and POSIX threads (Debian's cross compiler), run under wine:
 #   cmake -DCMAKE_TOOLCHAIN_FILE=windows.cmake
 
 set(CMAKE_SYSTEM_NAME Windows)

@@ -20,10 +20,10 @@ namespace {
 constexpr int32_t SAMPLE_ROWS =
     64;   // distinct quantized rows of a weight; the rest repeat them, which does not affect a kernel's time
 constexpr int32_t MAX_WEIGHTS   = 64;
-constexpr int     MAX_TILE_ROWS = 65;   // one more than the CPU's kernels get at once
+constexpr int     MAX_TILE_ROWS = 65;   // one more than the CPU's kernels compute at once
 constexpr size_t  MIN_REPEATS = 3, MAX_REPEATS = 25;
 
-// The CPU's counts before anything changed them.
+// The CPU's counts before any change.
 const std::vector<int> & own_tile_rows(int (*rows)(ggml_type)) {
     static const std::vector<int> own = [&] {
         std::vector<int> all(GGML_TYPE_COUNT);

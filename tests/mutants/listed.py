@@ -292,7 +292,7 @@ LLAMA = [
     ),
     *mutants_of(
         "ggml_ops/llama/batch_trees.cpp",
-        ("const bool adjacent = prev[i] == i - 1;", "const bool adjacent = true;"),
+        ("const bool adjacent = prev_[i] == i - 1;", "const bool adjacent = true;"),
         ("rows[i]         = p < 0 ? p : row_of[p];", "rows[i]         = p;"),
         tests=("tests/trees/test_batch.py", "tests/trees/test_refusals.py", *TREES),
     ),

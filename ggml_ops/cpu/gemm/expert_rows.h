@@ -9,8 +9,8 @@
 
 namespace dflash {
 
-// In a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. A pair with no expert (id
-// -1) belongs to none.
+// Lives in a work buffer: which (slot, token) pairs each expert serves, in the order of the pass. Pairs without an
+// expert (id -1) are left out.
 struct expert_rows {
     struct pair {
         int32_t slot, token;
@@ -26,7 +26,7 @@ struct expert_rows {
     expert_rows(const ggml_tensor * op, void * work) :
         first((int32_t *) work), pairs((pair *) ((char *) work + size_of_first(op))) {}
 
-    // Done by one thread.
+    // Called by one thread.
     void sort(const ggml_tensor * op) {
         const ggml_tensor * ids           = op->src[2];
         const int64_t       n_experts     = op->src[0]->ne[2];

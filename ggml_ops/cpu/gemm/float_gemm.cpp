@@ -13,9 +13,9 @@ namespace dflash {
 
 namespace {
 
-constexpr int64_t ROWS_AT_ONCE = 32;   // of a pass: computed before the next columns are read
+constexpr int64_t ROWS_AT_ONCE = 32;   // rows of a pass that are computed before the next columns are read
 
-// A weight as it is in the file: not a view of a cache, not in a layout of some buffer type's own.
+// A weight as in the file: not a view (of a cache), and not in another buffer type's layout.
 bool is_weight(const ggml_tensor * w) {
     return w->op == GGML_OP_NONE && !w->view_src && !w->extra && w->buffer &&
            ggml_backend_buft_is_host(w->buffer->buft) && ggml_is_contiguous(w);

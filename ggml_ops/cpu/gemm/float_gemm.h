@@ -1,8 +1,7 @@
-// Products with float weights (F32, F16, BF16) as they lie in the file, of one matrix and of a mixture's experts, on
-// the CPU: ggml's MUL_MAT and MUL_MAT_ID.
+// Products with float weights (F32, F16, BF16) in the file's layout: ggml's MUL_MAT and MUL_MAT_ID on the CPU.
 //
-// Stock ggml has one kernel for one row and another for two and more. Here a row's result is the same, bit for bit,
-// whatever else is in the pass and however many threads work: W partial sums along the inner dimension, added in one
+// Stock ggml has one kernel for a single row and another for more. Here a row's result has the same bits whatever else
+// is in the pass and however many threads work: W partial sums along the inner dimension, always added in the same
 // order at the end. Activations stay F32.
 
 #pragma once
@@ -16,13 +15,13 @@ struct ggml_compute_params;
 
 namespace dflash {
 
-// Whether this CPU has a kernel for the op; ggml computes what it has none for.
+// Whether this CPU has a kernel for the op; otherwise ggml computes it.
 bool   float_gemm_fits(const ggml_tensor * op);
 size_t float_gemm_work_size(int n_threads, const ggml_tensor * op);   // bytes
 void   float_gemm_compute(const ggml_compute_params * params, ggml_tensor * op);
 
-// out[r][c] = weights[c] . x[r] for rows [0, n_rows) and columns [begin, end); weights' rows are `stride` bytes apart;
-// k is a multiple of 16
+// out[r][c] = weights[c] . x[r] for rows [0, n_rows) and columns [begin, end). Rows of weights are `stride` bytes
+// apart; k is a multiple of 16.
 using float_gemm_kernel = void (*)(ggml_type type, const char * weights, size_t stride, int64_t k, int64_t begin,
     int64_t end, const float * const * x, int64_t n_rows, float * const * out);
 

@@ -1,4 +1,4 @@
-// The kernel of float_gemm.h. Included by isa/<set>.cpp, behind its vectors.
+// The kernel of float_gemm.h. Included by isa/<set>.cpp after its vectors.
 
 struct f32_weights {
     using type = float;
@@ -13,7 +13,7 @@ struct bf16_weights {
     ISA_INLINE simd::f32 load(const type * x) { return simd::load_bf16(x); }
 };
 
-// R rows and C columns from column c on.
+// R rows and C columns, starting at column c.
 template <class T, int R, int C>
 ISA_INLINE void float_tile(
     const char * weights, size_t stride, int64_t k, int64_t c, const float * const * x, float * const * out) {
@@ -59,7 +59,7 @@ ISA_INLINE void float_columns(const char * weights, size_t stride, int64_t k, in
 template <class T>
 ISA_FUNCTION void float_gemm_of(const char * weights, size_t stride, int64_t k, int64_t begin, int64_t end,
     const float * const * x, int64_t n_rows, float * const * out) {
-    for (int64_t c = begin; c < end; c += 8) {   // columns that stay in the first-level cache for all rows
+    for (int64_t c = begin; c < end; c += 8) {   // so few columns stay in the L1 cache for all rows
         const int64_t c_end = c + 8 < end ? c + 8 : end;
         int64_t       r     = 0;
         for (; r + 4 <= n_rows; r += 4) {

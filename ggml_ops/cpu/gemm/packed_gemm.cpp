@@ -21,16 +21,14 @@ namespace dflash {
 namespace {
 
 constexpr int64_t MAX_ROWS      = 64;             // rows of a pass that are computed before the next panel is read
-constexpr int64_t MAX_PANELS    = 16;             // that are computed at once where results lie apart
-constexpr int64_t QK_K_PANELS   = QK_K / PANEL;   // their results are whole blocks of every type that rows have
-constexpr int64_t SWIGLU_VALUES = 64 << 10;       // of gate, or of up, that a thread computes at once: 256 KiB each at
-                                                  // most, which a second-level cache holds
-constexpr size_t MIN_PIECE = 64 << 10;            // bytes of weights that are worth a call of a kernel: the first ones
-                                                  // of each have not been prefetched
+constexpr int64_t MAX_PANELS    = 16;             // computed at once if their results are not contiguous
+constexpr int64_t QK_K_PANELS   = QK_K / PANEL;   // their results are whole blocks of every activation type
+constexpr int64_t SWIGLU_VALUES = 64 << 10;       // of gate, or of up, per thread and piece: 256 KiB each fit in L2
+constexpr size_t  MIN_PIECE = 64 << 10;   // bytes of weights per kernel call: each call starts without prefetched data
 
-// How panels are handed out: three quarters of them in one piece for every thread, then half of the rest, and so on.
-// So threads read long stretches of memory and yet end together, as long as none is less than 0.6 times as fast as the
-// others. Pieces are multiples of `grain` panels: one row takes four at once.
+// How panels are distributed: three quarters of them in one piece per thread, then half of the rest, and so on. So
+// threads read long stretches of memory and still finish together, unless one has less than 0.6 times the speed of the
+// others. Pieces are multiples of `grain` panels: a single row uses four at once.
 struct pieces {
     int64_t n_panels;
     int     n_threads, grain, n_levels = 1;
@@ -52,15 +50,15 @@ struct pieces {
 
   private:
     int64_t left_before(int level) const { return level == 0 ? n_panels : n_panels >> (level + 1); }
-    // Shares of all threads in a level are equal.
+    // All threads get the same share of a level.
     int64_t start_of(int64_t level) const {
         return level == n_levels ? n_panels
                                  : (n_panels - left_before((int) level)) / (grain * n_threads) * (grain * n_threads);
     }
 };
 
-// The work buffer: quantized rows, from a cache line on; those of a mixture are sorted by expert, and expert_rows
-// follow.
+// The work buffer: quantized rows, aligned to a cache line; for a mixture of experts, sorted by expert and followed by
+// expert_rows.
 char * rows_in(const ggml_compute_params * params) {
     return (char *) params->wdata + (64 - (uintptr_t) params->wdata % 64);
 }
@@ -72,12 +70,11 @@ size_t rows_size(const ggml_tensor * op) {
     return ((size_t) n * row_size_of(op) + 7) / 8 * 8;
 }
 
-// The rows of gate and up, in front of those that are made of their SWIGLU.
+// The rows of gate and up come before the rows that are quantized from their SWIGLU.
 size_t swiglu_rows_size(const ggml_tensor * glu) { return (rows_size(glu->src[0]) + 63) / 64 * 64; }
 
-// Threads take pieces when they are ready; a result does not depend on who computes it. n_done: the pieces of this op
-// that were handed out in an earlier round, which has ended. (The counter was increased once for each of them, so it is
-// ahead by their number.)
+// Threads take pieces dynamically; a result does not depend on the thread that computes it. n_done: pieces of this op
+// that an earlier, completed round handed out (the counter has been increased once for each).
 void begin_pieces(const ggml_compute_params * params, int64_t n_done = 0) {
     if (params->ith == 0 && n_done == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);
@@ -91,7 +88,7 @@ template <class F> void for_each_piece(const ggml_compute_params * params, int64
     }
 }
 
-// Panels [begin, end) of one matrix and n rows, whose results go to output(i).
+// Multiplies panels [begin, end) of one matrix with n rows; results go to output(i).
 template <class F>
 void multiply_to(const ggml_tensor * w, const char * matrix, int64_t begin, int64_t end, const char * rows,
     size_t row_size, int64_t n, const F & output) {
@@ -123,7 +120,7 @@ void multiply(
     const pieces all(n_panels, params->nth, panel_bytes(ops[0]->src[0]));
     begin_pieces(params, n_done);
     for_each_piece(params, all.count(), n_done, [&](int64_t piece) {
-        int64_t first = 0;   // panel of the matrix among all
+        int64_t first = 0;   // the matrix's first panel among all panels
         for (int o = 0; o < n_ops; ++o) {
             ggml_tensor *       op    = ops[o];
             const ggml_tensor * w     = op->src[0];
@@ -135,7 +132,7 @@ void multiply(
                 if (op->ne[2] * op->ne[3] == 1 && end * PANEL <= w->ne[1]) {
                     choose_packed_gemm(w->type)(w->data, n_blocks_of(w), begin, end, rows + i * row_size, row_size,
                         (int) n, (float *) row_of(op, i), op->nb[1] / sizeof(float));
-                } else {   // rows that lie apart, or a last panel with missing columns
+                } else {   // scattered rows, or a last panel with missing columns
                     multiply_to(w, (const char *) w->data, begin, end, rows + i * row_size, row_size, n,
                         [&](int64_t j) { return (float *) row_of(op, i + j); });
                 }
@@ -207,7 +204,7 @@ bool packed_swiglu_fits(const ggml_tensor * glu) {
 
 size_t packed_gemm_work_size(int, const ggml_tensor * op) {
     const ggml_tensor * x = op->src[1];
-    // rows of gate and up and rows of their SWIGLU are there at the same time
+    // the rows of gate and up are still needed while those of their SWIGLU are written
     const bool after_swiglu = op->op == GGML_OP_MUL_MAT && x->op == GGML_OP_GLU && x->src[1] && packed_swiglu_fits(x);
     return 64 + (after_swiglu ? swiglu_rows_size(x) : 0) + rows_size(op) +
            (op->op == GGML_OP_MUL_MAT_ID ? expert_rows::size(op) : 0);
@@ -231,18 +228,18 @@ void packed_gemm_multiply(const ggml_compute_params * params, ggml_tensor * cons
 
 void packed_gemm_multiply_swiglu(
     const ggml_compute_params * params, const ggml_tensor * glu, bool write_glu, ggml_tensor * const * ops, int n_ops) {
-    const ggml_tensor *      gate = glu->src[0]->src[0], *up = glu->src[1]->src[0];   // weights of one type and shape
+    const ggml_tensor *      gate = glu->src[0]->src[0], *up = glu->src[1]->src[0];   // of the same type and shape
     const int64_t            n_rows = ggml_nrows(glu), n_blocks = n_blocks_of(gate);
     const size_t             bytes = panel_bytes(gate), row_size = row_size_of(glu->src[0]);
     const char *             rows     = rows_in(params);
     char *                   glu_rows = rows_in(params) + swiglu_rows_size(glu);
     const packed_gemm_kernel kernel   = choose_packed_gemm(gate->type);
-    // a piece is whole blocks of what is quantized
+    // a piece has to be whole blocks of the type that it is quantized to
     const int    grain = std::max(4, panel_block_size(ops[0]->src[0]->type) / PANEL);
     const pieces all(n_panels_of(gate), params->nth, 2 * bytes, grain);
     begin_pieces(params);
     for_each_piece(params, all.count(), 0, [&](int64_t piece) {
-        static thread_local std::vector<float> results;   // are read while they are in the inner caches
+        static thread_local std::vector<float> results;   // are read back while they are in L1 or L2
         results.resize(2 * SWIGLU_VALUES);
         float *const gate_out = results.data(), *const up_out = gate_out + SWIGLU_VALUES;
         for (int64_t i = 0; i < n_rows; i += MAX_ROWS) {
@@ -250,7 +247,7 @@ void packed_gemm_multiply_swiglu(
                           max_panels = (SWIGLU_VALUES / n - PANEL) / PANEL / QK_K_PANELS * QK_K_PANELS;
             for (int64_t p = all.begin(piece); p < all.begin(piece + 1); p += max_panels) {
                 const int64_t n_panels = std::min(max_panels, all.begin(piece + 1) - p), width = n_panels * PANEL;
-                const int64_t stride = width + PANEL;   // rows a power of two apart would share few sets of a cache
+                const int64_t stride = width + PANEL;   // rows a power of two apart would share few cache sets
                 kernel((const char *) gate->data + p * bytes, n_blocks, 0, n_panels, rows + i * row_size, row_size,
                     (int) n, gate_out, stride);
                 kernel((const char *) up->data + p * bytes, n_blocks, 0, n_panels, rows + i * row_size, row_size,

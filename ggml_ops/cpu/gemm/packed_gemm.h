@@ -1,4 +1,4 @@
-// Products with weights in panels (packed_weights.h), as ops of ggml: MUL_MAT and MUL_MAT_ID.
+// Products with packed weights (packed_weights.h) as ggml ops: MUL_MAT and MUL_MAT_ID.
 
 #pragma once
 
@@ -11,10 +11,10 @@ struct ggml_compute_params;
 
 namespace dflash {
 
-// Whether panels can hold a weight.
+// Whether a weight can be packed.
 bool can_pack(const ggml_tensor * w);
 
-// Whether an op is a product with weights in panels, and whether we can compute it.
+// Whether an op multiplies packed weights, and whether we can compute it.
 bool has_packed_weights(const ggml_tensor * op);
 bool packed_gemm_fits(const ggml_tensor * op);
 
@@ -23,37 +23,37 @@ void   packed_gemm_compute(const ggml_compute_params * params, ggml_tensor * op)
 
 // ---- for op_fusion.cpp ----
 
-// Whether an op is a MUL_MAT with one matrix in panels.
+// Whether an op is a MUL_MAT with a single packed matrix.
 bool is_packed_mul_mat(const ggml_tensor * op);
-// Whether both products take the same quantized rows: the same input, and types of one kind.
+// Whether both products can use the same quantized rows: same input, and types that quantize alike.
 bool share_quantized_rows(const ggml_tensor * a, const ggml_tensor * b);
 
-// packed_gemm_compute() in two halves, for a caller that makes the input itself: every thread quantizes what it has
-// made, then all multiply. Several products of one input share the rows (share_quantized_rows): these are quantized
-// once, and panels are handed out as if of one matrix.
+// packed_gemm_compute() in two halves, for a caller that computes the input itself: every thread quantizes the values
+// it has computed, then all threads multiply. Several products of the same input share the rows (share_quantized_rows),
+// which are quantized once; their panels are distributed as if they were one matrix.
 
-// x: values [begin, end) of row i of the input, whole blocks of the type.
+// x: values [begin, end) of row i of the input; whole blocks of the type.
 void packed_gemm_quantize(
     const ggml_compute_params * params, const ggml_tensor * op, int64_t i, const float * x, int64_t begin, int64_t end);
-// A thread's share of the rows of an input that lies in memory.
+// Quantizes a thread's share of the rows of an input in memory.
 void packed_gemm_quantize(const ggml_compute_params * params, const ggml_tensor * op);
 void packed_gemm_multiply(const ggml_compute_params * params, ggml_tensor * const * ops, int n_ops);
 
-// Whether packed_gemm_multiply_swiglu() can compute a SWIGLU of two products of one input.
+// Whether packed_gemm_multiply_swiglu() supports this SWIGLU of two products of the same input.
 bool packed_swiglu_fits(const ggml_tensor * glu);
-// Gate and up (whose quantized rows are there), their SWIGLU, and the `n_ops` products with it. The results of gate and
-// up stay with the thread that computes them and are not written; that of SWIGLU is written only if `write_glu`.
+// Computes gate and up (whose rows have been quantized), their SWIGLU, and the `n_ops` products with it. Results of
+// gate and up stay with the thread that computes them and are never written; the result of SWIGLU only if `write_glu`.
 void packed_gemm_multiply_swiglu(
     const ggml_compute_params * params, const ggml_tensor * glu, bool write_glu, ggml_tensor * const * ops, int n_ops);
 
 // ---- between packed_gemm.cpp and the kernels of an instruction set ----
 
-// How far ahead kernels prefetch weights (bytes): the hardware's own prefetch comes too late.
+// How far ahead kernels prefetch weights (bytes): the hardware prefetcher is too late.
 constexpr int PREFETCH_AHEAD = 8192;
 
-// out[r][16 * p + c] for panels [begin, end) and n_rows rows: `rows` are quantized_row_size() apart, out's rows
-// out_stride floats. A result is a function of its row and its column alone: whatever else is computed beside it, its
-// operations are the same.
+// out[r][16 * p + c] for panels [begin, end) and n_rows rows: `rows` are quantized_row_size() apart, rows of out
+// out_stride floats. A result depends only on its row and column: the operations are the same whatever else is computed
+// in the call.
 using packed_gemm_kernel = void (*)(const void * panels, int64_t n_blocks, int64_t begin, int64_t end,
     const void * rows, size_t row_stride, int n_rows, float * out, size_t out_stride);
 

@@ -1,14 +1,14 @@
-// What all AMX kernels for packed weights have in common. Included by isa/amx.cpp, behind its vectors.
+// Shared parts of all AMX kernels for packed weights. Included by isa/amx.cpp after its vectors.
 //
-// Tiles 0 to 3 are sums: a row of the pass each, and 16 columns. 4 and 5 are activations: rows of `width` values. 6 and
-// 7 are weights: 4 inner positions of 16 columns in a row.
+// Tiles 0 to 3 are accumulators: rows of the pass by 16 columns. Tiles 4 and 5 are activations: rows of `width` values.
+// Tiles 6 and 7 are weights: each row has 4 inner positions of 16 columns.
 
-constexpr int TILE     = 16;   // rows of activations in a tile at most
-constexpr int MAX_ROWS = 64;   // that unpacked weights serve
+constexpr int TILE     = 16;   // max. rows of activations in a tile
+constexpr int MAX_ROWS = 64;   // rows per unpacking of the weights
 
 struct alignas(64) tile_config {
     uint8_t  palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t bytes[16] = {};   // of a row
+    uint16_t bytes[16] = {};   // per row
     uint8_t  rows[16]  = {};
 
     tile_config(int n_rows, int width) {
@@ -19,13 +19,13 @@ struct alignas(64) tile_config {
     }
 };
 
-// gcc's intrinsics declare less memory than their instructions read or write. This says: what was stored before is in
-// memory, what is read after is new.
+// gcc's intrinsics declare less memory than their instructions access. The barrier makes earlier stores visible to
+// them, and later loads read what they wrote.
 ISA_INLINE void barrier(const void * p) { __asm__ volatile("" : : "r"(p) : "memory"); }
 
 ISA_INLINE void store_line(uint8_t * to, __m512i v) { _mm512_store_si512((__m512i *) to, v); }
 
-// What lies PREFETCH_AHEAD bytes behind, into cache 1 or 2.
+// Prefetches the data PREFETCH_AHEAD bytes after `from` into L1 or L2.
 template <int CACHE> ISA_INLINE void prefetch_ahead(const void * from, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) {
         const char * const line = (const char *) from + PREFETCH_AHEAD + i;
@@ -33,11 +33,11 @@ template <int CACHE> ISA_INLINE void prefetch_ahead(const void * from, size_t by
     }
 }
 
-// Up to 64 rows in groups as even as can be, a tile each. The last group is moved back to be full (rows that are
-// computed twice get the same results). The rows of a group are scaled in fours, the last four of which are moved back
-// likewise.
+// Up to 64 rows in groups of equal size, one tile each. The last group is moved back until it is full (rows that are
+// computed twice get the same results). A group's rows are scaled in fours, and the last four are moved back in the
+// same way.
 struct row_groups {
-    int count, rows, last_four, n_rows;   // groups; rows of each; the first of a group's last four rows
+    int count, rows, last_four, n_rows;   // groups; rows per group; first of a group's last four rows
 
     explicit row_groups(int n_rows) :
         count((n_rows + TILE - 1) / TILE), rows((n_rows + count - 1) / count), last_four(std::max(0, rows - 4)),
@@ -45,7 +45,7 @@ struct row_groups {
     int first(int g) const { return std::min(g * rows, n_rows - rows); }
 };
 
-// Which tile: 0 to 3.
+// tile: 0 to 3. The intrinsic needs a constant.
 ISA_INLINE void store_tile(int tile, int32_t (*sums)[PANEL]) {
     switch (tile) {
         case 0: _tile_stored(0, sums, 64); break;
@@ -61,9 +61,9 @@ ISA_FUNCTION void packed_gemm(const void * panels, int64_t n_blocks, int64_t beg
     size_t row_stride, int n_rows, float * out, size_t out_stride) {
     constexpr void (*compute[])(const void *, int64_t, int64_t, int64_t, const char *, size_t, int, float *, size_t) = {
         T::template compute<1>, T::template compute<2>, T::template compute<3>, T::template compute<4>
-    };   // by fours of rows in a tile
+    };   // indexed by fours of rows in a tile
 
-    // ggml's own AMX code configures a thread's tiles once: the configuration is given back as it was
+    // ggml's own AMX code configures a thread's tiles only once, so its configuration is restored
     alignas(64) char saved[64];
     _tile_storeconfig(saved);
     barrier(saved);

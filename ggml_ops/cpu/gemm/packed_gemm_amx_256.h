@@ -1,8 +1,9 @@
-// AMX kernels for types with integer scales within 256 positions (Q4_K, Q5_K, Q6_K): the weights are multiplied by
-// their scales first. A scaled weight has more than 8 bits, so it is two bytes, low and high, with a tile of sums each:
-// the same integers as the scaled sums of weights times activations. Included by isa/amx.cpp, behind packed_gemm_amx.h.
+// AMX kernels for types with integer scales within 256 positions (Q4_K, Q5_K, Q6_K): weights are multiplied by their
+// scales first. A scaled weight has more than 8 bits, so it is split into a low and a high byte, each with a tile of
+// sums. The results are the same integers as the scaled sums of weights times activations. Included by isa/amx.cpp
+// after packed_gemm_amx.h.
 
-// 256 positions of a panel in four parts, ready for tiles; and the sums of them for the rows of a tile.
+// 256 positions of a panel in four parts, ready for tiles; and their sums for the rows of a tile.
 struct alignas(64) scaled_weights {
     uint8_t low[4][1024], high[4][1024];
 };
@@ -11,8 +12,7 @@ struct alignas(64) scaled_sums {
     int32_t low[TILE][PANEL], high[TILE][PANEL];
 };
 
-// Where the rows of a tile lie behind its first. Rows are scaled in fours; what is scaled beyond the last is the last
-// one's.
+// Offsets of a tile's rows from its first. Rows are scaled in fours; entries beyond the last row repeat the last one.
 struct row_offsets {
     int64_t at[TILE];
 
@@ -23,12 +23,12 @@ struct row_offsets {
     }
 };
 
-// The sums of scaled weights from their low and high parts.
+// Combines the sums of the low and high bytes.
 template <int SHIFT> ISA_INLINE __m512i combine(const scaled_sums & sums, int r) {
     return _mm512_add_epi32(_mm512_load_si512(sums.low[r]), _mm512_slli_epi32(_mm512_load_si512(sums.high[r]), SHIFT));
 }
 
-// Minima of 16 columns, in n pairs of sub-blocks, times the sums of the activations.
+// Minima of 16 columns, for n pairs of sub-blocks, times the sums of the activations.
 ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t * row_sums) {
     __m512i dot = _mm512_setzero_si512();
     for (int s = 0; s < n; ++s) {
@@ -37,12 +37,11 @@ ISA_INLINE __m512i multiply_minima(const __m512i * minima, int n, const int16_t 
     return dot;
 }
 
-// What is done with a panel's block: Q4_K and Q5_K.
+// How a panel's block is scaled and unpacked: Q4_K and Q5_K.
 template <class panel> struct block_of {
     static constexpr bool SIGNED_HIGH = false;   // the high bytes
 
-    // weight times scale (6 bits: 8 * high + low), two weights at once: no product of 5 and 3 bits reaches beyond its
-    // byte
+    // weight times scale (6 bits: 8 * high + low), two weights at once: a product of 5 and 3 bits fits into its byte
     ISA_INLINE void store_scaled(__m512i v, __m512i scale_low, __m512i scale_high, uint8_t * low, uint8_t * high) {
         store_line(low, _mm512_mullo_epi16(v, scale_low));
         store_line(high, _mm512_mullo_epi16(v, scale_high));
@@ -72,7 +71,7 @@ template <class panel> struct block_of {
         }
     }
 
-    // Adds the sums of Q rows to the totals; Q * part is the first. mask 0: there are no totals yet.
+    // Adds the sums of Q rows, starting at row Q * part, to the totals. mask 0: there are no totals yet.
     template <int Q>
     ISA_INLINE void scale(const scaled_sums & sums, const panel & x, const row_offsets & rows, const char * row_scales,
         int part, __mmask16 mask, float (*totals)[PANEL]) {
@@ -106,7 +105,7 @@ template <> struct block_of<panel_q6_K> {
             const __m512i two_scales = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *) x.scale[at / 2]));
             __m512i       scale      = at % 2 == 0 ? _mm512_and_si512(two_scales, _mm512_set1_epi32(0xffff))
                                                    : _mm512_srli_epi32(two_scales, 16);
-            scale                    = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // of the even bytes
+            scale                    = _mm512_or_si512(scale, _mm512_slli_epi32(scale, 16));   // for the even bytes
             const __m512i scale_odd = _mm512_slli_epi16(scale, 8), excess = _mm512_maddubs_epi16(offset, scale);
             const __m512i q0 = _mm512_loadu_si512(x.q[at][0]), q1 = _mm512_loadu_si512(x.q[at][1]),
                           h    = _mm512_loadu_si512(x.h[at]);
@@ -168,20 +167,20 @@ template <class T> struct blocks_of_256 {
         }
     }
 
-    // What is done with a group of rows and a block of a panel; x null: nothing.
+    // A group of rows times a panel's block; x null: nothing.
     struct task {
         const panel *  x          = nullptr;
-        const int8_t * a          = nullptr;   // values and scales in the first row
+        const int8_t * a          = nullptr;   // values and scales of the first row
         const char *   row_scales = nullptr;
         scaled_sums *  sums       = nullptr;
         float (*totals)[PANEL]    = nullptr;
         float *   out             = nullptr;   // null before the last block
-        __mmask16 mask            = 0;         // none for the first block: then there are no totals yet
+        __mmask16 mask            = 0;         // 0 for the first block: no totals yet
     };
 
-    // Part by part: while the tiles of this task work, the sums of the task before are scaled (Q rows in each part)
-    // and, in the last task of a block, the next block is unpacked. WHOLE: there is all of that, which is code without
-    // branches. LAST: of its block.
+    // Part by part: while the tiles of this task multiply, the sums of the previous task are scaled (Q rows per part),
+    // and during a block's last task the next block is unpacked. WHOLE: all of this happens, in code without branches.
+    // LAST: this is a block's last task.
     template <int Q, bool WHOLE, bool LAST>
     ISA_INLINE void work(const task & now, const task & before, size_t row_stride, const row_offsets & rows,
         scaled_weights & weights, const panel * next) {
@@ -221,12 +220,11 @@ template <class T> struct blocks_of_256 {
         const row_offsets offsets(groups.rows, row_stride);
         const panel *x = (const panel *) panels + begin * n_blocks, *const x_end =
                                                                         (const panel *) panels + end * n_blocks;
-        scaled_weights    weights;   // a part of the next block takes the place of one whose last tile is loaded
-        scaled_sums       sums[2];   // of this task and the one before
+        scaled_weights    weights;   // a part of the next block replaces one whose last tile has been loaded
+        scaled_sums       sums[2];   // of this task and the previous one
         alignas(64) float totals[MAX_ROWS][PANEL];
-        std::memset(sums, 0, sizeof(sums));   // what is scaled beyond the last row
-        task tasks[2];   // not copied from one to the other: a copy reads in one piece what was written in many, and
-                         // waits for all stores before it
+        std::memset(sums, 0, sizeof(sums));   // rows beyond the last are scaled too
+        task tasks[2];   // never copied: a wide load of fields just written waits for all their stores
         for (int part = 0; part < 4; ++part) {
             unpack(*x, part, weights);
         }
@@ -258,7 +256,7 @@ template <class T> struct blocks_of_256 {
                         }
                     }
                     if (!now.x) {
-                        return;   // behind the last panel, when its last sums are scaled
+                        return;   // after the last panel's last sums have been scaled
                     }
                 }
             }

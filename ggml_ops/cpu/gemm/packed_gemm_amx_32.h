@@ -1,11 +1,11 @@
-// AMX kernels for types with a scale per 32 positions (Q4_0, Q8_0, IQ4_NL, MXFP4): every block has a tile of its own,
-// whose sums are scaled separately. Included by isa/amx.cpp, behind packed_gemm_amx.h.
+// AMX kernels for types with a scale per 32 positions (Q4_0, Q8_0, IQ4_NL, MXFP4): every block has its own tile, whose
+// sums are scaled separately. Included by isa/amx.cpp after packed_gemm_amx.h.
 
-// Row r of the ROWS (a multiple of 4) that are scaled in a group. Fewer than four rows: what is beyond them is not
+// Row r of the ROWS (a multiple of 4) that are scaled in a group. With fewer than four rows, the surplus ones are not
 // written.
 template <int ROWS> ISA_INLINE int scaled_row(int r, int last_four) { return r < ROWS - 4 ? r : last_four + r % 4; }
 
-// Memory of a thread for the sorted scales of its rows. It is kept.
+// A thread's memory for the sorted scales of its rows, reused by later calls.
 float * thread_memory(size_t n) {
     static thread_local std::vector<float> memory;
     if (memory.size() < n) {
@@ -32,7 +32,7 @@ ISA_INLINE void multiply_32(int tile, const int8_t * a, size_t row_stride, const
 #undef DFLASH_MULTIPLY
 }
 
-// ---- unpack_block(): signed weights of a block into 512 bytes; returns their scales ----
+// ---- unpack_block(): a block's signed weights, 512 bytes; returns their scales ----
 
 template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<ggml_half, 8> & x, uint8_t * q) {
     const __m512i high = _mm512_set1_epi8((char) 0x80);
@@ -42,8 +42,8 @@ template <class T> ISA_INLINE __m512 unpack_block(const panel_of_32<ggml_half, 8
     return simd::load_f16(x.d);
 }
 
-// Nibbles without a table: weights 16 times as large. A nibble moves to the upper half of its byte, with 8 subtracted
-// there. The scale makes up for it, exactly.
+// Unpacks nibbles without a table, 16 times too large: a nibble moves to the upper half of its byte, with 8 subtracted
+// there. The scale makes up for it exactly.
 ISA_INLINE __m512 unpack_nibbles_16(const panel_of_32<ggml_half, 4> & x, uint8_t * q) {
     const __m512i upper = _mm512_set1_epi8((char) 0xf0), eight = _mm512_set1_epi8((char) 0x80);
     constexpr int AND_XOR = 0x6a;   // (a & b) ^ c
@@ -76,19 +76,18 @@ template <class T, class Scale> ISA_INLINE __m512 unpack_block(const panel_of_32
 
 // ---- the kernel ----
 
-// Four blocks that a group of rows has multiplied, as far as they are still to be scaled.
+// Four blocks that a group of rows has multiplied, some of which are still to be scaled.
 struct multiplied_quad {
     const float *weight_scales = nullptr, *row_scales = nullptr;
     int          n_blocks = 0;
 };
 
-// What a call writes again and again (aligned so that its stores share page offsets with few loads).
+// Memory that a call keeps rewriting (aligned so that its stores share page offsets with few loads).
 template <int ROWS, int CHUNK> struct alignas(4096) chunk_scratch {
     int32_t sums[4][TILE][PANEL];
-    uint8_t q[CHUNK][4][512];      // unpacked weights of this chunk; a block of the next chunk takes the place of
-                                   // one whose last tile is loaded
-    float d[2][CHUNK][4][PANEL];   // their scales, and the next chunk's
-    float totals[MAX_ROWS / TILE][ROWS][PANEL];
+    uint8_t q[CHUNK][4][512];        // unpacked weights; the next chunk's replace blocks whose last tile was loaded
+    float   d[2][CHUNK][4][PANEL];   // their scales, and the next chunk's
+    float   totals[MAX_ROWS / TILE][ROWS][PANEL];
 };
 
 // T: a record of weight_types.h
@@ -98,7 +97,7 @@ template <class T> struct blocks_of_32 {
 
     ISA_INLINE void unpack(const panel & x, uint8_t * q, float * d) { _mm512_store_ps(d, unpack_block<T>(x, q)); }
 
-    // Adds a block's sums, scaled, to the totals. row_scales: the block's scales of the rows.
+    // Adds a block's scaled sums to the totals. row_scales: the block's scales of the rows.
     template <int ROWS>
     ISA_INLINE void scale(const int32_t (*sums)[PANEL], const float * weight_scales, const float * row_scales,
         int last_four, __m512 (&totals)[ROWS]) {
@@ -106,8 +105,8 @@ template <class T> struct blocks_of_32 {
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; ++r) {
             const __m512i sum = _mm512_load_si512(sums[scaled_row<ROWS>(r, last_four)]);
-            // without a conversion, as packed_gemm_kernels.h has it: while tiles work, operations on floats have one of
-            // the two ports, additions of integers both
+            // without a conversion, as in packed_gemm_kernels.h: while tiles work, float operations can use only one of
+            // the two ports, integer additions both
             const __m512 scaled =
                 T::SUM_BIAS ? _mm512_fmadd_ps(
                                   _mm512_castsi512_ps(_mm512_add_epi32(sum, _mm512_set1_epi32(T::SUM_BIAS))), d, excess)
@@ -116,7 +115,7 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // sorted[block][row of ROWS]: the scales of a group's rows, transposed in 16 x 16.
+    // sorted[block][row of ROWS]: the scales of a group's rows, transposed in tiles of 16 x 16.
     template <int ROWS>
     ISA_FUNCTION void sort_scales(
         const char * scales, size_t row_stride, const row_groups & groups, int64_t n_blocks, float * sorted) {
@@ -124,7 +123,7 @@ template <class T> struct blocks_of_32 {
         alignas(64) float by_row[TILE][TILE] = {}, by_block[TILE][TILE];
         for (int64_t b = 0; b < n_blocks; b += TILE, scales += TILE * sizeof(scale_q8_0)) {
             const int      n    = (int) std::min<int64_t>(TILE, n_blocks - b);
-            const uint32_t mask = n == TILE ? 0xffffffff : (1u << 2 * n) - 1;   // floats, half of them scales
+            const uint32_t mask = n == TILE ? 0xffffffff : (1u << 2 * n) - 1;   // every other float is a scale
             for (int r = 0; r < ROWS; ++r) {
                 const int     row = std::min(scaled_row<ROWS>(r, groups.last_four), groups.rows - 1);
                 const float * x   = (const float *) (scales + row * row_stride);
@@ -156,7 +155,7 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // The registers leave the totals of one group of rows and take those of another; `any`: of which there are some.
+    // Stores one group's totals from the registers and loads another's, if `any` exist.
     template <int ROWS>
     ISA_INLINE void exchange_totals(
         __m512 (&totals)[ROWS], float (*saved)[PANEL], const float (*other)[PANEL], bool any, const void * scratch) {
@@ -172,7 +171,7 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // Scales block b - 3 of a quad (block 0 of this quad at b = 3, else block b + 1 of the one before).
+    // Scales block b - 3 of a quad (at b = 3 block 0 of this quad, otherwise block b + 1 of the previous one).
     template <int ROWS>
     ISA_INLINE void scale_earlier_block(int b, const int32_t (*sums)[TILE][PANEL], const multiplied_quad & now,
         const multiplied_quad & before, int last_four, __m512 (&totals)[ROWS]) {
@@ -195,7 +194,7 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // Quads [first, last) of a chunk, which begins with quad `quad` of a panel.
+    // Unpacks quads [first, last) of a chunk that begins with quad `quad` of a panel.
     template <int ROWS, int CHUNK>
     ISA_INLINE void unpack_quads(const panel * chunk, int64_t n_blocks, int64_t quad, int first, int last,
         chunk_scratch<ROWS, CHUNK> & m, int flip) {
@@ -208,7 +207,7 @@ template <class T> struct blocks_of_32 {
         }
     }
 
-    // Bit b: group g prefetches block b of a quad. Groups alternate, so that memory is always busy.
+    // Bit b: group g prefetches block b of a quad. Groups take turns, so that memory is always busy.
     static int blocks_to_prefetch(int g, int n_groups) {
         int bits = 0;
         for (int b = g; b < 4; b += n_groups) {
@@ -217,15 +216,14 @@ template <class T> struct blocks_of_32 {
         return bits;
     }
 
-    // A group of rows takes CHUNK quads (of four blocks) before the next group comes, so that its totals stay in
-    // registers that long (1: there is one group). In the time of a block its tile is multiplied, that of the block
-    // before stored (a store that waits for its product holds up all stores behind it), the block three before scaled
-    // (what is read back at once waits) and, in the last group, a block of the next chunk unpacked in place of this
-    // one.
+    // A group of rows computes CHUNK quads (of four blocks) before the next group does, so that its totals stay in
+    // registers (CHUNK is 1 if there is only one group). For each block its tile is multiplied, the previous block's is
+    // stored (a store that waits for its product holds up all later stores), the block three before is scaled (reading
+    // it back earlier would stall), and in the last group a block of the next chunk is unpacked in place of this one.
     template <int ROWS, int CHUNK>
     ISA_FUNCTION void compute_chunks(const void * panels, int64_t n_blocks, int64_t begin, int64_t end,
         const char * rows, size_t row_stride, int n_rows, float * out, size_t out_stride) {
-        // several groups of rows, or whole bytes, fill the first cache (measured: 3 to 10 %)
+        // with several groups of rows, or 8-bit weights, L1 is full (measured: 3 to 10 %)
         constexpr int              CACHE = CHUNK == 1 && sizeof(panel) < 512 ? 1 : 2;
         chunk_scratch<ROWS, CHUNK> m;
         const row_groups           groups(n_rows);
@@ -234,7 +232,7 @@ template <class T> struct blocks_of_32 {
         const auto blocks_of = [&](int64_t quad) { return (int) std::min<int64_t>(4, n_blocks - 4 * quad); };
 
         std::memset(m.sums, 0, sizeof(m.sums));
-        float * const row_scales = thread_memory(n_groups * n_blocks * ROWS);   // those of a block side by side
+        float * const row_scales = thread_memory(n_groups * n_blocks * ROWS);   // those of a block are contiguous
         for (int g = 0; g < n_groups; ++g) {
             sort_scales<ROWS>(rows + groups.first(g) * row_stride + n_blocks * 32, row_stride, groups, n_blocks,
                 row_scales + g * n_blocks * ROWS);
@@ -242,10 +240,10 @@ template <class T> struct blocks_of_32 {
 
         __m512 totals[ROWS];
         set_zero(totals);
-        const panel * x = (const panel *) panels + begin * n_blocks;   // of this chunk
+        const panel * x = (const panel *) panels + begin * n_blocks;
         unpack_quads<ROWS, CHUNK>(x, n_blocks, 0, 0, (int) std::min<int64_t>(CHUNK, n_quads), m, 0);
         multiplied_quad before;
-        float *         out_before    = nullptr;   // of the group before, if that chunk was its last
+        float *         out_before    = nullptr;   // of the previous group, if that chunk was its last
         float (*totals_before)[PANEL] = m.totals[0];
         int flip                      = 0;
         for (int64_t p = begin; p < end; ++p) {
@@ -294,7 +292,7 @@ template <class T> struct blocks_of_32 {
                     out_before    = ends ? out + groups.first(g) * out_stride + PANEL * p : nullptr;
                     totals_before = m.totals[g];
                 }
-                // behind a panel's last chunk, if that is a shorter one
+                // at a panel's end the next chunk may be shorter
                 unpack_quads<ROWS, CHUNK>(next, n_blocks, quad_next, count, count_next, m, flip ^ 1);
                 x = next;
             }
@@ -306,7 +304,7 @@ template <class T> struct blocks_of_32 {
         write_totals<ROWS>(totals, groups, out_before, out_stride);
     }
 
-    // FOURS: of rows in a tile
+    // FOURS: number of fours of rows in a tile
     template <int FOURS>
     ISA_FUNCTION void compute(const void * panels, int64_t n_blocks, int64_t begin, int64_t end, const char * rows,
         size_t row_stride, int n_rows, float * out, size_t out_stride) {

@@ -1,5 +1,5 @@
-// Which kernel serves a type of packed weights: of the best instruction set, and tiles (AMX) for many rows. All kernels
-// give the same bits, so that this is a matter of speed alone (docs/kernels.md).
+// Chooses the kernel for a type of packed weights: the best instruction set, and AMX tiles for many rows. All kernels
+// give the same bits, so only speed depends on it (docs/kernels.md).
 
 #pragma once
 
@@ -7,11 +7,10 @@
 
 namespace dflash {
 
-// One kernel for any number of rows, null if there is none. The environment variable DFLASH_PANELS may name the only
-// variant to use.
+// The kernel for any number of rows, or null. The environment variable DFLASH_PANELS can restrict it to one variant.
 packed_gemm_kernel choose_packed_gemm(ggml_type type);
 
-// From how many rows on tiles serve a type, 0 where there is no choice.
+// The smallest number of rows for which tiles are used, 0 if there is no choice.
 int  packed_gemm_tile_rows(ggml_type type);
 void set_packed_gemm_tile_rows(ggml_type type, int n_rows);
 

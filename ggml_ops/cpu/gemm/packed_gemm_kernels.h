@@ -1,9 +1,9 @@
-// Packed GEMM, written once for all instruction sets (packed_gemm.h). Included by isa/<set>.cpp, behind its vectors.
-// All sets give the same bits: integers are exact, and the float operations on them and their order are written here.
+// Packed GEMM, written once for all instruction sets (packed_gemm.h). Included by isa/<set>.cpp after its vectors. All
+// sets give the same bits: integer sums are exact, and the float operations and their order are fixed here.
 
-// Prefetches part `part` of N_PARTS of a panel's block; null: nothing. CACHE: 3 the first, 2 the second. Kernels
-// compute between the parts: more lines at once than a core can wait for would hold up its loads (types with 256
-// positions: a fifth to a third of the speed of narrow passes).
+// Prefetches part `part` of N_PARTS of a panel's block, if not null. CACHE: 3 is L1, 2 is L2. Kernels compute between
+// the parts, because more lines in flight than a core can track would stall its loads (with 256-position types this
+// costs a fifth to a third of the speed of narrow passes).
 template <int CACHE, class Panel, int N_PARTS> ISA_INLINE void prefetch_part(const void * block, int part) {
     constexpr int LINES = (sizeof(Panel) + 64 * N_PARTS - 1) / (64 * N_PARTS);
     if (block) {
@@ -13,7 +13,7 @@ template <int CACHE, class Panel, int N_PARTS> ISA_INLINE void prefetch_part(con
     }
 }
 
-// A row's scales lie behind its values.
+// A row's scales come after its values.
 ISA_INLINE const scale_q8_0 & scale_of_32(const int8_t * row, int64_t n_blocks, int64_t b) {
     return ((const scale_q8_0 *) (row + 32 * n_blocks))[b];
 }
@@ -21,8 +21,8 @@ ISA_INLINE const scale_q8_K & scale_of_256(const int8_t * row, int64_t n_blocks,
     return ((const scale_q8_K *) (row + 256 * n_blocks))[b];
 }
 
-// In what follows R rows are multiplied with W columns of a panel, from column c on. T: a record of weight_types.h. a:
-// the rows. Which multiply() and which multiply_block() serve a type is a matter of its panel's layout.
+// Below, R rows are multiplied with W columns of a panel, starting at column c. T: a record of weight_types.h. a: the
+// rows. The panel's layout decides which multiply() and multiply_block() are used.
 
 // ---- types with a scale per 32 positions ----
 
@@ -31,7 +31,7 @@ ISA_INLINE typename simd::f32 load_scales(const uint8_t * exponents) { return si
 
 template <class T> constexpr bool FULL_BYTES = T::ZERO_POINT == 128;   // weights use all 8 bits
 
-// What a nibble stands for.
+// The value that a nibble stands for.
 template <class T> ISA_INLINE typename simd::u8 value_of(typename simd::u8 nibble) {
     if constexpr (HAS_VALUES<T>) {
         constexpr int OFFSET = FULL_BYTES<T> && simd::SIGNED_WEIGHTS ? 0 : T::ZERO_POINT;
@@ -75,8 +75,8 @@ ISA_INLINE void multiply_block(const panel_of_32<Scale, LINES> & x, int c, const
     }
     multiply<T, R>(x, c, a, 32 * b, sums);
     prefetch_part<CACHE, typename T::panel, 2>(next, 1);
-    // sum * d, rounded once: where the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, as d
-    // comes from a half) is taken off within the rounding
+    // sum * d, rounded once: if the sum is a float that is 1.5 * 2^23 too large, that much times d (exact, since d is a
+    // half) is subtracted within the same rounding
     const typename simd::f32 d = load_scales(x.d + c), excess = simd::mul(d, simd::set1(-0x1.8p23f));
     for (int r = 0; r < R; ++r) {
         const typename simd::f32 scaled =
@@ -87,11 +87,11 @@ ISA_INLINE void multiply_block(const panel_of_32<Scale, LINES> & x, int c, const
 
 // ---- types with integer scales within 256 positions ----
 
-// 4 inner positions of a Q5_K sub-block: group G of 8, its high bit out of h.
+// 4 inner positions of a Q5_K sub-block: group G of 8, with its high bit from h.
 template <int G> ISA_INLINE typename simd::u8 add_fifth_bit(typename simd::u8 nibble, typename simd::u8 h) {
     return simd::bit_or(nibble, simd::template shift_and_mask<4 - G>(h, 16));
 }
-// Of a Q6_K sub-block: group G of 4, its two high bits.
+// Group G of 4 of a Q6_K sub-block, with its two high bits.
 template <int G> ISA_INLINE typename simd::u8 add_high_bits(typename simd::u8 nibble, typename simd::u8 h) {
     return simd::bit_or(nibble, simd::template shift_and_mask<4 - 2 * G>(h, 48));
 }
@@ -157,11 +157,11 @@ ISA_INLINE void multiply_block(const panel_q4_K & x, int c, const int8_t * const
     }
 }
 
-// 16 sub-blocks of 16, weights 32 too large.
+// 16 sub-blocks of 16; weights are stored 32 too large.
 template <class T, int CACHE, int R>
 ISA_INLINE void multiply_block(const panel_q6_K & x, int c, const int8_t * const * a, int64_t n_blocks, int64_t b,
     const void * next, typename simd::f32 (&totals)[R]) {
-    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: what the offset of 32 multiplies
+    typename simd::i32 sums[R], offset_sums[R];   // offset_sums: to be multiplied by the offset 32
     for (int r = 0; r < R; ++r) {
         sums[r] = offset_sums[r] = simd::zero_i32();
     }
@@ -199,15 +199,15 @@ ISA_INLINE void multiply_block(const panel_q6_K & x, int c, const int8_t * const
 
 constexpr int PARTS_OF_PANEL = PANEL / simd::W;   // of W columns each
 
-// R rows and P parts of panels, from part `first` on: per row and column the operations and their order do not depend
-// on R and P.
+// R rows and P parts of panels, starting at part `first`. For each row and column the operations and their order do not
+// depend on R and P.
 template <class T, int R, int P>
 ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t first, const void * rows,
     size_t row_stride, float * out, size_t out_stride) {
     constexpr int             C = PARTS_OF_PANEL;
     const typename T::panel * w[P];
     const int8_t *            a[R];
-    int                       column[P];   // of the panel
+    int                       column[P];   // within the panel
     typename simd::f32        totals[P][R];
     for (int p = 0; p < P; ++p) {
         w[p]      = (const typename T::panel *) panels + (first + p) / C * n_blocks;
@@ -219,7 +219,7 @@ ISA_FUNCTION void packed_tile(const void * panels, int64_t n_blocks, int64_t fir
     for (int r = 0; r < R; ++r) {
         a[r] = (const int8_t *) rows + r * row_stride;
     }
-    // What is read PREFETCH_AHEAD bytes later: blocks of the same panels; behind their last, of the next panels.
+    // The blocks PREFETCH_AHEAD bytes ahead: of the same panels, and at their end of the next ones.
     constexpr int     PANELS = P / C > 1 ? P / C : 1, BLOCKS = PREFETCH_AHEAD / sizeof(typename T::panel) / PANELS;
     constexpr int64_t AHEAD         = BLOCKS > 1 ? BLOCKS : 1;
     const int64_t     other_panels  = (PANELS - 1) * n_blocks;
@@ -257,7 +257,7 @@ void packed_gemm(const void * panels, int64_t n_blocks, int64_t begin, int64_t e
     for (int64_t part = begin * C; part < end * C;) {
         int64_t n_parts = 1;
         for (int r = 0; r < n_rows;) {
-            // tiles as even as can be: 9 rows are 5 and 4
+            // tiles of equal size: 9 rows are 5 and 4
             const int    tiles = (n_rows - r + simd::ROWS - 1) / simd::ROWS, n = (n_rows - r + tiles - 1) / tiles;
             const char * a = (const char *) rows + r * row_stride;
             if (n_rows <= 3 && n_rows <= simd::ROWS && part + simd::PANEL_PARTS[n_rows - 1] <= end * C) {

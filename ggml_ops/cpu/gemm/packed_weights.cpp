@@ -31,11 +31,11 @@ void store_4(void * bytes, uint32_t x) { std::memcpy(bytes, &x, 4); }
 template <class Scale> void pack_nibbles(const uint8_t * q, Scale d, int c, panel_of_32<Scale, 4> & p) {
     p.d[c] = d;
     for (int i = 0; i < 4; ++i) {
-        std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart already
+        std::memcpy(&p.q[i][4 * c], q + 4 * i, 4);   // ggml's nibbles are 16 positions apart as well
     }
 }
 
-// ---- pack(): a block of ggml's into column c of a panel's block, for each type ----
+// ---- pack(): puts a ggml block into column c of a panel's block, for each type ----
 
 void pack(const block_q4_0 & b, int c, q4_0::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
 void pack(const block_iq4_nl & b, int c, iq4_nl::panel & p) { pack_nibbles(b.qs, b.d, c, p); }
@@ -53,13 +53,13 @@ template <class Block> void pack_with_minima(const Block & b, int c, panel_q4_K 
     p.d[c]    = b.data.data.d;
     p.dmin[c] = b.data.data.dmin;
     for (int s = 0; s < 8; ++s) {
-        // 6-bit scales and minima: four plain, four in two parts (ggml-quants.c, get_scale_min_k4)
+        // 6-bit scales and minima: four are stored whole, four are split (ggml-quants.c, get_scale_min_k4)
         const uint8_t * q      = b.scales;
         const uint8_t   scale  = s < 4 ? q[s] & 63 : (q[s + 4] & 15) | (q[s - 4] >> 6) << 4;
         const uint8_t   min    = s < 4 ? q[s + 4] & 63 : q[s + 4] >> 4 | (q[s] >> 6) << 4;
         p.scale[s][c]          = scale;
         p.min[s / 2][c][s % 2] = min;
-        for (int i = 0; i < 4; ++i) {   // ggml keeps two sub-blocks in the nibbles of 32 bytes; four positions at once
+        for (int i = 0; i < 4; ++i) {   // 32 bytes hold two sub-blocks as nibbles; four positions at once
             const uint32_t low = 0x0f0f0f0f, x = load_4(b.qs + 32 * (s / 2) + 4 * i),
                            y = load_4(b.qs + 32 * (s / 2) + 16 + 4 * i);
             store_4(&p.q[s][i][4 * c], s % 2 == 0 ? (x & low) | (y & low) << 4 : (x >> 4 & low) | (y & ~low));
@@ -74,7 +74,7 @@ void pack(const block_q5_K & b, int c, panel_q5_K & p) {
     for (int s = 0; s < 8; ++s) {
         for (int j = 0; j < 4; ++j) {
             uint8_t h = 0;
-            for (int g = 0; g < 8; ++g) {   // bit s of byte l is that of position l in sub-block s
+            for (int g = 0; g < 8; ++g) {   // bit s of byte l belongs to position l of sub-block s
                 h |= (b.qh[4 * g + j] >> s & 1) << g;
             }
             p.h[s][4 * c + j] = h;
@@ -89,7 +89,7 @@ void pack(const block_q6_K & b, int c, panel_q6_K & p) {
         for (int j = 0; j < 4; ++j) {
             uint8_t low[4], h = 0;
             for (int g = 0; g < 4; ++g) {
-                // half, quarter and place within it (ggml-quants.c, dequantize_row_q6_K)
+                // half, quarter and index within it (ggml-quants.c, dequantize_row_q6_K)
                 const int     at = 16 * s + 4 * g + j, half = at / 128, quarter = at % 128 / 32, l = at % 32;
                 const uint8_t two = b.ql[64 * half + 32 * (quarter % 2) + l];
                 low[g]            = quarter < 2 ? two & 15 : two >> 4;
@@ -123,8 +123,8 @@ void pack_panel(ggml_type type, const void * rows, size_t stride, int64_t n_bloc
 }
 
 void pack_weights(const ggml_tensor * w, const void * data, void * out) {
-    constexpr int64_t MAX_THREADS = 8;         // packing takes most of the time of loading
-    constexpr size_t  MIN_BYTES   = 1 << 20;   // that are worth another thread
+    constexpr int64_t MAX_THREADS = 8;         // packing dominates the time of loading
+    constexpr size_t  MIN_BYTES   = 1 << 20;   // per thread
 
     const int64_t n_blocks = n_blocks_of(w), n_panels = n_panels_of(w), n_all = n_panels * w->ne[2];
     const size_t  bytes      = panel_bytes(w);
@@ -133,7 +133,7 @@ void pack_weights(const ggml_tensor * w, const void * data, void * out) {
         for (int64_t i = begin; i < end; ++i) {
             const int64_t matrix = i / n_panels, column = i % n_panels * PANEL;
             const char *  rows = (const char *) data + matrix * w->nb[2] + column * w->nb[1];
-            if (column + PANEL > w->ne[1]) {   // zero bytes mean zeros in every type
+            if (column + PANEL > w->ne[1]) {   // zero bytes are zero weights in every type
                 padded.assign(PANEL * w->nb[1], 0);
                 std::memcpy(padded.data(), rows, (w->ne[1] - column) * w->nb[1]);
                 rows = padded.data();
@@ -145,13 +145,13 @@ void pack_weights(const ggml_tensor * w, const void * data, void * out) {
     const int64_t n_threads = ggml_nbytes(w) < MIN_BYTES ? 1 : std::min({ MAX_THREADS, n_all, n_cores });
 
     std::vector<std::thread> others;
-    int64_t                  begin = n_all / n_threads;   // what is before is this thread's
+    int64_t                  begin = n_all / n_threads;   // the calling thread packs what comes before
     try {
         for (int64_t t = 1; t < n_threads; ++t, begin = n_all * t / n_threads) {
             others.emplace_back(pack_range, begin, n_all * (t + 1) / n_threads);
         }
     } catch (const std::system_error &) {
-        pack_range(begin, n_all);   // the system gives no more threads
+        pack_range(begin, n_all);   // the system refused another thread
     }
     pack_range(0, n_all / n_threads);
     for (std::thread & other : others) {

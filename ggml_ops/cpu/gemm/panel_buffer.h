@@ -1,4 +1,4 @@
-// The buffer type of the CPU backend that keeps weights in panels: "CPU_PANELS".
+// The CPU backend's buffer type for packed weights: "CPU_PANELS".
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace dflash {
 
-// context: ggml's extra_buffer_type, which says what ops on such weights we serve (dispatch.cpp).
+// context: ggml's extra_buffer_type, which tells ggml the ops that we support on such weights (dispatch.cpp).
 ggml_backend_buffer_type panel_buffer_type(void * context);
 
 }   // namespace dflash

@@ -1,11 +1,11 @@
-// The types of weights that have kernels of ours: one record each. Packing, quantization of activations, kernels of all
-// instruction sets and the choice between them read these records, and pick their code by the layout of the panel.
+// The weight types that have our own kernels, one record each. Packing, quantization of activations, the kernels of all
+// instruction sets and the choice between them read these records and select their code by the panel's layout.
 //
-// A panel holds 16 rows of the weight matrix (16 columns of the result) and the whole inner dimension, block after
-// block. Within a block the same 4 inner positions of all 16 columns are neighbours: one 64-byte load feeds one dot
+// A panel holds 16 rows of the weight matrix (16 columns of the result) over the whole inner dimension, block after
+// block. Within a block the same 4 inner positions of all 16 columns are contiguous: one 64-byte load feeds one dot
 // product of 4 bytes in 16 columns, and what is loaded and unpacked once serves every row of the pass. All integers are
-// those of the type's own format; only their order changes. What a product needs unsigned is stored with an offset,
-// which the sums of the activations take back (quantize_rows.h).
+// those of ggml's format in another order. Weights that a product needs as unsigned are stored with an offset, which
+// the sums of the activations cancel (quantize_rows.h).
 
 #pragma once
 
@@ -23,8 +23,8 @@ constexpr int PANEL = 16;   // columns
 
 // ---- layouts: one block of a panel; SIZE: its inner positions ----
 
-// A scale per 32 positions. LINES 4: nibbles, [i][4 * column + j]: low nibble inner position 4 * i + j, high nibble 16
-// more. LINES 8: bytes, [i][4 * column + j].
+// A scale per 32 positions. LINES 4: nibbles, [i][4 * column + j]: the low nibble is inner position 4 * i + j, the high
+// nibble 16 more. LINES 8: bytes, [i][4 * column + j].
 template <class Scale, int LINES> struct panel_of_32 {
     static constexpr int SIZE = 32;
     Scale                d[PANEL];
@@ -40,30 +40,30 @@ struct panel_q4_K {   // 8 sub-blocks of 32
 };
 
 struct panel_q5_K : panel_q4_K {   // q: the low nibbles
-    uint8_t h[8][64];              // [s][4 * column + j]: bit g is the fifth of inner position 4 * g + j
+    uint8_t h[8][64];              // [s][4 * column + j]: bit g is the fifth bit of inner position 4 * g + j
 };
 
 struct panel_q6_K {   // 16 sub-blocks of 16
     static constexpr int SIZE = 256;
     ggml_half            d[PANEL];
     int8_t               scale[8][PANEL][2];   // of two neighbouring sub-blocks
-    uint8_t              q[16][2][64];   // value + 32: low nibbles, [s][i][4 * column + j]: inner position 4 * i + j,
-                                         // in the high nibble 8 more
-    uint8_t h[16][64];   // [s][4 * column + j]: bits 2 * g and 2 * g + 1 are the upper two of inner position 4 * g + j
+    // value + 32, low 4 bits, [s][i][4 * column + j]: low nibble inner position 4 * i + j, high nibble 8 more
+    uint8_t q[16][2][64];
+    uint8_t h[16][64];   // [s][4 * column + j]: bits 2 * g, 2 * g + 1 are the upper two of inner position 4 * g + j
 };
 
 // ---- records ----
 
-// The bits of 1.5 * 2^23 as a float. An accumulator that starts there is a float too, without conversion: 1.5 * 2^23
-// more than the sum, which stays below 2^22.
+// The bits of 1.5 * 2^23 as a float. An integer accumulator that starts there, read as a float, is 1.5 * 2^23 plus its
+// sum (which stays below 2^22): no conversion is needed.
 constexpr int32_t BITS_OF_1_5_2_23 = 0x4b400000;
 
-// What a record has, with the usual values:
-//   TYPE, block, panel   ggml's type, one block of a row of it, and the layout of 16 such blocks
-//   ZERO_POINT           the stored weight that stands for 0, where rows of activations take that back
-//   SUM_BIAS             where the sums of a block start, in types with a scale per 32 positions
-//   VALUES               what nibbles stand for, null: themselves less ZERO_POINT
-//   TILE_ROWS            from how many rows on AMX tiles are faster, as measured (docs/kernels.md); 0: no AMX kernel
+// The members of a record, with the usual values:
+//   TYPE, block, panel   ggml's type, one block of its rows, and the layout of 16 such blocks
+//   ZERO_POINT           the stored weight that means 0, if rows of activations cancel it
+//   SUM_BIAS             the initial sum of a block, for types with a scale per 32 positions
+//   VALUES               the values of the 16 nibbles; null: the nibble minus ZERO_POINT
+//   TILE_ROWS            number of rows from which AMX tiles are faster (measured, docs/kernels.md); 0: no AMX kernel
 template <ggml_type T, class Block, class Panel> struct weight_type {
     using block                                = Block;
     using panel                                = Panel;
@@ -83,9 +83,9 @@ struct iq4_nl : weight_type<GGML_TYPE_IQ4_NL, block_iq4_nl, panel_of_32<ggml_hal
     static constexpr int8_t VALUES[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
 };
 
-struct mxfp4 : weight_type<GGML_TYPE_MXFP4, block_mxfp4, panel_of_32<uint8_t, 4>> {   // scales: exponents
+struct mxfp4 : weight_type<GGML_TYPE_MXFP4, block_mxfp4, panel_of_32<uint8_t, 4>> {   // scales are exponents
     static constexpr int     ZERO_POINT = 12;
-    static constexpr int32_t SUM_BIAS   = 0;   // scales can be too large for the other
+    static constexpr int32_t SUM_BIAS   = 0;   // scales can be too large for the usual one
     static constexpr int8_t  VALUES[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 };
 
@@ -106,11 +106,11 @@ struct q6_K : weight_type<GGML_TYPE_Q6_K, block_q6_K, panel_q6_K> {};
 template <class... T> struct type_list {};
 using weight_types = type_list<q4_0, iq4_nl, mxfp4, q8_0, q4_K, q5_K, q6_K>;
 
-// f(record) for every record.
+// Calls f(record) for every record.
 template <class F, class... T> void for_each_weight_type(const F & f, type_list<T...>) { (f(T()), ...); }
 template <class F> void             for_each_weight_type(const F & f) { for_each_weight_type(f, weight_types()); }
 
-// f(record of a type), `otherwise` if the type has none.
+// f(record of the type), or `otherwise` if there is none.
 template <class R, class F> R with_weight_type(ggml_type type, R otherwise, const F & f) {
     for_each_weight_type([&](auto record) {
         if (record.TYPE == type) {
@@ -122,7 +122,7 @@ template <class R, class F> R with_weight_type(ggml_type type, R otherwise, cons
 
 template <class T> constexpr bool HAS_VALUES = std::is_array_v<decltype(T::VALUES)>;
 
-// VALUES with an offset, for kernels that look them up.
+// VALUES plus an offset, for kernels with table look-ups.
 template <class T, int OFFSET> struct nibble_values {
     alignas(16) int8_t at[16] = {};
     constexpr nibble_values() {

@@ -1,4 +1,4 @@
-// Packed GEMM for AMX, in tiles of 16 rows: bit-identical to what isa/avx512.cpp computes with vectors.
+// Packed GEMM for AMX, in tiles of 16 rows: bit-identical to the vector kernels of isa/avx512.cpp.
 
 #include "cpu/isa/kernels.h"
 

@@ -17,7 +17,7 @@
 //   exp                           0 below -87
 //   reduce_max, reduce_add        of one vector; reduce_add always adds in the same order
 //   transpose                     W rows of W floats into W columns; strides in floats
-// sums in fixed point, whose order does not count:
+// fixed-point sums, which do not depend on their order:
 //   zero_i64, add_fixed_point (adds p * 2^40, rounded), reduce_add
 // halves, in 128-bit lanes of 8:
 //   load_rows_f16                 rows 0, 8, 16, ... of 8 halves, a row for each lane; the stride in halves

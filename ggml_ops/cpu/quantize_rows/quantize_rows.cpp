@@ -16,7 +16,7 @@ row_format row_format_of(ggml_type weights) {
         weights, row_format(), [](auto t) { return row_format{ decltype(t)::panel::SIZE, t.ZERO_POINT, t.SUM_BIAS }; });
 }
 
-// ggml's blocks in our form.
+// Converts ggml's blocks to our layout.
 void unpack(const block_q8_0 & b, const row_format & format, int8_t * q, scale_q8_0 & s) {
     int sum = 0;
     for (int i = 0; i < 32; ++i) {

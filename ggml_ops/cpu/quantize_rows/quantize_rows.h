@@ -11,21 +11,21 @@
 
 namespace dflash {
 
-struct scale_q8_0 {   // of a block of 32 values
+struct scale_q8_0 {   // for a block of 32 values
     float   d;
-    int32_t initial_sum;   // of the int32 accumulators: takes back what weights stored with an offset add (the offset
-                           // times the sum of the values), and adds the SUM_BIAS of the type
+    int32_t initial_sum;   // of the int32 accumulators: cancels the weights' offset (times the sum of the values), adds
+                           // SUM_BIAS
 };
 
-struct scale_q8_K {   // of a block of 256
+struct scale_q8_K {   // for a block of 256
     float   d;
-    int16_t sums[16];   // of 16 values
-    int16_t pairs[8];   // of 32
+    int16_t sums[16];   // of 16 values each
+    int16_t pairs[8];   // of 32 values each
 };
 
-// The form of the rows that a type of weights is multiplied with.
+// The layout of rows for a weight type.
 struct row_format {
-    int     block_size, zero_point;   // zero_point: the stored weight that stands for 0
+    int     block_size, zero_point;   // zero_point: the stored weight that means 0
     int32_t sum_bias;
 };
 

@@ -95,28 +95,27 @@ void rope_compute(const ggml_compute_params * params, ggml_tensor * op) {
     }
 }
 
-rotation::rotation(const ggml_tensor * rope) : rope(rope) {
+rotation::rotation(const ggml_tensor * rope) : rope_(rope) {
     static thread_local std::array<rotation_table, MAX_TABLES> tables;
     static thread_local int                                    oldest = 0;
     for (const rotation_table & t : tables) {
         if (t.serves(rope)) {
-            table = t.values.data();
+            table_ = t.values.data();
             return;
         }
     }
-    tables[oldest] = rotation_table(rope);   // frees the old one: a cache shift creates a large table of all its
-                                             // positions
-    table  = tables[oldest].values.data();
-    oldest = (oldest + 1) % MAX_TABLES;
+    tables[oldest] = rotation_table(rope);   // frees the old one: after a cache shift it has rows for all positions
+    table_         = tables[oldest].values.data();
+    oldest         = (oldest + 1) % MAX_TABLES;
 }
 
 void rotation::compute_row(int64_t i) const {
-    const int64_t n_heads = rope->ne[1], d = n_dims(rope), before = offset(rope), behind = rope->ne[0] - before - d;
-    const float * x       = (const float *) row_of(rope->src[0], i);
-    const float * cosines = table + i / n_heads % rope->ne[2] * d;
-    float *       out     = (float *) row_of(rope, i);
+    const int64_t n_heads = rope_->ne[1], d = n_dims(rope_), before = offset(rope_), behind = rope_->ne[0] - before - d;
+    const float * x       = (const float *) row_of(rope_->src[0], i);
+    const float * cosines = table_ + i / n_heads % rope_->ne[2] * d;
+    float *       out     = (float *) row_of(rope_, i);
     best_kernels()->elementwise.rotate(x + before, cosines, cosines + d / 2, out + before, d / 2);
-    if (out != x && d < rope->ne[0]) {
+    if (out != x && d < rope_->ne[0]) {
         std::memcpy(out, x, before * sizeof(float));
         std::memcpy(out + before + d, x + before + d, behind * sizeof(float));
     }

@@ -22,8 +22,8 @@ void rope_compute(const ggml_compute_params * params, ggml_tensor * op);
 
 // The rotation of a ROPE op, for the thread that created it. Valid until this thread creates another.
 class rotation {
-    const ggml_tensor * rope;
-    const float *       table;   // [position][cosines, sines]
+    const ggml_tensor * rope_;
+    const float *       table_;   // [position][cosines, sines]
 
   public:
     explicit rotation(const ggml_tensor * rope);

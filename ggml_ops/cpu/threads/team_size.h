@@ -1,6 +1,6 @@
-// How many threads compute a graph: all of them, while each has a core. When other programs use the cores too, a thread
-// that waits for one holds up all others, and a smaller team may be faster. Whether it is depends on the machine, so it
-// is measured. Results do not depend on the number of threads.
+// How many threads compute a graph: all of them if each has a core. When other programs use the cores too, a thread
+// that waits for a core holds up all others, and a smaller team may be faster. That depends on the machine, so it is
+// measured. Results do not depend on the number of threads.
 
 #pragma once
 

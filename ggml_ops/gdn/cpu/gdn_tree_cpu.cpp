@@ -1,9 +1,9 @@
-// Delta-net trees on the CPU: every path replayed by the operations of ggml_gated_delta_net, in its order, so that
-// results are the same bits.
+// Delta-net trees on the CPU: every path is computed with the operations of ggml_gated_delta_net, in the same order, so
+// results have the same bits.
 //
-// A column of the state (S floats) is independent of the others. Rows are visited depth-first with a stack of columns;
-// a row's last child takes over its column, and the child with the most rows below comes last, so that the stack is at
-// most log2(rows) + 1 columns deep and a chain needs one. The committed state is read once and no state is written.
+// A column of the state (S floats) is independent of the others. Rows are visited depth-first with a stack of columns.
+// A row's last child reuses its column, and the child with the largest subtree comes last: so the stack is at most
+// log2(rows) + 1 columns deep, and a chain needs only one. The committed state is read once, and no state is written.
 
 #include "gdn/cpu/gdn_tree_cpu.h"
 
@@ -17,32 +17,31 @@
 
 namespace {
 
-constexpr int COLUMNS   = 16;   // of one piece of work: one cache line of results
+constexpr int COLUMNS   = 16;   // per piece of work: one cache line of results
 constexpr int ROWS      = GGML_GDN_MAX_ROWS;
 constexpr int STACK_MAX = 7;   // log2(64) + 1
 
-// Columns stay in registers where vectors have a fixed size; they are added up as ggml_vec_dot_f32 does it.
+// Columns stay in registers where vectors have a fixed size; sums are reduced in the order of ggml_vec_dot_f32.
 #if defined(GGML_SIMD) && !defined(__ARM_FEATURE_SVE) && !defined(__riscv_v_intrinsic)
 #define GDN_REGISTERS
-constexpr int COLUMNS_AT_ONCE = GGML_F32_EPR >= 16 ? 2 : 1;   // columns: as many as the registers hold
+constexpr int COLUMNS_AT_ONCE = GGML_F32_EPR >= 16 ? 2 : 1;   // as many columns as fit in the registers
 #else
 constexpr int COLUMNS_AT_ONCE = 1;
 #endif
 
 struct visit {
     int16_t row;
-    int8_t  from, to;   // stack entries that hold the parent's column and take the row's; from -1: the committed state;
-                        // to -1: no child needs it
+    int8_t  from, to;   // stack entries: the parent's column (-1: the committed state), the row's (-1: no child)
 };
 
-// The rows of a tree in the order of visits.
+// The rows of a tree in the order of their visits.
 struct visit_order {
     visit   visits[ROWS];
     int     n = 0, n_padding = 0;
     int16_t padding[ROWS];
 
     visit_order(const int32_t * parent, int T) {
-        int size[ROWS], child[ROWS], next[ROWS], roots = -1;   // rows below and with a row; first child; next sibling
+        int size[ROWS], child[ROWS], next[ROWS], roots = -1;   // size of the subtree; first child; next sibling
         for (int t = 0; t < T; ++t) {
             const int p = parent[t];
             GGML_ASSERT(
@@ -53,7 +52,7 @@ struct visit_order {
                 padding[n_padding++] = (int16_t) t;
             }
         }
-        for (int t = T - 1; t >= 0; --t) {   // children come after their parents, so size[t] is complete
+        for (int t = T - 1; t >= 0; --t) {   // children come after their parents, so size[t] is final
             if (parent[t] == GGML_GDN_PADDING) {
                 continue;
             }
@@ -61,7 +60,7 @@ struct visit_order {
             if (parent[t] >= 0) {
                 size[parent[t]] += size[t];
             }
-            while (*link >= 0 && size[*link] < size[t]) {   // the biggest is last
+            while (*link >= 0 && size[*link] < size[t]) {   // the largest subtree comes last
                 link = &next[*link];
             }
             next[t] = *link;
@@ -85,7 +84,7 @@ struct visit_order {
     }
 };
 
-// One row of N columns: decay the parent's columns, delta, add the outer product, output. `to` may be `from`, or null.
+// One row of N columns: decay, delta, rank-1 update, output. `to` may be `from`, or null.
 template <int S, bool CHANNELS, int N>
 inline void update_columns(const float * from, float * to, const float * gate, const float * k, const float * q,
     const float * v, float beta, float scale, float * o, float * delta) {
@@ -149,7 +148,7 @@ inline void update_columns(const float * from, float * to, const float * gate, c
     }
 }
 
-// One row of the accepted path for one column of the state.
+// One row of the accepted path, for one column of the state.
 template <int S, bool CHANNELS>
 inline void commit_column(float * column, const float * gate, const float * k, float delta) {
     if (CHANNELS) {
@@ -164,7 +163,7 @@ const float * row_of(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) 
     return (const float *) ((const char *) t->data + i1 * t->nb[1] + i2 * t->nb[2] + i3 * t->nb[3]);
 }
 
-// exp(g) of all heads and of the given rows, once, by all threads: gates [g0, H, T, n].
+// Computes exp(g) of all heads and the given rows once, with all threads: gates [g0, H, T, n].
 void fill_gates(
     const ggml_compute_params * params, const ggml_tensor * g, float * gates, const int32_t * rows, int64_t n_rows) {
     const int64_t g0 = g->ne[0], H = g->ne[1], T = g->ne[2], n = g->ne[3];
@@ -183,7 +182,7 @@ void fill_gates(
     }
 }
 
-// Hands out n pieces of work to threads as they are ready. It is the barrier after fill_gates too.
+// Threads take the n pieces of work dynamically. Also serves as the barrier after fill_gates.
 template <typename F> void for_each_piece(const ggml_compute_params * params, int64_t n, const F & work) {
     if (params->ith == 0) {
         ggml_threadpool_chunk_set(params->threadpool, params->nth);

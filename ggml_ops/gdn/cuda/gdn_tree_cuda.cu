@@ -1,4 +1,4 @@
-// Delta-net trees on CUDA and HIP: a block per head, sequence and GDN_COLUMNS columns runs the phases of
+// Delta-net trees on CUDA and HIP: one block per head, sequence and GDN_COLUMNS columns runs the phases of
 // gdn_tree_gpu.h.
 
 #include "gdn/cuda/gdn_tree_cuda.cuh"

@@ -1,5 +1,5 @@
-// Delta-net trees on Metal: a threadgroup per head, sequence and GDN_COLUMNS columns. inject.cmake puts
-// gdn_tree_gpu.h in here.
+// Delta-net trees on Metal: one threadgroup per head, sequence and GDN_COLUMNS columns. inject.cmake inserts
+// gdn_tree_gpu.h here.
 
 #include "common.h"
 

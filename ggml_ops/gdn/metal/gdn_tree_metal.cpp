@@ -1,4 +1,4 @@
-// Delta-net trees on Metal: encoding of the kernels in gdn_tree.metal. Part of ggml-metal.
+// Delta-net trees on Metal: encodes the kernels of gdn_tree.metal. Part of ggml-metal.
 
 #include "gdn/metal/gdn_tree_metal.h"
 #include "gdn/gdn_tree_gpu.h"

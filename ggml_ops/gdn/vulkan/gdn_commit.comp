@@ -1,12 +1,12 @@
 #version 450
 
-// The states after the accepted paths, an element per thread: gdn_commit_element() of gdn_tree_gpu.h.
+// The states after the accepted paths, one element per thread: gdn_commit_element() of gdn_tree_gpu.h.
 
 #define THREADS 128
 
 layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
 
-// Strides and first elements in floats; `1`, `2`, `3`: per head, row, sequence.
+// Strides and offsets in floats; strides `1`, `2`, `3`: per head, row, sequence.
 layout(push_constant) uniform parameter {
     int S, H, H_k, T, P, channels;
     int k1, k2, k3, d1, d2, d3, g1, g2, g3, s3;

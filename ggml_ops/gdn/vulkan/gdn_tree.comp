@@ -9,9 +9,9 @@
 
 layout(local_size_x = THREADS, local_size_y = 1, local_size_z = 1) in;
 
-layout(constant_id = 0) const int ROWS = 64;   // most rows of a sequence
+layout(constant_id = 0) const int ROWS = 64;   // max. rows of a sequence
 
-// Strides and first elements in floats; `1`, `2`, `3`: per head, row, sequence.
+// Strides and offsets in floats; strides `1`, `2`, `3`: per head, row, sequence.
 layout(push_constant) uniform parameter {
     int   S, H, H_k, T, n, channels;
     float scale;
@@ -28,17 +28,17 @@ layout(binding = 5) readonly buffer S { float state[]; };
 layout(binding = 6) readonly buffer P { int parent[]; };
 layout(binding = 7) writeonly buffer O { float result[]; };   // outputs, then deltas
 
-// Pairs: row t and a row a <= t, at t * (t + 1) / 2 + a.
+// Pairs: row t and a row a <= t are at t * (t + 1) / 2 + a.
 shared int   up[ROWS];           // parent
-shared uvec2 above[ROWS];        // bits of the ancestors and of the row itself; none in padding rows
+shared uvec2 above[ROWS];        // bits of the ancestors and the row itself; empty in padding rows
 shared float sk[ROWS * CHANNELS];
 shared float sq[ROWS * CHANNELS];
-shared float sg[ROWS * CHANNELS];   // log-gates summed from the root to the row; of a scalar gate the row's own, at 0
+shared float sg[ROWS * CHANNELS];   // log-gates summed from the root to the row; scalar: the row's own
 shared float ss[COLUMNS * (CHANNELS + 1)];
-shared float state_k[ROWS * COLUMNS];   // the decayed committed state times k; from solve on delta
+shared float state_k[ROWS * COLUMNS];   // the decayed committed state times k; after solve: delta
 shared float state_q[ROWS * COLUMNS];
 shared float k_k[ROWS * (ROWS + 1) / 2];   // decay from a to t times k_a . k_t, zero unless a is an ancestor
-shared float q_k[ROWS * (ROWS + 1) / 2];   // the same with q_t, t itself included
+shared float q_k[ROWS * (ROWS + 1) / 2];   // the same with q_t, including t itself
 
 int id, head, sequence, column;
 
@@ -114,7 +114,7 @@ void multiply() {
     }
 }
 
-// Decay by scalar gates, summed along the path from the row up, so that sums over short paths keep their digits.
+// Scalar gates are summed along the path, from the row up, so that sums over short paths keep their precision.
 void decay() {
     if (x.channels != 0) {
         return;
@@ -142,7 +142,7 @@ void decay() {
     }
 }
 
-// Forward substitution, a thread per column.
+// Forward substitution, one thread per column.
 void solve() {
     if (id >= COLUMNS) {
         return;

@@ -1,4 +1,4 @@
-// Delta-net trees on Vulkan: dispatch of the shaders beside this file. Part of ggml-vulkan.
+// Delta-net trees on Vulkan: dispatches the shaders in this folder. Part of ggml-vulkan.
 
 #include "gdn/vulkan/gdn_tree_vulkan.h"
 
@@ -9,9 +9,9 @@
 namespace {
 
 constexpr uint32_t THREADS = 128, COLUMNS = 16, CHANNELS = 8;   // as in the shaders
-constexpr uint32_t ROWS[] = { 16, 32, 64 };                     // a pipeline for trees of so many rows and less
+constexpr uint32_t ROWS[] = { 16, 32, 64 };                     // one pipeline each, for trees of up to this many rows
 
-// Push constants; the shaders name their fields alike.
+// Push constants; the shaders use the same field names.
 struct tree_args {
     int32_t S, H, H_k, T, n, channels;
     float   scale;
@@ -29,12 +29,12 @@ static_assert(sizeof(tree_args) <= 128 && sizeof(commit_args) <= 128, "all devic
 
 int32_t stride(const ggml_tensor * t, int axis) { return (int32_t) (t->nb[axis] / sizeof(float)); }
 
-// Where a tensor begins behind its descriptor, which has to be aligned.
+// A descriptor's offset has to be aligned: this is where the tensor begins after it, in floats.
 int32_t first(ggml_backend_vk_context * ctx, const ggml_tensor * t) {
     return (int32_t) (get_misalign_bytes(ctx, t) / sizeof(float));
 }
 
-// What the shaders read with 32 bits.
+// The shaders use 32-bit indices.
 bool is_small(const ggml_tensor * t) { return ggml_nbytes(t) / sizeof(float) <= INT32_MAX; }
 
 uint32_t shared_bytes(uint32_t rows) {

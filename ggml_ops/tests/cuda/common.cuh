@@ -1,5 +1,5 @@
-// Stands in for ggml-cuda's common.cuh, as far as gdn/cuda uses it: in the emulation, and where a compiler for GPUs is
-// at hand but not the libraries that ggml-cuda's own header asks for (cuBLAS, hipBLAS).
+// Replaces ggml-cuda's common.cuh for gdn/cuda: in the emulation, and if there is a GPU compiler without the libraries
+// that ggml-cuda's own header needs (cuBLAS, hipBLAS).
 
 #pragma once
 

@@ -34,10 +34,10 @@ turn_order order = turn_order::ascending;
 
 namespace {
 
-constexpr size_t STACK_BYTES = 32 << 10;   // few: AddressSanitizer clears what it knows of a stack at every switch
-constexpr size_t GUARD_BYTES = 4 << 10;    // below it: who needs more is stopped there
+constexpr size_t STACK_BYTES = 32 << 10;   // small: AddressSanitizer clears a stack's shadow at every switch
+constexpr size_t GUARD_BYTES = 4 << 10;    // below it: stops stack overflows
 
-// A stack of its own and what runs on it. AddressSanitizer is told of every switch.
+// A stack and the code that runs on it. AddressSanitizer is notified of every switch.
 struct fiber {
     ucontext_t context;
     void *     stack     = nullptr;   // null: the stack of the launch itself
@@ -86,14 +86,14 @@ void before_switch(fiber &, const fiber &) {}
 void after_switch(fiber &, bool) {}
 #endif
 
-// Threads that wait for one another: a block, or the lanes of a warp.
+// Threads that wait for each other: a block, or the lanes of a warp.
 struct meeting {
     uint32_t arrived = 0, round = 0;
-    int      line = 0;   // of the barrier that they stand at
+    int      line = 0;   // of the barrier that they are waiting at
 };
 
 struct warp_meeting : meeting {
-    uint64_t given[2][WARP];   // by the parity of the round: who is slow may still read the one before
+    uint64_t given[2][WARP];   // by the parity of the round: slow lanes may still be reading the previous one
 };
 
 using warp = std::map<uint32_t, warp_meeting>;   // by mask
@@ -106,7 +106,7 @@ struct block {
     fiber                               launch;
     const std::function<void()> *       thread = nullptr;
     std::string                         error;
-    uint32_t at = 0, n = 0, n_ended = 0, n_idle = 0;   // idle: turns in a row without progress
+    uint32_t at = 0, n = 0, n_ended = 0, n_idle = 0;   // idle: consecutive turns without progress
     bool     from_launch = false;
 };
 
@@ -131,7 +131,7 @@ void switch_to(fiber & from, fiber & to) {
     throw std::logic_error("emulated CUDA: a thread ran after its end");
 }
 
-// The turn goes to the next thread that has not ended.
+// Switches to the next thread that has not ended.
 void pass_turn() {
     fiber &        from = *now.threads[now.at];
     const uint32_t step = order == turn_order::ascending ? 1 : now.n - 1;
@@ -148,7 +148,7 @@ void pass_turn() {
     }
 }
 
-// Comes back when the thread of the next block begins.
+// Returns when the thread of the next block begins.
 void end_thread() {
     fiber & self = *now.threads[now.at];
     now.n_idle   = 0;
@@ -172,7 +172,7 @@ void run_thread() {
     }
 }
 
-// Waits until `expected` threads are here. The last one waits for its turn too, so that the order begins anew.
+// Waits until `expected` threads are here. The last one waits for its turn too, so that the order starts again.
 void meet(meeting & m, uint32_t expected) {
     const uint32_t round = m.round;
     now.n_idle           = 0;
@@ -228,7 +228,7 @@ void run_grid(dim3 grid, dim3 size, size_t shared_bytes, const std::function<voi
             }
     now.shared.reset();
     if (!now.error.empty()) {
-        now.threads.clear();   // they stand where they were
+        now.threads.clear();   // they stay wherever they are
         throw std::runtime_error("emulated CUDA: " + now.error);
     }
 }

@@ -1,12 +1,14 @@
-// CUDA on the CPU, for tests: what the kernels of gdn/cuda need of the language, on fibers. Nothing here runs on a GPU.
+// CUDA on the CPU, for tests: the parts of the language that the kernels of gdn/cuda use, on fibers. No GPU is
+// involved.
 //
-// A launch runs block after block. A thread of a block is a fiber that runs alone until it has to wait: at a barrier,
-// or for the lanes of its warp. Threads take turns by `turn_order`. What one of them reads across a missing barrier is
-// then stale in one of the two orders or overwritten in the other, every time; a test that compares results in both
-// orders fails. Shared memory is the heap's, as large as the launch says, so that AddressSanitizer sees its end, and at
-// first of bits that are NaN and -1.
+// A launch runs one block after another. A thread of a block is a fiber that runs alone until it has to wait: at a
+// barrier, or for the lanes of its warp. Threads take turns in `turn_order`. A value read without the necessary barrier
+// is always stale in one of the two orders or overwritten in the other, so a test that compares results in both orders
+// fails. Shared memory is on the heap with exactly the launch's size, so that AddressSanitizer knows its end, and
+// initially contains NaN and -1.
 //
-// CMakeLists.txt rewrites `kernel<<<grid, block, shared, stream>>>(` and `extern __shared__` into calls of this.
+// CMakeLists.txt rewrites `kernel<<<grid, block, shared, stream>>>(` and `extern __shared__` into calls of these
+// functions.
 
 #pragma once
 
@@ -33,7 +35,7 @@ struct dim3 {
     dim3(uint32_t x = 1, uint32_t y = 1, uint32_t z = 1) : x(x), y(y), z(z) {}
 };
 
-// Of the thread that runs.
+// Of the current thread.
 extern uint3 threadIdx, blockIdx;
 extern dim3  blockDim, gridDim;
 
@@ -48,15 +50,15 @@ constexpr int WARP = 32;
 enum class turn_order { ascending, descending };
 extern turn_order order;
 
-// Throws std::runtime_error where a GPU would hang or do what nobody can tell: threads of a block that wait at
-// different barriers, or that have ended while others wait for them; a warp's lanes likewise.
+// Throws std::runtime_error if a GPU would hang or its behaviour is undefined: if a block's threads wait at different
+// barriers, or have ended while others wait for them; also for a warp's lanes.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> & thread);
 
-void * shared_memory();               // of the block that runs
-void   block_barrier(int line);       // line: where it stands
-void   warp_barrier(uint32_t mask);   // of the lanes in mask
+void * shared_memory();               // of the current block
+void   block_barrier(int line);       // line: the barrier's source line
+void   warp_barrier(uint32_t mask);   // for the lanes in mask
 
-// Each lane in mask gives 8 bytes; then it may read what the others gave, until its next exchange.
+// Each lane in mask gives 8 bytes; it may then read what the others gave, until its next exchange.
 const uint64_t * warp_exchange(uint32_t mask, uint64_t given);
 int              lane();
 
@@ -81,7 +83,7 @@ template <typename T> T from_bits(uint64_t bits) {
     return value;
 }
 
-// A lane outside [first, end), or outside the mask, gives nothing: the own value stays.
+// A lane outside [first, end) or the mask gives nothing: the caller's own value is kept.
 template <typename T> T shuffle(uint32_t mask, T value, int from, int first, int end) {
     const uint64_t * given = warp_exchange(mask, to_bits(value));
     return from >= first && from < end && mask >> from & 1 ? from_bits<T>(given[from]) : value;
@@ -93,7 +95,7 @@ inline int first_lane(int width) { return lane() / width * width; }
 
 #define __syncthreads() emulated_cuda::block_barrier(__LINE__)
 
-// CUDA's names and contracts: CUDA C++ Programming Guide, "Warp Vote Functions" and "Warp Shuffle Functions".
+// CUDA's names and semantics: CUDA C++ Programming Guide, "Warp Vote Functions" and "Warp Shuffle Functions".
 static inline void __syncwarp(uint32_t mask = ~0u) { emulated_cuda::warp_barrier(mask); }
 
 template <typename T> T __shfl_sync(uint32_t mask, T value, int from, int width = emulated_cuda::WARP) {

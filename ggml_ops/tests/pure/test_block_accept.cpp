@@ -1,5 +1,5 @@
-// Block verification, by enumeration of every random decision that the code can take: the text has exactly the target's
-// distribution, and no fewer tokens are accepted than by the token-level rule. Nothing is sampled but in the last test.
+// Block verification, by enumerating every random decision that the code can make: texts have exactly the target's
+// distribution, and at least as many tokens are accepted as with the token-level rule. Only the last test samples.
 
 #include "accept/block_accept.h"
 
@@ -15,7 +15,7 @@ using namespace dflash;
 using text = std::vector<int32_t>;
 using law  = std::map<text, double>;   // probabilities of texts
 
-// Runs a function once for every sequence of decisions that it may take, with the sequence's probability.
+// Runs a function once for every sequence of decisions that it can make, with the sequence's probability.
 class every_chance : public chance {
   public:
     template <class F> static void run(F && f) {
@@ -63,7 +63,7 @@ class every_chance : public chance {
     double                probability_ = 1;
 };
 
-// A target over `n_vocab` tokens that looks at the whole text: random probabilities per text, some of them 0.
+// A target over `n_vocab` tokens that depends on the whole text: random probabilities per text, some of them 0.
 struct target {
     int32_t  n_vocab;
     uint64_t seed;
@@ -136,7 +136,7 @@ static draft random_draft(uint64_t seed, int32_t n_vocab, int32_t length, int32_
             for (int32_t i = 0; i < k; ++i) {
                 p.push_back(std::pow(0.01f + float(rng() >> 40) * 0x1p-24f, float(sharpness)));
             }
-            float sum = lattice ? 0.0f : 0.2f;   // marginals leave something to the rest of the vocabulary
+            float sum = lattice ? 0.0f : 0.2f;   // marginals leave some probability to the rest of the vocabulary
             for (const float x : p) {
                 sum += x;
             }
@@ -152,7 +152,7 @@ static draft random_draft(uint64_t seed, int32_t n_vocab, int32_t length, int32_
 }
 
 struct outcome {
-    law    texts;            // of `length + 1` tokens: what was accepted, the bonus, then the target alone
+    law    texts;            // of `length + 1` tokens: accepted ones, the bonus, then the target alone
     double accepted   = 0;   // expected
     double token_rule = 0;   // expected with min(1, p/q) token by token
     double reachable  = 0;   // the paper's optimum: sum over i of the expectation of p_i
@@ -240,14 +240,14 @@ static void exact_distribution() {
     CHECK(gained > 0.1);
 }
 
-// The comparison above must notice a rule that is nearly right.
+// The comparison above must notice a rule that is almost right.
 static void wrong_rules_are_noticed() {
     const target t    = { 4, 5, 1.5 };
     const draft  d    = random_draft(3, 4, 3, 3, true, 1.5);
     const law    want = t.texts(3);
     CHECK(distance(enumerate(t, d, 2, {}).texts, want) < 1e-12);
     CHECK(distance(enumerate(t, d, 2, {},
-                       [&](drawn_chain & c) {   // another q than the chain was drawn from
+                       [&](drawn_chain & c) {   // not the q that the chain was drawn from
                            for (int32_t i = 0; i < c.length(); ++i) {
                                double sum = 0;
                                for (int32_t j = 0; j < c.top_k; ++j) {
@@ -262,13 +262,13 @@ static void wrong_rules_are_noticed() {
                        .texts,
               want) > 1e-3);
     CHECK(distance(enumerate(t, d, 2, {},
-                       [&](drawn_chain & c) {   // a length chosen by what was drawn
+                       [&](drawn_chain & c) {   // a length that depends on the drawn tokens
                            c.truncate(c.length() == 2 && c.q(1) < 0.3 ? 1 : 2);
                        })
                        .texts,
               want) > 1e-3);
     CHECK(distance(enumerate(t, d, 2, {},
-                       [&](drawn_chain & c) {   // chosen by the token before: that is no look ahead
+                       [&](drawn_chain & c) {   // chosen by the previous token: this does not look ahead
                            c.truncate(c.q(0) < 0.3 ? 1 : 2);
                        })
                        .texts,
@@ -294,7 +294,7 @@ static void the_papers_example() {
         w_sum += probability();
     });
     CHECK(std::fabs(w_sum - 1) < 1e-12);
-    CHECK(std::fabs(block - 11 / 9.0) < 1e-6);   // the lattice holds floats
+    CHECK(std::fabs(block - 11 / 9.0) < 1e-6);   // the lattice has floats
 }
 
 static void edges() {
@@ -334,7 +334,7 @@ static void edges() {
     d.probs.assign(12, NAN);
     CHECK(draw_chain(d, 5, 3, {}, random).length() == 0);
 
-    // Bending, as the sampler bends: 0.5, 0.3, 0.15, 0.05.
+    // Draft probabilities shaped like the sampler's: 0.5, 0.3, 0.15, 0.05.
     d.length       = 2;
     d.top_k        = 4;
     d.ids          = { 1, 2, 3, 4 };
@@ -385,7 +385,7 @@ static void seeds() {
     CHECK(counts[0] == 0 && counts[2] == 0 && counts[6] == 0);
     CHECK(std::abs(counts[1] - 10000) < 450 && std::abs(counts[3] - 25000) < 500);
     CHECK(std::abs(happened - 12000) < 500 && !a.happens(0) && a.happens(1));
-    seeded_chance known(42);   // the same on every platform: std::mt19937_64 is specified, the rest is ours
+    seeded_chance known(42);   // the same on every platform: std::mt19937_64 is specified, and the rest is our own code
     CHECK(known.pick({ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }) == 7);
 }
 

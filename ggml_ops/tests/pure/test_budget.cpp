@@ -1,4 +1,4 @@
-// Cost curves and the choices: how many nodes, how long a block, whether to draft.
+// Cost curves, and the choice of nodes, of a block's length and of whether to draft.
 
 #include "draft/budget.h"
 
@@ -37,7 +37,7 @@ static void curves() {
     CHECK(std::isfinite(c.at(16)));
 }
 
-// Attention is a price per cell: learned from passes of any width, charged to all.
+// Attention has a price per cell, learned from passes of any width and applied to all.
 static void cells() {
     cost_curve c = stepped();
     CHECK(c.at(16, 1e5) == c.at(16));
@@ -48,19 +48,19 @@ static void cells() {
     }
     CHECK(std::fabs(c.per_cell() - 0.005) < 0.0005);
     CHECK(std::fabs(c.at(16) - 34.9) < 1.5 && std::fabs(c.at(8) - 23.6) < 1.0);
-    CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);   // a width that never ran
-    // a long context makes wide passes dear
+    CHECK(std::fabs(c.at(4, 4 * 200.0) - (14.0 + 4.0)) < 0.5);   // a width that was never measured
+    // a long context makes wide passes expensive
     const std::vector<float> values(15, 0.8f);
     CHECK(choose_nodes({ values }, c, 100, 5, 16).n_nodes >= choose_nodes({ values }, c, 3000, 5, 16).n_nodes);
     for (int i = 0; i < 300; ++i) {
         c.observe(16, 16 * 200.0, 34.9);
-    }   // another device, another price
+    }   // another device has another price
     CHECK(c.per_cell() < 0.001 || c.at(16) < 34.9);
     CHECK(std::fabs(c.at(16, 16 * 200.0) - 34.9) < 1);
 }
 
-// On a busy machine, where passes of all widths are disturbed at random, no width comes to cost nothing; and soon
-// after, all cost what they did.
+// On a busy machine, where passes of all widths are disturbed at random, no width becomes free; and soon afterwards all
+// have their old costs again.
 static void a_busy_machine() {
     std::mt19937                    rng(0);
     const std::map<int32_t, double> sound = { { 1, 2 }, { 2, 2.2 }, { 4, 3 }, { 8, 5 }, { 12, 8 }, { 16, 9 } };
@@ -88,7 +88,7 @@ static void a_busy_machine() {
     }
 }
 
-// The best count by trying all of them.
+// Finds the best count by trying all.
 static void nodes_against_brute_force() {
     std::mt19937                          rng(3);
     std::uniform_real_distribution<float> u(0.2f, 1.0f);
@@ -135,14 +135,14 @@ static void nodes_against_brute_force() {
     }
     CHECK(choose_nodes({ { 1, 1, 1, 1 } }, curve, 0, 0, 3).n_nodes <= 3);
     CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, cost_curve(), 0, 0, 16).n_nodes ==
-          4);   // nothing measured: take what is likely
-    // a count that the last pass had needs no new graph
+          4);   // nothing measured: take the likely ones
+    // the last pass's count needs no new graph
     CHECK(choose_nodes({ std::vector<float>(15, 0.6f) }, curve, 0, 5, 16, { 13, 100.0 }).n_nodes == 13);
     // 3 rows cost more than 4: the scan must look past the bump
     CHECK(choose_nodes({ { 0.9f, 0.8f, 0.7f } }, curve, 0, 5, 16).n_nodes == 4);
 }
 
-// Passes that are padded: what a width has room for is free, and only whole widths are chosen.
+// Padded passes: rows within the same width are free, and only full widths are chosen.
 static void padded_widths() {
     CHECK(padded_width(1) == 1 && padded_width(3) == 4 && padded_width(9) == 16 && padded_width(64) == 64);
     CHECK(padded_width(65) == 128);
@@ -157,7 +157,7 @@ static void padded_widths() {
     const std::vector<float> values(15, 0.3f);
     CHECK(choose_nodes({ values }, c, 0, 5, 16).n_nodes == 16);
     CHECK(choose_nodes({ values }, c, 0, 5, 13).n_nodes == 13);   // there is no room for more
-    // another width needs another graph, another count of the same width does not
+    // another width needs another graph, another count within the same width does not
     CHECK(choose_nodes({ values }, c, 0, 5, 16, { 7, 100.0 }).n_nodes == 8);
     CHECK(choose_nodes({ values }, c, 0, 5, 16, { 11, 100.0 }).n_nodes == 16);
 }
@@ -189,18 +189,18 @@ static void lengths() {
     const value_profile good = profile(all, 16, 0.97f), bad = profile(all, 16, 0.2f);
     CHECK(good.at(4) && good.at(8) && good.at(4)->size() == 3);   // shorter blocks are known from longer ones
     CHECK(choose_length({ &good }, all, verify, 0, draft, 0, 64).length == 16);
-    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);   // the cheapest, if at all
+    CHECK(choose_length({ &bad }, all, verify, 0, draft, 0, 64).length == 4);   // the cheapest, if any
     CHECK(choose_length({ &good, &bad }, all, verify, 0, draft, 0, 64).length >= 4);
     CHECK(choose_length({ &good, &fresh }, all, verify, 0, draft, 0, 64).length == 16);
     const length_choice c = choose_length({ &good }, all, verify, 0, draft, 1, 64);
     CHECK(std::fabs(c.rate - c.gain / (draft.at(16) + verify.at(c.nodes) + 1)) < 1e-9);
-    // the expected yield of what it chooses is that of the values it was told
+    // the expected yield of the choice is that of the observed values
     double gain = 1, value = 1;
     for (int32_t i = 1; i < c.nodes; ++i) {
         gain += value *= 0.97;
     }
     CHECK(std::fabs(gain - c.gain) < 1e-3);
-    value_profile mixed;   // a new tree counts as much as all before it
+    value_profile mixed;   // a new tree counts as much as all earlier ones
     mixed.observe(4, { 4 }, { 1, 2, 3 }, { 0.8f, 0.8f, 0.8f });
     mixed.observe(4, { 4 }, { 1, 2, 3 }, { 0.4f, 0.4f, 0.2f });
     CHECK(std::fabs((*mixed.at(4))[0] - 0.6f) < 1e-6f && std::fabs((*mixed.at(4))[2] - 0.5f) < 1e-6f);
@@ -213,7 +213,7 @@ static void lengths() {
     value_profile stuck = bad;   // a short block that is good to its end asks for a longer one
     stuck.observe(4, all, { 1, 2, 3 }, { 0.95f, 0.9f, 0.85f });
     CHECK(choose_length({ &stuck }, all, verify, 0, draft, 0, 64).length == 16);
-    for (int i = 0; i < 30; ++i) {   // another text is soon believed
+    for (int i = 0; i < 30; ++i) {   // adapts quickly to another text
         p.observe(16, all, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }, std::vector<float>(10, 0.95f));
     }
     CHECK((*p.at(16))[5] > 0.9f && (*p.at(4)).size() == 3);
@@ -222,7 +222,7 @@ static void lengths() {
 static void switches() {
     draft_switch s;
     int          drafted = 0;
-    for (int i = 0; i < 4000; ++i) {   // drafts that promise a lot and keep nothing
+    for (int i = 0; i < 4000; ++i) {   // drafts that promise a lot and yield nothing
         if (s.draft_now()) {
             ++drafted;
             s.observe(1, 0.0, 4.0, 20.0, 0.1);
@@ -231,7 +231,7 @@ static void switches() {
     CHECK(drafted < 40 && s.resting());
     draft_switch honest;
     int          tried = 0, late = 0;
-    for (int i = 0; i < 4000; ++i) {   // drafts that promise nothing: next to no trials, and ever fewer
+    for (int i = 0; i < 4000; ++i) {   // drafts that promise nothing: almost no trials, and ever fewer
         if (honest.draft_now()) {
             ++tried;
             late += i > 100;
@@ -241,7 +241,7 @@ static void switches() {
     CHECK(tried < 16 && late < 12);
     honest.new_text();   // a new answer is tried at once
     CHECK(honest.draft_now());
-    for (int i = 0; i < 50; ++i) {   // and kept while it pays
+    for (int i = 0; i < 50; ++i) {   // and continues while it pays off
         honest.observe(1, 7.0, 7.0, 40.0, 0.1);
         CHECK(honest.draft_now());
     }

@@ -1,4 +1,4 @@
-// Calibration: what was seen overrules the drafter, bin by bin and depth by depth.
+// Calibration: observations overrule the drafter, bin by bin and depth by depth.
 
 #include "draft/calibration.h"
 
@@ -10,13 +10,13 @@ using namespace dflash;
 
 int main() {
     calibration c;
-    CHECK(std::fabs(c.apply(0.7f, true, 1) - 0.7f) < 1e-6);   // nothing seen: the drafter's word
+    CHECK(std::fabs(c.apply(0.7f, true, 1) - 0.7f) < 1e-6);   // no observations: the drafter's probability
     for (int i = 0; i < 500; ++i) {
         c.observe(0.7f, true, 1 + i % 8, i % 10 == 0);
     }
     CHECK(c.apply(0.7f, true, 3) < 0.2f);                        // an overconfident drafter
     CHECK(std::fabs(c.apply(0.05f, true, 12) - 0.05f) < 1e-6);   // other bins and depths untouched
-    CHECK(std::fabs(c.apply(0.7f, false, 12) - 0.7f) < 1e-6);    // nor the second guesses
+    CHECK(std::fabs(c.apply(0.7f, false, 12) - 0.7f) < 1e-6);    // and so are the second candidates
     for (const float p : { 0.0f, 1.0f, 1e-30f }) {
         for (const int32_t depth : { 1, 15, 63 }) {
             CHECK(c.apply(p, true, depth) >= 0 && c.apply(p, true, depth) <= 1);
@@ -34,10 +34,10 @@ int main() {
 
     calibration faded = c;
     faded.fade(4);
-    CHECK(std::fabs(faded.apply(0.7f, true, 3) - c.apply(0.7f, true, 3)) > 0.05f);   // the drafter's word counts again
+    CHECK(std::fabs(faded.apply(0.7f, true, 3) - c.apply(0.7f, true, 3)) > 0.05f);   // the drafter counts again
     for (int i = 0; i < 30; ++i) {
         faded.observe(0.7f, true, 3, true);
     }
-    CHECK(faded.apply(0.7f, true, 3) > 0.6f);   // and a new text is soon believed
+    CHECK(faded.apply(0.7f, true, 3) > 0.6f);   // and it adapts quickly to a new text
     return TEST_RESULT;
 }

@@ -1,4 +1,4 @@
-// The controller's policy on slots and pass times that are made up.
+// The controller's policy with made-up slots and pass times.
 
 #include "engine/controller.h"
 
@@ -20,7 +20,7 @@ static pass_limits limits() {
     return l;
 }
 
-// A pass of n rows costs 10 ms and 1 ms a row, a drafter pass 5 ms.
+// A pass costs 10 ms plus 1 ms per row, a drafter pass 5 ms.
 static void set_costs(controller & c) {
     for (const int32_t rows : { 1, 2, 4, 8, 16, 32, 64 }) {
         c.costs().verify.set(rows, 10.0 + rows);
@@ -50,7 +50,7 @@ static slot writer(int32_t id, int32_t budget = 0, int32_t n_past = 100) {
     return s;
 }
 
-// A drafter pass of `length` tokens that gives each position one candidate of this probability, and the tree from it.
+// A drafter pass of `length` tokens with one candidate of this probability per position, and the tree from it.
 static void draft_chain(controller & c, slot & s, int32_t length, float prob) {
     s.drafts.block.length = length;
     s.drafts.block.top_k  = 1;
@@ -97,13 +97,13 @@ static void bounds() {
     CHECK(c.max_nodes(slots[3]) == 9);   // a chain: anchor and path
     CHECK(c.max_nodes(slots[0]) == DFLASH_MAX_NODES);
     pass_limits few = l;
-    few.n_outputs   = 12;   // four slots write, one may come to its prompt's end
+    few.n_outputs   = 12;   // four slots write, and one may reach its prompt's end
     controller narrow(few);
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 11);
-    c.choose_length(slots, 9);   // cells are short
+    c.choose_length(slots, 9);   // cells are scarce
     CHECK(c.max_nodes(slots[0]) == 9 && c.max_nodes(slots[2]) == 5);
-    c.choose_length(slots, 1);   // an anchor each
+    c.choose_length(slots, 1);   // one per anchor
     CHECK(c.max_nodes(slots[0]) == 4);
     few.n_outputs  = 40;   // a prompt whose probabilities are wanted gets rows, too
     slots[4].state = DFLASH_READING;
@@ -111,13 +111,13 @@ static void bounds() {
     slots[4].request.probs_from = 1;
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 24);
-    few.n_outputs = 12;   // but every anchor has its own
+    few.n_outputs = 12;   // but every anchor gets one
     narrow.choose_length(slots);
     CHECK(narrow.max_nodes(slots[0]) == 4);
 }
 
-// On devices: a pass stays as wide as the last one until that has cost what a narrower graph costs, four passes of one
-// row at least where rows are cheap.
+// On devices: a pass stays as wide as the last one until the extra cost equals that of a narrower graph; if rows are
+// cheap, for at least four passes of one row.
 static void padded_passes() {
     const pass_limits l = limits();
     controller        c(l);
@@ -138,7 +138,7 @@ static void padded_passes() {
         return last = width;
     };
     int32_t    after = 0;
-    const auto stays = [&] {   // -> passes of one node that are as wide as the last one; after: width of the next
+    const auto stays = [&] {   // number of passes of one node that stay as wide as the last one; after: the next width
         int32_t n = 0;
         while ((after = pass(1)) == 16) {
             ++n;
@@ -151,7 +151,7 @@ static void padded_passes() {
     CHECK(pass(16) == 16 && pass(4) == 16 && stays() == 19 && after == 4);   // as wide as one of them needed
     slots[0].drafts.tree.nodes.resize(9, node::root(1));
     CHECK(c.last_padded_size(slots, 12) == 9);   // no room
-    c.costs().verify.set(16, 29);                // rows that cost much
+    c.costs().verify.set(16, 29);                // rows that cost a lot
     CHECK(pass(16) == 16 && stays() == 0);
     c.costs().rebuild_ms = 70;   // as measured
     CHECK(pass(16) == 16 && stays() == 3);
@@ -171,7 +171,7 @@ static void reasons_without_choice() {
     CHECK(same(slots[0].drafts.reason, REASON_OFF));
 }
 
-// One step: drafts of `length` tokens, each as likely as `prob`. Returns the nodes that the next pass verifies.
+// One step: drafts of `length` tokens, each with probability `prob`. Returns the nodes that the next pass verifies.
 static int32_t draft_step(controller & c, std::vector<slot> & slots, float prob, double draft_ms) {
     for (slot & s : slots) {
         s.drafts.begin(7);
@@ -224,7 +224,7 @@ static void drafts_that_lose() {
     CHECK(c.choose_length(slots) > 1 && same(c.reason(), REASON_PAYS));
 }
 
-// Drafts that gain a little: now and then a plain step, seldom where that makes a new graph.
+// Drafts that gain a little: a plain step now and then, but rarely if that needs a new graph.
 static void refreshes(bool on_device) {
     const pass_limits l = limits();
     controller        c(l);
@@ -238,14 +238,14 @@ static void refreshes(bool on_device) {
     for (int i = 0; i < 100 * (on_device ? 16 : 1); ++i) {
         const int32_t n_nodes = draft_step(c, slots, 0.9f, 0.5);
         if (c.reason() == REASON_REFRESH) {
-            CHECK(n_nodes == 1 && c.last_padded_size(slots, 1000) <= 1);   // as plain decoding has it
+            CHECK(n_nodes == 1 && c.last_padded_size(slots, 1000) <= 1);   // like plain decoding
         }
         verify(c, slots, 1, 2.0 + 8.0 * n_nodes);
     }
     CHECK(c.counts().reasons.at(REASON_REFRESH) >= 2 && c.counts().reasons.at(REASON_REFRESH) <= 4);
 }
 
-// For tests of engines: what passes really take changes nothing.
+// For tests of engines: actual times of passes change nothing.
 static void fixed_costs() {
     const pass_limits l = limits();
     controller        c(l);
@@ -261,7 +261,7 @@ static void fixed_costs() {
     CHECK(c.costs().other_ms == 0);
 }
 
-// On devices: 8 or whole blocks; a block stays as long as the last one while that costs little.
+// On devices: 8 or whole blocks; a block stays as long as the last one while that is cheap.
 static void block_lengths() {
     pass_limits l = limits();
     l.pads_blocks = true;
@@ -276,7 +276,7 @@ static void block_lengths() {
     CHECK(length(4) == 8 && length(3) == 8);
     slots[0].request.budget = 12;
     CHECK(length(11) == 16);
-    for (int i = 0; i < 23; ++i) {   // two thirds of a millisecond each, until they are four blocks of 4
+    for (int i = 0; i < 23; ++i) {   // two thirds of a millisecond each, until they cost as much as four blocks of 4
         CHECK(length(4) == 16);
     }
     length(4);
@@ -304,7 +304,7 @@ static void fixed_budgets() {
     CHECK(c.choose_length(alone) == 16);   // a tree: all of the block
     alone[0].request.width = 1;
     CHECK(c.choose_length(alone) == 10);   // a chain of ten
-    l.n_outputs = 3;                       // an anchor each, and no more
+    l.n_outputs = 3;                       // one per anchor, and no more
     c.choose_length(slots);
     for (slot & s : slots) {
         draft_chain(c, s, 16, 0.9f);
@@ -330,7 +330,7 @@ static void quotations_and_failures() {
     CHECK(same(slots[0].drafts.reason, REASON_QUOTES) && slots[0].drafts.tree.size() == 3);
 }
 
-// A sure quotation is worth more than what the drafter would add; an unsure one is not.
+// A certain quotation is worth more than what the drafter would add; an uncertain one is not.
 static void quotations_that_suffice() {
     const pass_limits l = limits();
     controller        c(l);
@@ -372,7 +372,7 @@ static void padding() {
     for (const int32_t rows : { 8, 16 }) {
         c.costs().verify.set(rows, 500.0);
     }
-    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // dearer than three passes
+    CHECK(c.padded_size(slots, INT32_MAX) == 0);   // costs more than three passes
     l.equal_trees = false;
     CHECK(c.padded_size(slots, INT32_MAX) == 0);
 }

@@ -1,5 +1,5 @@
-// check_gbnf(): accepts what llama.cpp builds, and says what is wrong with the rest, first of all with what would never
-// end.
+// check_gbnf() accepts what llama.cpp can build and explains what is wrong with the rest, above all with grammars that
+// would never terminate.
 
 #include "grammar/gbnf.h"
 
@@ -50,7 +50,7 @@ static std::string chain(int n, const std::string & body) {
 }
 
 int main() {
-    // what llama.cpp builds
+    // llama.cpp builds these
     CHECK(error("root ::= \"a\"") == "");
     CHECK(error("\r\n# a comment\r\nroot ::= \"a\" # another\r\n") == "");
     CHECK(error("root ::= (\"a\" |\n  \"b\")* [^\\]x-] . \"\\n\\\"\"{1,3}\nws ::= [ \\t\\n]*\n") == "");
@@ -58,13 +58,13 @@ int main() {
     CHECK(error("root ::= \"a\"{0} \"b\"{2,} \"c\"{0,2000}") == "");
     CHECK(error("root ::= | x\nx ::= \"y\"") == "");
     CHECK(error("root ::= ()  \"x\"") == "");
-    // may be empty, and repeated: no stack grows, and llama.cpp's own tool grammars have it
+    // may be empty and repeated, as in llama.cpp's own tool grammars: no stack grows
     CHECK(error("root ::= (call? space)+\ncall ::= \"x\"\nspace ::= | \" \"") == "");
     CHECK(error("root ::= \"(\" root \")\" | \"a\"") == "");
     CHECK(error("root ::= item root | item\nitem ::= [a-z]") == "");
     CHECK(error(chain(500, "% | \"b\"")) == "");
 
-    // what it would not, with the line
+    // it rejects these, here with the line
     CHECK(refused("", "'root' is missing"));
     CHECK(refused("start ::= \"a\"", "'root' is missing"));
     CHECK(refused("root ::= \"a\"\n\nb = \"c\"", "line 3: expected ::="));
@@ -83,7 +83,7 @@ int main() {
     CHECK(refused("root ::= \"a\"{1,x}", "expected a number"));
     CHECK(refused(std::string("root ::= \"a\0\"", 13), "NUL"));
 
-    // what would not end
+    // these would not terminate
     CHECK(refused("root ::= \"a\"{2,1}", "asks for more than it allows"));
     CHECK(refused("root ::= \"a\"{2001}", "more than 2000 repetitions"));
     CHECK(refused("root ::= \"a\"{0,2001}", "more than 2000 repetitions"));

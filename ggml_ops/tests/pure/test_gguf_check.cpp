@@ -1,7 +1,7 @@
-// gguf_check(): sound files pass, each way to be bad is refused with a sentence that names the culprit, and no bytes
+// gguf_check(): valid files pass, each defect is rejected with a sentence that names the key or tensor, and no bytes
 // crash it.
 //
-// Every case below was, or would be, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
+// Each case below is, or once was, an abort, a division by zero, a wild read or an endless allocation in llama.cpp.
 
 #include "files/gguf_check.h"
 
@@ -55,7 +55,7 @@ struct image {
     std::vector<tensor> tensors;
     std::string         magic        = "GGUF";
     uint32_t            version      = 3;
-    uint64_t            more_keys    = 0;   // claimed beyond those there are
+    uint64_t            more_keys    = 0;   // claimed in addition to the real ones
     uint64_t            more_tensors = 0;
 
     void put(const std::string & key, uint32_t type, const std::string & body) {
@@ -168,7 +168,7 @@ image drafter(bool second) {
     return m;
 }
 
-// A DFlare drafter: shares of the taps and projections of context rows in place of fc.
+// A DFlare drafter: weights of the taps, and projections of context rows instead of fc.
 image dflare() {
     image m             = drafter(false);
     m.tensors[0]        = { "layer_fusion.weight", { 2, 1 }, F32 };
@@ -224,7 +224,7 @@ image encoder() {
     return m;
 }
 
-// The same of another architecture, whose layers may have sliding windows.
+// The same for another architecture, whose layers may have sliding windows.
 image windowed(const std::string & architecture) {
     image m = encoder();
     for (pair & p : m.pairs) {
@@ -240,7 +240,7 @@ image windowed(const std::string & architecture) {
     return m;
 }
 
-// A table of characters whose root leads to the node of 'a', a leaf with the text at `text`.
+// A charsmap whose root leads to the node of 'a', a leaf with the text at `text`.
 std::string charsmap(uint32_t text, bool ended = true) {
     std::vector<uint32_t> nodes(512);
     nodes[0]             = 256u << 10;                     // the root's base
@@ -283,7 +283,7 @@ struct bad_case {
     const char *                 name;
     const char *                 base;   // "target", "dflash", "dflash2", "dflare", "dspark" or "domino"
     std::function<void(image &)> edit;
-    const char *                 field;   // the key or tensor that must be named
+    const char *                 field;   // the key or tensor that the error must name
 };
 
 image base(const std::string & name) {
@@ -332,13 +332,13 @@ const std::vector<bad_case> bad_cases = {
     { "gap between tensors",   "target", [](image & m) { m.tensors[2].skew = 32; }, "blk.0.attn_norm.weight" },
     { "offset 2^64 - 32",      "target", [](image & m) { m.tensors[0].skew = ~0ull - 31; }, "token_embd.weight" },
     { "data cut off",          "target", [](image & m) { m.tensors.back().dims = { 64, 1 << 14 }; }, "blk.0.attn_q.weight" },
-    // ---- types that ggml's kernels abort or jump through null on
+    // ---- types on which ggml's kernels abort or call a null pointer
     { "f64 norm",              "target", [](image & m) { m.at("output_norm.weight").type = F64; }, "output_norm.weight" },
     { "f16 norm",              "target", [](image & m) { m.at("blk.0.attn_norm.weight").type = F16; }, "blk.0.attn_norm.weight" },
     { "i8 matrix",             "target", [](image & m) { m.at("blk.0.attn_q.weight").type = I8; }, "blk.0.attn_q.weight" },
     { "q8_1 matrix",           "target", [](image & m) { m.at("blk.0.attn_q.weight").type = Q8_1; }, "blk.0.attn_q.weight" },
     { "f16 convolution base",  "dflash2", [](image & m) { m.at("blk.0.attn_conv_base").type = F16; }, "blk.0.attn_conv_base" },
-    // ---- numbers that are asserted on, divided by or multiplied out
+    // ---- numbers that are asserted, divided by or multiplied
     { "no architecture",       "target", [](image & m) { m.drop("general.architecture"); }, "general.architecture" },
     { "another dialect",       "dflash", [](image & m) { m.str("general.architecture", "dflash-draft"); },
      "general.architecture" },
@@ -493,7 +493,7 @@ void test_sound(const scratch & files) {
     m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) });
     CHECK(check(files, m.encode()).error.empty());
 
-    // unusual, and fine: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
+    // unusual but valid: version 2, another alignment key, per-layer arrays, an empty token, unknown keys of any type
     m         = target();
     m.version = 2;
     m.u32("general.alignment", 32);
@@ -562,7 +562,7 @@ void test_splits(const scratch & files) {
     CHECK(!gguf_check(path.c_str(), error) && error.find("split.no") != std::string::npos);
 }
 
-// What is read of a tensor's data is read of its own part.
+// A tensor's data is read from its own part.
 void test_split_indices(const scratch & files) {
     image first = drafter(false);
     first.put("split.count", 2, raw<uint16_t>(2));
@@ -581,7 +581,7 @@ void test_split_indices(const scratch & files) {
     CHECK(!gguf_check(path.c_str(), error) && error.find("holds the index 4") != std::string::npos);
 }
 
-// For embeddings: encoders pass, and what their tokenizers and heads would assert on is refused.
+// For embeddings: encoders pass, and files on which their tokenizers and heads would assert are rejected.
 void test_encoders(const scratch & files) {
     const auto error_of = [&](const image & m) {
         std::string error;
@@ -589,7 +589,7 @@ void test_encoders(const scratch & files) {
         return error;
     };
     CHECK(error_of(encoder()).empty());
-    image language = target();   // gives embeddings, too
+    image language = target();   // can be used for embeddings, too
     CHECK(error_of(language).find("bos_token_id") != std::string::npos);
     language.u32("tokenizer.ggml.bos_token_id", 3);
     CHECK(error_of(language).empty());
@@ -639,7 +639,7 @@ void test_encoders(const scratch & files) {
     }
 }
 
-// Any bytes at all: the sanitizers watch, and every prefix of a sound file is refused.
+// Arbitrary bytes: the sanitizers watch, and every prefix of a valid file is rejected.
 void test_any_bytes(const scratch & files, int n_files) {
     std::mt19937 rng(1);
     for (const char * name : { "target", "dflash2" }) {

@@ -1,4 +1,4 @@
-// Conversations on the host: which one serves a prompt, which ones leave.
+// Conversations on the host: which one is used for a prompt, and which ones are evicted.
 
 #include "cache/host_cache.h"
 
@@ -8,7 +8,7 @@
 
 using namespace dflash;
 
-// n tokens that count up from `first`, whose state takes `bytes`.
+// n tokens counting up from `first`, whose state takes `bytes`.
 static conversation talk(int32_t first, int32_t n, size_t bytes, int32_t reach = 0) {
     conversation c;
     c.tokens.resize(n);
@@ -41,7 +41,7 @@ static void the_best_one_is_found() {
     host_cache cache(1 << 20);
     cache.add(talk(0, 100, 10));
     cache.add(talk(500, 100, 10));
-    cache.add(talk(900, 100, 10, 100));   // whole or not at all
+    cache.add(talk(900, 100, 10, 100));   // all or nothing
     CHECK(cache.size() == 3);
     std::vector<int32_t> prompt = talk(500, 80, 0).tokens;
     CHECK(cache.find(prompt).n_kept == 79);   // the last token is always read
@@ -54,7 +54,7 @@ static void the_best_one_is_found() {
     CHECK(cache.take(cache.find(prompt).entry).tokens[0] == 500);
     CHECK(cache.size() == 2 && cache.find(prompt).entry == nullptr);
     CHECK(cache.take(nullptr).tokens.empty() && cache.size() == 2);
-    cache.add(talk(0, 30, 10));   // a newer one that gives less
+    cache.add(talk(0, 30, 10));   // a newer one with less in common
     CHECK(cache.size() == 3 && cache.find(talk(0, 80, 0).tokens).n_kept == 79);
 }
 
@@ -64,7 +64,7 @@ static void a_longer_one_replaces_what_it_holds() {
     cache.add(talk(0, 100, 10));
     CHECK(cache.size() == 1 && cache.holds(talk(0, 50, 0).tokens) && cache.holds(talk(0, 100, 0).tokens));
     CHECK(!cache.holds(talk(0, 101, 0).tokens));
-    cache.add(talk(0, 120, 10, 120));   // cannot give the first 100 alone
+    cache.add(talk(0, 120, 10, 120));   // cannot be cut back to the first 100
     CHECK(cache.size() == 2 && cache.bytes() == 2 * 10 + 220 * 4);
 }
 
@@ -77,7 +77,7 @@ static void the_oldest_leave() {
     CHECK(!cache.holds(talk(0, 50, 0).tokens) && cache.holds(talk(1000, 50, 0).tokens));
     CHECK(cache.make_room(700) && cache.size() == 1);
     CHECK(!cache.make_room(1001) && cache.size() == 1);
-    cache.add(talk(9000, 50, 2000));   // never fits, and pushes nobody out
+    cache.add(talk(9000, 50, 2000));   // never fits, and evicts nobody
     CHECK(cache.size() == 1 && cache.holds(talk(3000, 50, 0).tokens));
     cache.shrink();
     CHECK(cache.size() == 0 && cache.bytes() == 0 && cache.enabled());

@@ -1,4 +1,4 @@
-// What left a drafter's ring: whole segments, without a gap, shared by copies.
+// Positions that left a drafter's ring: whole segments without gaps, shared by copies.
 
 #include "draft/kv_history.h"
 

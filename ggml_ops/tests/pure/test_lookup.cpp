@@ -1,4 +1,4 @@
-// Prompt lookup against brute force; repetitions; what the odds learn.
+// Prompt lookup compared with brute force; repetitions; what the odds learn.
 
 #include "draft/lookup.h"
 
@@ -8,7 +8,7 @@
 
 using namespace dflash;
 
-// The longest earlier occurrence by trying every place, the newest of equal ones.
+// The longest earlier occurrence, by trying every place; of equally long ones the newest.
 static quotation brute_force(const std::vector<int32_t> & text, int32_t next, int32_t length) {
     std::vector<int32_t> all = text;
     all.push_back(next);
@@ -43,7 +43,7 @@ int main() {
             if (i % 7 == round % 7) {
                 const quotation got  = index.find(text, next, 1 + round % 20),
                                 want = brute_force(text, next, 1 + round % 20);
-                // few places are compared, so a longer one far back may be missed, never a shorter text be made up
+                // few places are compared, so a longer match far back may be missed, but no match is ever invented
                 CHECK(got.matched <= want.matched && (got.matched > 0) == (want.matched > 0));
                 CHECK(alphabet < 4 || got.tokens == want.tokens);
             }
@@ -56,8 +56,7 @@ int main() {
     const quotation            q    = index.find(loop, 3, 7);
     CHECK((
         q.tokens == std::vector<int32_t>{ 1, 2, 3, 1, 2, 3, 1 }));   // a repetition goes on, beyond the end of the text
-    CHECK(index.find({ 5, 6, 7 }, 8, 4)
-            .tokens.empty());   // the text is another one: old places are not read past its end
+    CHECK(index.find({ 5, 6, 7 }, 8, 4).tokens.empty());   // another text: old places are not read past its end
     index.reset();
     CHECK(index.find({ 5, 6, 7 }, 8, 4).matched == 0);
     CHECK(text_index().find({}, 1, 4).matched == 0);
@@ -65,7 +64,7 @@ int main() {
 
     quotation_odds odds = quotation_odds::of_lookup();
     CHECK(odds.at(3) < odds.at(24) && odds.at(24) < 1);
-    odds.observe(12, 8, 0);   // the first token was wrong: nothing is known of the seven after it
+    odds.observe(12, 8, 0);   // the first token was wrong: says nothing about the seven after it
     CHECK(odds.at(12) > 0.7f && odds.at(12) < 0.8f);
     for (int i = 0; i < 100; ++i) {
         odds.observe(5, 8, 0);

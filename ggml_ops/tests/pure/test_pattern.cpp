@@ -1,5 +1,5 @@
-// Patterns, texts and numbers as automata: what a client writes gives one or a reason, and they do what sets of strings
-// do. Against regular expressions of Python's and through grammars: tests/engine/test_schemas.py.
+// Patterns, texts and numbers as automata: a client's pattern gives an automaton or an error, and automata behave like
+// sets of strings. Compared with Python's regular expressions and through grammars in tests/engine/test_schemas.py.
 
 #include "schema/decimal.h"
 #include "schema/pattern.h"
@@ -82,7 +82,7 @@ static void test_texts() {
     CHECK(texts({}).is_empty() && both(names, texts({})).is_empty());
 }
 
-// In hundredths, against arithmetic.
+// In hundredths, compared with arithmetic.
 static void test_numbers() {
     const auto text_of = [](int32_t n, bool padded) {
         std::string digits = std::to_string(std::abs(n) / 100),

@@ -1,5 +1,5 @@
-// Where an answer stands in what was predicted of it: from the first token on, through replaced, inserted and left-out
-// tokens, out of the text and back. The place depends on the answer alone.
+// Where an answer is in its prediction: from the first token on, across replaced, inserted and omitted tokens, and when
+// it leaves the text and returns. The place depends only on the answer.
 
 #include "draft/prediction.h"
 
@@ -40,7 +40,7 @@ static void places() {
     CHECK(next(text, counted(100, 205)).empty());
 
     tokens answer = counted(100, 20);
-    answer.push_back(7);   // replaced: what follows the replaced token is a guess
+    answer.push_back(7);   // replaced: what follows is a guess
     CHECK((next(text, answer) == tokens{ 121, 122, 123 }) && after(text, answer).quote(3).matched == 0);
     answer.push_back(121);   // right
     CHECK((next(text, answer) == tokens{ 122, 123, 124 }) && after(text, answer).quote(3).matched == 1);
@@ -49,7 +49,7 @@ static void places() {
     answer.insert(answer.end(), { 7, 8, 9, 10, 11, 120 });   // inserted, and back
     CHECK((next(text, answer) == tokens{ 121, 122, 123 }));
     answer = counted(100, 20);
-    answer.push_back(150);   // left out: not far
+    answer.push_back(150);   // omitted, but not far
     CHECK((next(text, answer) == tokens{ 151, 152, 153 }));
     answer.back() = 250;   // far: one token is not enough, three are
     CHECK((next(text, answer) == tokens{ 121, 122, 123 }));
@@ -57,7 +57,7 @@ static void places() {
     CHECK((next(text, answer) == tokens{ 253, 254, 255 }) && after(text, answer).n_met() == 23);
     answer.insert(answer.end(), { 110, 111, 112 });   // back
     CHECK((next(text, answer) == tokens{ 113, 114, 115 }));
-    answer.insert(answer.end(), 20, 7);   // lost for long
+    answer.insert(answer.end(), 20, 7);   // lost for a long time
     CHECK(next(text, answer).empty());
     answer.insert(answer.end(), { 200, 201, 202 });
     CHECK((next(text, answer) == tokens{ 203, 204, 205 }));
@@ -74,7 +74,7 @@ static void counts() {
     answer.insert(answer.end(), text.begin(), text.end());   // a second time counts no token twice
     CHECK(after(text, answer).n_met() == 50);
     answer = counted(200, 10);
-    answer.insert(answer.end(), { 110, 200, 120, 201 });   // one token that fits by chance is none of them
+    answer.insert(answer.end(), { 110, 200, 120, 201 });   // single tokens that match by chance do not count
     CHECK(after(text, answer).n_met() == 0);
 }
 
@@ -85,8 +85,8 @@ static void empty() {
     CHECK(after({ 1, 2 }, { 1 }).quote(0).tokens.empty());
 }
 
-// Random edits of a random text with few different tokens: what is quoted is part of the prediction, and most of an
-// answer that is mostly the prediction is quoted right.
+// Random edits of a random text with few different tokens: quotations are part of the prediction, and they are right
+// for most of an answer that is mostly the prediction.
 static void edits() {
     std::mt19937 rng(5);
     int64_t      right = 0, all = 0;
@@ -104,7 +104,7 @@ static void edits() {
             } else if (dice < 2) {   // replaced
                 answer.push_back(100);
                 continue;
-            } else if (dice < 3) {   // left out
+            } else if (dice < 3) {   // omitted
                 i += 4;
                 continue;
             }
@@ -120,7 +120,7 @@ static void edits() {
         }
         CHECK(p.n_met() <= 300);
     }
-    CHECK(right > 0.88 * all);   // of ten changes, each costs the tokens that it brings and one or two more
+    CHECK(right > 0.88 * all);   // each of ten changes costs its own tokens and one or two more
     CHECK(right < all);
 }
 

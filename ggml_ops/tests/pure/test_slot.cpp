@@ -1,4 +1,4 @@
-// What a slot learns of a verified tree, and what its next tree begins with.
+// What a slot learns from a verified tree, and what its next tree starts with.
 
 #include "engine/slot.h"
 
@@ -14,7 +14,7 @@ static tree chain_of_three() {
     return t;
 }
 
-// Below a node that the walk did not reach nothing was rejected.
+// Below a node that the walk did not reach, nothing was rejected.
 static void only_nodes_below_reached_ones_are_tested() {
     tree first = chain_of_three();
     first.nodes.pop_back();

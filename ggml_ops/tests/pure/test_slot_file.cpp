@@ -1,4 +1,4 @@
-// Saved slots: what is written comes back, and whatever else a file holds is refused with a sentence.
+// Saved slots: what is written is read back, and a file with any other content is rejected with a sentence.
 
 #include "cache/slot_file.h"
 
@@ -52,7 +52,7 @@ static void write_all(const std::string & path, const std::string & bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), (std::streamsize) bytes.size());
 }
 
-// The refusal, empty if the file was taken.
+// The error, empty if the file was accepted.
 static std::string refusal(const std::string & path, const slot_file_owner & owner = OWNER, int32_t max_tokens = 5) {
     size_t bytes = 0;
     try {
@@ -89,7 +89,7 @@ static void foreign_files_are_told_apart(const std::string & path) {
     CHECK(refuses(refusal(fs::path(path).parent_path().string()), "no regular file"));
 }
 
-// No prefix of a file is one, and no other byte anywhere is taken for the right one.
+// No prefix of a file is accepted, nor one with any byte changed.
 static void damage_is_found(const std::string & path) {
     write_slot_file(path, talk(), OWNER);
     const std::string whole = read_all(path);
@@ -107,7 +107,7 @@ static void damage_is_found(const std::string & path) {
     CHECK(refusal(path).empty());
 }
 
-// A length that the file does not have costs no memory.
+// A length that exceeds the file allocates nothing.
 static void lengths_are_compared_before_they_are_used(const std::string & path) {
     constexpr size_t STATE_SIZE = 32, RING_SIZE = 40, N_TAPS = 48, SEGMENT_SIZE = 56;   // in the head
     write_slot_file(path, talk(), OWNER);
@@ -122,7 +122,7 @@ static void lengths_are_compared_before_they_are_used(const std::string & path) 
     }
 }
 
-// What was there before stays until the new file is whole, and nothing else is left behind.
+// The old file stays until the new one is complete, and no other files are left.
 static void a_file_is_replaced_whole(const std::string & path) {
     write_slot_file(path, talk(), OWNER);
     conversation c = talk();
@@ -153,7 +153,7 @@ static void fingerprints(const std::string & path) {
 
     const std::string part = path + "-00001-of-00002.gguf", other = path + "-00002-of-00002.gguf";
     write_all(part, bytes);
-    const uint64_t alone = model_fingerprint(part);   // a whole model that is called so
+    const uint64_t alone = model_fingerprint(part);   // a whole model with such a name
     write_all(other, "x");
     const uint64_t both = model_fingerprint(part);
     write_all(other, "y");

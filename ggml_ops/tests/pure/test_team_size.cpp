@@ -1,4 +1,4 @@
-// How many threads compute a graph: on a machine alone, beside another program, and once that has gone.
+// How many threads compute a graph: alone on a machine, beside another program, and after that has ended.
 
 #include "cpu/threads/team_size.h"
 
@@ -8,16 +8,16 @@ using namespace dflash;
 
 static constexpr int64_t MS = 1'000'000;
 
-// Graphs of one kind, one after another. A thread that shares its core comes late each time.
+// Graphs of one kind, one after another. A thread that shares its core is late each time.
 struct machine {
     int     n_cores, n_busy = 0;
     int64_t work     = 8 * MS;   // of a graph, for one thread
     int64_t now      = 0;
-    int     n_graphs = 0, n_trials = 0;   // ... with fewer threads than there are
+    int     n_graphs = 0, n_trials = 0;   // with fewer threads than available
 
     void run(team_size & team, int64_t until) {
         for (const int64_t end = now + until; now < end; ++n_graphs) {
-            const int64_t half = n_graphs % 2;   // a target's and a drafter's graphs in turns
+            const int64_t half = n_graphs % 2;   // a target's and a drafter's graphs alternate
             const int     size = team.choose((uint64_t) half, now);
             const int64_t each = work / (1 + 3 * half) / size, late = size > n_cores - n_busy ? 3 * each / 2 : 0;
             now += each + late;
@@ -46,7 +46,7 @@ static void beside_others() {
     }
 }
 
-// Two threads that wait for half of the time are as fast as one that does not.
+// Two threads that wait half of the time are as fast as one that does not.
 static void no_gain() {
     team_size team(2);
     int64_t   now     = 0;
@@ -60,7 +60,7 @@ static void no_gain() {
     CHECK(team.size() == 2 && n_small > 0 && n_small < n_graphs / 15);
 }
 
-// More threads than cores, and one of two cores is another program's: down by halves.
+// More threads than cores, and another program uses one of two cores: down by halves.
 static void too_many() {
     const int64_t ms[] = { 0, 10, 16, 36, 28 };
     team_size     team(4);
@@ -72,7 +72,7 @@ static void too_many() {
     CHECK(team.size() == 1);
 }
 
-// Kinds that only one of both sizes has computed say nothing.
+// Kinds of graphs that only one of the two sizes has computed do not count.
 static void unlike_graphs() {
     team_size team(2);
     int64_t   now = 0;

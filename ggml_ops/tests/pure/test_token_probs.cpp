@@ -1,5 +1,5 @@
-// Log-probabilities and the likeliest tokens of a row against a plain computation in double; probabilities after
-// sampling.
+// Log-probabilities and the likeliest tokens of a row, compared with a simple computation in double; probabilities
+// after sampling.
 
 #include "accept/token_probs.h"
 
@@ -66,14 +66,14 @@ static void after_sampling() {
     probs.add({ { 7, 1.0 } }, 9, 4);
     const dflash_token_probs got = probs.view(1);
     CHECK(got.n == 2 && got.n_prompt == 1);
-    CHECK(got.values[0] == 0.25f && got.values[1] == 0.0f);   // 9 could not be drawn
+    CHECK(got.values[0] == 0.25f && got.values[1] == 0.0f);   // 9 could not be sampled
     CHECK(got.n_top[0] == 2 && got.n_top[1] == 1);
     CHECK(got.top_tokens[0] == 3 && got.top_tokens[1] == 5 && got.top_tokens[2] == 7);
     CHECK(got.top_values[0] == 0.5f && got.top_values[1] == 0.25f && got.top_values[2] == 1.0f);
 
     probs.add({ { 2, 0.5 }, { 1, 0.5 } }, 2, 1);
     const dflash_token_probs after = probs.view(0);
-    CHECK(after.n == 3 && after.tokens[2] == 2 && after.top_tokens[3] == 1);   // equal ones by their id
+    CHECK(after.n == 3 && after.tokens[2] == 2 && after.top_tokens[3] == 1);   // ties by id
     probs.clear();
     CHECK(probs.view(0).n == 0);
 }

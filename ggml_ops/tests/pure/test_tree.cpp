@@ -31,7 +31,7 @@ static draft random_draft(std::mt19937 & rng, int32_t length, int32_t k, bool la
     }
     for (int32_t r = 0; r < rows; ++r) {
         std::vector<float> p(k);
-        float              sum = 0.3f;   // the candidates never hold all of the probability
+        float              sum = 0.3f;   // the candidates never have all of the probability
         for (float & x : p) {
             sum += x = u(rng);
         }
@@ -127,7 +127,7 @@ static void chains() {
     CHECK(tree{}.is_chain());
 }
 
-// Of equal values the shallower parent's comes first, then the better rank's.
+// Among equal values, the shallower parent's child comes first, then the better rank.
 static void ties() {
     draft d;
     d.length     = 3;
@@ -143,8 +143,8 @@ static void ties() {
     }
 }
 
-// A quotation joins the tree: its tokens follow each other, twice proposed ones are one node, and it can outgrow the
-// block.
+// A quotation in the tree: its tokens form a path, tokens that are proposed twice are a single node, and it can be
+// longer than the block.
 static void quotations() {
     std::mt19937 rng(5);
     for (int32_t round = 0; round < 200; ++round) {
@@ -152,7 +152,7 @@ static void quotations() {
         quotation   q;
         q.matched = 5;
         q.odds    = round % 3 == 0 ? 0.95f : round % 3 == 1 ? 0.4f : 0.02f;
-        for (int32_t i = 0; i < 9; ++i) {   // now and then a candidate's token, now and then a foreign one
+        for (int32_t i = 0; i < 9; ++i) {   // some are candidates' tokens, some are not
             const int32_t depth = i + 1;
             q.tokens.push_back(depth <= d.positions() && rng() % 2 ? d.id(depth, (int32_t) (rng() % 4)) : 9000 + i);
         }
@@ -163,8 +163,8 @@ static void quotations() {
         int32_t                        quoted = 0, at = 0;
         for (int32_t i = 1; i < t.size(); ++i) {
             const node & n = t.nodes[i];
-            CHECK(seen.insert(path_tokens(t, i)).second);    // no token twice below one parent
-            CHECK(n.value <= t.nodes[i - 1].value + 1e-7);   // still in order
+            CHECK(seen.insert(path_tokens(t, i)).second);    // no token twice below the same parent
+            CHECK(n.value <= t.nodes[i - 1].value + 1e-7);   // still ordered
             CHECK(n.value <= t.nodes[n.parent].value + 1e-7);
             CHECK((n.candidate >= 0) == (n.prob > 0));
             CHECK(n.candidate >= 0 || n.quoted > 0);   // somebody proposed it
@@ -187,13 +187,13 @@ static void quotations() {
     CHECK(t.size() == 4 && t.is_chain() && t.nodes[3].token == 9 && std::fabs(t.nodes[3].value - 0.125f) < 1e-6);
 }
 
-// Calibrated values order the tree; they never rise below a better sibling or a parent.
+// Calibrated values order the tree; they never exceed those of a better sibling or a parent.
 static void calibrated() {
     std::mt19937 rng(11);
     calibration  odds;
     for (int i = 0; i < 400; ++i) {
         odds.observe(0.9f, true, 1 + i % 5, i % 4 == 0);    // an overconfident drafter
-        odds.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second guesses are better than it thinks
+        odds.observe(0.2f, false, 1 + i % 5, i % 2 == 0);   // whose second candidates are better than it claims
     }
     for (const bool lattice : { false, true }) {
         const draft d = random_draft(rng, 8, 6, lattice);

@@ -1,4 +1,4 @@
-// The search for triggers against llama.cpp's way: every trigger in the whole text after every piece.
+// The search for triggers compared with llama.cpp's: every trigger in the whole text after every piece.
 
 #include "grammar/trigger_search.h"
 
@@ -15,12 +15,12 @@ namespace {
 const std::vector<std::vector<trigger>> SETS = {
     { { "<tool_call>" } },
     { { "aba" }, { "b<" }, { "ababa" } },
-    // what llama.cpp's chat formats have
+    // patterns of llama.cpp's chat formats
     { { "^\\s+to$", true }, { "^<c>(?:xa|xb)\\s+to=f$", true }, { "<s>a(\\s+to)", true },
         { "<s>a(<c>(?:xa|xb)\\s+to)", true } },
     { { ">>>(?!all)", true } },
     { { "(?:^|<s>a)( to=(?!xa<c>)(?!xb<c>)[^<]*?<c>)", true } },
-    // and what they might
+    // and others that it might get
     { { "to" }, { "a\\s*b", true } },
     { { "(a*)(b)", true } },
     { { "a+$", true }, { "<tool_call>" } },
@@ -76,8 +76,7 @@ int32_t compare(const std::vector<trigger> & triggers, std::mt19937 & rng, int32
     return 0;
 }
 
-// A long text before the trigger: what is not looked at any more is not found by mistake either, and the position
-// counts from the beginning.
+// A long text before the trigger: dropped text causes no false matches, and positions count from its beginning.
 void test_long_text() {
     for (const bool pattern : { false, true }) {
         trigger_search search({ { pattern ? "<tool(_)call>" : "<tool_call>", pattern }, { "^x", true } });

@@ -1,4 +1,4 @@
-// A verified tree as it is told: every node, who proposed it, and the path.
+// A verified tree as reported to the caller: every node, who proposed it, and the path.
 
 #include "accept/verified_tree.h"
 
@@ -10,7 +10,7 @@ static tree example() {
     tree t;
     t.nodes.push_back(node::root(7));
     t.nodes.push_back({ 8, 0, 1, 0, 0.5f, 0.4f });
-    t.nodes.push_back({ 9, 1, 2, -1, 0.0f, 0.3f, true, 2 });   // quoted, and no candidate of the drafter's
+    t.nodes.push_back({ 9, 1, 2, -1, 0.0f, 0.3f, true, 2 });   // quoted, and not a candidate of the drafter
     t.nodes.push_back({ 5, 0, 1, 1, 0.25f, 0.2f, false });
     return t;
 }

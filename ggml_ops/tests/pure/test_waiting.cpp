@@ -1,5 +1,5 @@
-// Threads meet at barriers as ggml's do, more of them than there are cores: nobody is left behind, and who waits long
-// gives its core away.
+// Threads meet at barriers like ggml's, with more threads than cores: none is left behind, and a thread that waits for
+// long yields its core.
 
 #include "cpu/threads/waiting.h"
 
@@ -14,7 +14,7 @@
 static constexpr int N_THREADS = 6, N_ROUNDS = 3000;
 
 static dflash_waiting   waiting  = {};
-static int              n_passed = 0;   // looked at as an atomic, as in ggml
+static int              n_passed = 0;   // read as an atomic, as in ggml
 static std::atomic<int> n_here{ 0 };
 
 static std::atomic<int> & passed() { return *reinterpret_cast<std::atomic<int> *>(&n_passed); }
@@ -83,7 +83,7 @@ static void long_wait() {
 static void long_wait() {}
 #endif
 
-// A pool without work: until there is some, or for a while.
+// A pool without work spins until there is some, or for a while.
 static void spin() {
     int        n_looks = 0;
     const auto third   = [](void * n) { return ++*(int *) n == 3; };

@@ -1,4 +1,4 @@
-// The same where there is no futex.
+// The same tests without a futex.
 
 #define DFLASH_NO_FUTEX
 #include "../../cpu/threads/waiting.cpp"   // NOLINT(bugprone-suspicious-include)

@@ -1,4 +1,4 @@
-// walk(): follows samples, stops at the first that no child carries, samples every visited node exactly once.
+// walk(): follows samples, stops at the first one that no child carries, samples at every visited node exactly once.
 
 #include "accept/walk.h"
 
@@ -32,18 +32,18 @@ static walk_result run(
 int main() {
     std::vector<int32_t> asked;
     walk_result          w =
-        run({ { 0, 12 }, { 2, 13 }, { 5, 99 } }, -1, &asked);   // the less likely branch, to its leaf, then a bonus
+        run({ { 0, 12 }, { 2, 13 }, { 5, 99 } }, -1, &asked);   // the less likely branch to its leaf, then a bonus
     CHECK((w.path == std::vector<int32_t>{ 0, 2, 5 }));
     CHECK((w.tokens == std::vector<int32_t>{ 12, 13, 99 }));
     CHECK(!w.stopped && asked == w.path);
 
-    w = run({ { 0, 77 } }, -1);   // nothing accepted: one token, as plain decoding
+    w = run({ { 0, 77 } }, -1);   // nothing accepted: one token, like plain decoding
     CHECK((w.path == std::vector<int32_t>{ 0 }) && (w.tokens == std::vector<int32_t>{ 77 }) && !w.stopped);
 
     w = run({ { 0, 11 }, { 1, 12 } }, -1);   // 12 is a child of the root, not of node 1
     CHECK((w.path == std::vector<int32_t>{ 0, 1 }) && (w.tokens == std::vector<int32_t>{ 11, 12 }));
 
-    w = run({ { 0, 11 } }, 11);   // the end token stops the walk though it was drafted
+    w = run({ { 0, 11 } }, 11);   // the end token stops the walk even though it was drafted
     CHECK(w.stopped && (w.path == std::vector<int32_t>{ 0 }) && (w.tokens == std::vector<int32_t>{ 11 }));
     return TEST_RESULT;
 }

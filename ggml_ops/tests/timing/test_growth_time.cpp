@@ -1,5 +1,5 @@
-// grow() must cost next to nothing beside the passes: under 50 microseconds for 64 nodes of 15 positions, the median of
-// many runs. Built without sanitizers and with optimization, as the engine is.
+// grow() must be negligible beside the passes: less than 50 microseconds for 64 nodes of 15 positions, the median of
+// many runs. Built with optimization and without sanitizers, like the engine.
 
 #include "draft/tree.h"
 
@@ -12,7 +12,7 @@
 
 using namespace dflash;
 
-// Candidates' probabilities as drafters give them: `sharpness` 0 makes all alike, which branches most.
+// Candidates' probabilities like a drafter's; with `sharpness` 0 all are equal, which branches most.
 static draft random_draft(std::mt19937 & rng, int32_t k, bool lattice, float sharpness) {
     draft d;
     d.length  = 16;

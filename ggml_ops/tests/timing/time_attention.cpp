@@ -1,6 +1,6 @@
-// Milliseconds that flash attention of one layer takes through ggml's CPU backend, over a cache of f16, by cells and
-// rows; the fastest of several passes over the layers of a model, whose K and V are in no inner cache. Stock's with
-// DFLASH_ATTENTION=0. Arguments: threads, heads, KV heads, channels. Prints a table.
+// Times of flash attention through ggml's CPU backend: milliseconds per layer over a cache of f16, by cells and rows;
+// the fastest of several passes over a model's layers, whose K and V are in no inner cache. DFLASH_ATTENTION=0 measures
+// stock's. Arguments: threads, heads, KV heads, channels. Prints a table.
 
 #include "graphs.h"
 

@@ -1,6 +1,6 @@
-// How fast the kernels for packed weights are: 10^9 multiply-adds per second by type, rows and kernel, best of many
-// passes over weights that no cache holds. Arguments: threads (1 or 2), inner dimension, columns, and the instruction
-// sets if not all. Prints a table.
+// Speed of the kernels for packed weights: 10^9 multiply-adds per second by type, rows and kernel, best of many passes
+// over weights that are in no cache. Arguments: threads (1 or 2), inner dimension, columns, and the instruction sets
+// (default: all). Prints a table.
 
 #include "cpu/gemm/packed_weights.h"
 #include "cpu/isa/kernels.h"
@@ -30,15 +30,15 @@ static constexpr int COUNTS[] = { 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, MAX_ROW
 
 // A second thread that waits for work without sleeping.
 class second_thread {
-    std::function<void()> job;
-    std::atomic<bool>     has_job{ false }, is_done{ false };
-    std::thread           thread;
+    std::function<void()> job_;
+    std::atomic<bool>     has_job_{ false }, is_done_{ false };
+    std::thread           thread_;
 
     void serve() {
-        while (!is_done) {
-            if (has_job) {
-                job();
-                has_job = false;
+        while (!is_done_) {
+            if (has_job_) {
+                job_();
+                has_job_ = false;
             } else {
                 std::this_thread::yield();
             }
@@ -46,17 +46,17 @@ class second_thread {
     }
 
   public:
-    second_thread() : thread([this] { serve(); }) {}
+    second_thread() : thread_([this] { serve(); }) {}
     ~second_thread() {
-        is_done = true;
-        thread.join();
+        is_done_ = true;
+        thread_.join();
     }
     void start(std::function<void()> f) {
-        job     = std::move(f);
-        has_job = true;
+        job_     = std::move(f);
+        has_job_ = true;
     }
     void wait() const {
-        while (has_job) {
+        while (has_job_) {
             std::this_thread::yield();
         }
     }
@@ -67,7 +67,7 @@ static char * aligned(std::vector<char> & v, size_t n) {
     return v.data() + (64 - (uintptr_t) v.data() % 64);
 }
 
-// Copies of a matrix in panels that together fill more than any cache, and rows of activations.
+// Copies of a packed matrix that together exceed any cache, and rows of activations.
 struct problem {
     ggml_type         type;
     int64_t           k, m, n_panels, n_blocks;
@@ -101,7 +101,7 @@ struct problem {
         }
     }
 
-    // A thread's share of a pass of n rows, handed out in pieces as packed_gemm.cpp does.
+    // A thread's share of a pass of n rows, distributed in pieces as in packed_gemm.cpp.
     void multiply(packed_gemm_kernel kernel, const char * panels, int n, int ith, int n_threads, float * out) const {
         const int64_t piece = std::max<int64_t>(4, n_panels / (8 * n_threads) / 4 * 4);
         for (int64_t p = ith * piece; p < n_panels; p += n_threads * piece) {
@@ -126,7 +126,7 @@ static kernel_list find_kernels(ggml_type type, const std::vector<std::string> &
     return kernels;
 }
 
-// The best speed of each kernel, all of them in turns.
+// The best speed of each kernel; kernels take turns.
 static std::vector<double> measure(
     const problem & p, const kernel_list & kernels, int n, second_thread * other, std::vector<float> & out) {
     std::vector<double> best(kernels.size());

@@ -1,4 +1,4 @@
-// How fast products with quantized weights are through ggml, in each buffer type of its CPU backend that takes them:
+// Speed of products with quantized weights through ggml, in each buffer type of its CPU backend that supports them:
 // 10^9 multiply-adds per second by type and rows, best of many passes. Arguments: threads, inner dimension, columns,
 // megabytes of weights, types. Prints a table.
 

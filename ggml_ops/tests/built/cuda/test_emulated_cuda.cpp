@@ -1,4 +1,4 @@
-// The emulation of CUDA itself: who a thread is, barriers, votes and shuffles of warps, and what it refuses.
+// The emulation of CUDA itself: thread indices, barriers, votes and shuffles of warps, and the errors that it detects.
 
 #include "cuda/emulated_cuda.h"
 
@@ -48,7 +48,7 @@ __global__ void add_all(const float * in, float * out) {
     }
 }
 
-// Each line of `out` is what one of the functions gives for lane numbers.
+// Each line of `out` is the result of one function of the lane numbers.
 __global__ void shuffle_lanes(int * out) {
     const int  i = (int) threadIdx.x, half = i / 16;
     const auto put = [&](int line, int value) { out[line * 32 + i] = value; };
@@ -59,7 +59,7 @@ __global__ void shuffle_lanes(int * out) {
     put(4, __shfl_xor_sync(~0u, i, 1));
     put(5, (int) __ballot_sync(~0u, i % 3 == 0));
     put(6, __any_sync(~0u, i == 31) + 2 * __all_sync(~0u, i < 31));
-    // The halves of a warp take turns of their own, some oftener than others.
+    // The halves of a warp take turns separately, one more often than the other.
     const uint32_t mask = half ? 0xffff0000u : 0x0000ffffu;
     int            sum  = i;
     for (int turn = 0; turn <= half; ++turn) {
@@ -127,7 +127,7 @@ void test_barrier() {
 void test_warps() {
     std::vector<float> in(THREADS), out(THREADS);
     for (int i = 0; i < THREADS; ++i) {
-        in[i] = (float) i;   // 4560 in all
+        in[i] = (float) i;   // 4560 in total
     }
     launch(add_all, 2, THREADS, 0, nullptr, in.data(), out.data());
     for (const float x : out) {
@@ -153,7 +153,7 @@ void test_refusals() {
           std::string::npos);
     CHECK(error_of([] { launch(not_in_mask, 1, THREADS, 0, nullptr); }).find("its own mask") != std::string::npos);
     CHECK(error_of([] { launch(half_a_warp, 1, THREADS, 0, nullptr); }).find("none can go on") != std::string::npos);
-    test_indices();   // and after all that it still works
+    test_indices();   // and everything still works afterwards
 }
 
 }   // namespace

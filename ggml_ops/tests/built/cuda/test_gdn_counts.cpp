@@ -1,6 +1,5 @@
-// What the CUDA kernels of gdn_tree and gdn_commit do, counted while they run in the emulation: a line for each width
-// of a pass, for one head of one sequence and scalar gates. benchmarks/gpu_roofline.py has the same numbers as
-// formulas.
+// Counts the operations of the CUDA kernels of gdn_tree and gdn_commit in the emulation: one line per pass width, for
+// one head of one sequence with scalar gates. benchmarks/gpu_roofline.py has formulas for the same numbers.
 
 #include "gdn/cuda/gdn_tree_cuda.cuh"
 #include "gdn/gdn_tree.h"
@@ -31,13 +30,13 @@ size_t       shared_size   = 0;
 
 }   // namespace
 
-// A float that counts what is done with it. What lies neither in a tensor nor in shared memory is a register.
+// A float that counts its operations. If it is neither in a tensor nor in shared memory, it is a register.
 struct counted {
     float value;
 
     counted() = default;
     template <typename T, typename = std::enable_if_t<std::is_arithmetic<T>::value>>
-    counted(T x) : value((float) x) {}   // NOLINT(google-explicit-constructor): a float's place is taken
+    counted(T x) : value((float) x) {}   // NOLINT(google-explicit-constructor): it replaces a float
     counted(const counted & x) : value(x.value) { x.touched(total.read); }
 
     counted & operator=(const counted & x) {
@@ -49,7 +48,7 @@ struct counted {
         return *this;
     }
 
-    // Counts where it lies: in a tensor as `global`, in shared memory as such.
+    // Counts by memory: in a tensor as `global`, otherwise as shared memory.
     void touched(long long & global) const {
         const char * at     = (const char *) this;
         const char * shared = (const char *) emulated_cuda::shared_memory();

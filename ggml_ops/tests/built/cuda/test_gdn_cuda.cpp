@@ -1,5 +1,5 @@
-// The CUDA kernels of gdn_tree and gdn_commit, emulated on the CPU, against float64, on what the CPU's are tested with.
-// Argument: the name of a mutant (cuda.cmake), which must make it fail; or "all" cases, not some.
+// The CUDA kernels of gdn_tree and gdn_commit, emulated on the CPU, compared with float64 in the same cases as the
+// CPU's. Argument: the name of a mutant (cuda.cmake) that must make it fail; or "all" cases instead of some.
 
 #include "gdn/cuda/gdn_tree_cuda.cuh"
 #include "gdn/gdn_tree_gpu.h"
@@ -36,14 +36,14 @@ const float * run(tree_function function, ggml_tensor * op, turn_order order) {
     return (const float *) op->data;
 }
 
-// The same bits, whatever order the threads run in.
+// The results have the same bits whatever order the threads run in.
 bool agrees(tree_function function, ggml_tensor * op) {
     const float *            result = run(function, op, turn_order::descending);
     const std::vector<float> first(result, result + ggml_nelements(op));
     return same(run(function, op, turn_order::ascending), first.data(), first.size());
 }
 
-// A row's path committed: the state of its sequence, and that the others keep theirs.
+// Commits a row's path: checks its sequence's state, and that the others keep theirs.
 void test_commit(inputs & in, int b, const std::vector<int> & path, ggml_tensor * delta, int head,
     const std::vector<double> & want, double & worst) {
     ggml_tensor * after = ggml_gdn_commit(in.ctx, in.state, in.k, delta, in.g, in.ids_of(path, b));
@@ -62,7 +62,7 @@ void test_commit(inputs & in, int b, const std::vector<int> & path, ggml_tensor 
 void test(const shape & s, int kind, int n_padding) {
     inputs        in(s, make_parents(s, kind, n_padding));
     ggml_tensor * tree = ggml_gdn_tree(in.ctx, in.q, in.k, in.v, in.g, in.beta, in.state, in.parent);
-    if (kind == 0) {   // where threads meet does not depend on the tree
+    if (kind == 0) {   // the barriers do not depend on the tree
         CHECK(agrees(dflash_cuda_gdn_tree, tree));
     } else {
         run(dflash_cuda_gdn_tree, tree, turn_order::descending);
@@ -92,7 +92,7 @@ void test(const shape & s, int kind, int n_padding) {
     CHECK(worst < 2e-5 && worst_state < 1e-5);   // measured: 9e-6, a chain of 64 rows with gates per channel
 }
 
-// Whether a mutant gives other results in one of the orders than the kernels give.
+// Whether a mutant's results differ from the kernels' in one of the orders.
 bool differs(tree_function function) {
     for (const bool channels : { false, true }) {
         const shape        s = { 64, 1, 2, 12, 1, channels };

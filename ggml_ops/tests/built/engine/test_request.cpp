@@ -1,8 +1,8 @@
-// A request's way through the C API: prepared on any thread, a slot chosen, submitted or freed, and nothing of it left.
+// The life of a request in the C API: prepared on any thread, assigned to a slot, submitted or freed, without leaks.
 //
 //   test_request MODEL.gguf
 //
-// Built with the address sanitizer, which finds what is freed twice or never.
+// Built with the address sanitizer, which finds double frees and leaks.
 
 #include "check.h"
 #include "dflash.h"
@@ -90,11 +90,11 @@ void test_choice(dflash_engine * engine) {
     for (int32_t slot = 0; slot < 3; ++slot) {
         tokens prompt = counted(100 * (slot + 1), 50);
         CHECK(choose(engine, prompt, all) == slot);
-        prompt.resize(20);   // all of it is there
+        prompt.resize(20);   // the slot has all of it
         CHECK(choose(engine, prompt, all) == slot);
     }
     CHECK(choose(engine, counted(500, 50), all) == 2);   // nothing in common: the first
-    // Slot 1 holds 53 tokens, 50 of them its prompt. A prompt of n tokens that shares the first n_common of them:
+    // Slot 1 holds 53 tokens, 50 of them the prompt. Makes a prompt of n tokens that shares its first n_common:
     const auto sharing = [](int32_t n_common, int32_t n) {
         tokens       prompt = counted(200, n_common);
         const tokens rest   = counted(600, n - n_common);
@@ -103,9 +103,9 @@ void test_choice(dflash_engine * engine) {
     };
     CHECK(choose(engine, sharing(40, 400), all) == 2);   // a tenth is not enough
     CHECK(choose(engine, sharing(41, 400), all) == 1);
-    CHECK(choose(engine, sharing(17, 50), all) == 2);   // another conversation that would cost this one most of it
-    CHECK(choose(engine, sharing(30, 50), all) == 1);   // its end may be the template's
-    CHECK(choose(engine, counted(200, 50), { 2, 0 }) == 2);   // only of those that are offered
+    CHECK(choose(engine, sharing(17, 50), all) == 2);         // another conversation, at the cost of most of this one
+    CHECK(choose(engine, sharing(30, 50), all) == 1);         // the end may be the template's
+    CHECK(choose(engine, counted(200, 50), { 2, 0 }) == 2);   // only slots that are offered
     CHECK(choose(engine, { 1 }, { 7 }) == DFLASH_ERROR_ARG);
     CHECK(choose(engine, { 1 }, {}) == DFLASH_ERROR_ARG);
 }
@@ -119,14 +119,14 @@ void test_ownership(dflash_engine * engine, dflash_engine * other) {
     CHECK(dflash_submit(engine, 0, refused) == DFLASH_ERROR_BUSY);
     CHECK(dflash_submit(engine, 9, refused) == DFLASH_ERROR_ARG);
     CHECK(dflash_submit(other, 0, refused) == DFLASH_ERROR_ARG);
-    CHECK(dflash_submit(engine, 1, refused) == DFLASH_OK);   // still whole
+    CHECK(dflash_submit(engine, 1, refused) == DFLASH_OK);   // still valid
     CHECK(dflash_cancel(engine, 0) == DFLASH_OK);
     run(engine);
     dflash_slot_stats stats;
     CHECK(dflash_slot_stats_get(engine, 1, &stats) == DFLASH_OK && stats.n_prompt == 3);
 }
 
-// Other threads prepare and free while this one steps; what they prepare then runs.
+// Other threads prepare and free requests while this one steps; the prepared ones then run.
 void test_threads(dflash_engine * engine) {
     const char * kinds[] = {
         "{\"grammar\": \"root ::= [a-z ]+\", \"seed\": 1}",
@@ -188,7 +188,7 @@ int main(int argc, char ** argv) {
     test_ownership(engine, other);
     test_threads(engine);
 
-    // One runs, one waits when the engine ends.
+    // When the engine ends, one request runs and one waits.
     CHECK(dflash_submit(engine, 0, prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}")) == DFLASH_OK);
     dflash_prepared * waiting = prepare(engine, { 1, 2, 3 }, "{\"json_schema\": {}}");
     dflash_engine_destroy(engine);

@@ -1,5 +1,5 @@
-// dflash_tune() and dflash_matrix_rows() on two made-up GPUs: they take the time that their kernel in charge would
-// take, and replay a graph with the kernel that it was recorded with, as CUDA graphs do.
+// dflash_tune() and dflash_matrix_rows() on two fake GPUs: they take the time of the kernel that would be chosen, and
+// replay a graph with the kernels it was recorded with, like CUDA graphs.
 
 #include "check.h"
 #include "dflash.h"
@@ -21,14 +21,14 @@ using json = nlohmann::json;
 
 namespace {
 
-constexpr int    MOST      = 9;                     // the vector kernel serves 8 rows
-constexpr double VECTOR_US = 60, MATRIX_US = 270;   // of a whole pass: for each row, and for any number of rows
+constexpr int    MOST      = 9;                     // the vector kernel supports 8 rows
+constexpr double VECTOR_US = 60, MATRIX_US = 270;   // for a whole pass: per row, and for any number of rows
 
 enum class trouble { none, no_backend, no_memory, failing, aborting } trouble_now;
 
 int rows_set[2][GGML_TYPE_COUNT], n_products;
 std::map<const void *, std::pair<int64_t, int>>
-    recorded;   // first node -> rows, and from how many rows on the matrix kernel served then
+    recorded;   // first node -> rows, and the matrix kernel's smallest number of rows at that time
 
 int set_rows(int device, ggml_type type, int rows) {
     if (type != GGML_TYPE_Q4_K) {
@@ -133,7 +133,7 @@ void test_rows_belong_to_a_device() {
     CHECK(dflash_matrix_rows(nullptr, nullptr, 5) == DFLASH_ERROR_ARG);
 }
 
-// Microseconds of a graph by rows, -1 where there is no time.
+// Microseconds of a graph by rows, -1 if there is none.
 std::vector<double> times_of(const json & j, const char * kernel) {
     std::vector<double> times;
     for (const json & ms : j[kernel]) {
@@ -150,7 +150,7 @@ void test_times() {
         const bool has_vector = n < MOST;
         return vector[n - 1] < (has_vector ? VECTOR_US * n + 150 : 0) && matrix[n - 1] < MATRIX_US + 150;
     };
-    // A busy machine makes times longer, never shorter: the least of several counts.
+    // A busy machine makes times longer, never shorter: use the minimum of several.
     for (int turn = 0; turn < 50; ++turn) {
         char * text = dflash_tune(&p, nullptr, nullptr, nullptr);
         CHECK(text);
@@ -176,7 +176,7 @@ void test_times() {
     for (int n = 1; n <= p.n_max; ++n) {
         CHECK(is_close(n));
     }
-    CHECK(dflash_matrix_rows("FAKE1", "q4_k", -1) == 5);   // as it was
+    CHECK(dflash_matrix_rows("FAKE1", "q4_k", -1) == 5);   // unchanged
     CHECK(rows_set[0][GGML_TYPE_Q4_K] == 0);
 }
 

@@ -1,4 +1,5 @@
-// Attention without flash attention: against float64, and row by row, gap by gap, thread by thread the same bits.
+// Attention without flash attention: compared with float64, and the same bits for any combination of rows, gaps and
+// threads.
 
 #include "check.h"
 #include "weights.h"
@@ -21,13 +22,13 @@ static float gauss() { return std::normal_distribution<float>()(rng); }
 static int   pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(rng); }
 
 struct problem {
-    ggml_type          k_type, v_type;
-    int64_t            dk, dv, cells, rows, kv_heads, group, streams;
-    float              scale, bias;
-    bool               half_mask, has_sinks;
-    std::vector<float> q, k, v, mask,
-        sinks;   // q [streams][rows][heads][dk], k [streams][cells][kv heads][dk], v the same with dv, mask
-                 // [streams][rows][cells]; k and v as their types hold them
+    ggml_type k_type, v_type;
+    int64_t   dk, dv, cells, rows, kv_heads, group, streams;
+    float     scale, bias;
+    bool      half_mask, has_sinks;
+    // q [streams][rows][heads][dk], k [streams][cells][kv heads][dk], v the same with dv, mask [streams][rows][cells];
+    // k and v as stored
+    std::vector<float> q, k, v, mask, sinks;
 
     int64_t heads() const { return kv_heads * group; }
     float   slope(int64_t h) const {
@@ -58,7 +59,7 @@ static problem make() {
     pack(p.v_type, p.v, p.dv);
     const int64_t past = p.cells / 2;
     for (int64_t r = 0; r < p.streams * p.rows; ++r) {
-        for (int64_t c = 0; c < p.cells; ++c) {   // a past with a window, a tree behind it, or everything
+        for (int64_t c = 0; c < p.cells; ++c) {   // a past with a window, a tree after it, or everything
             const bool is_visible = r % 5 == 4 ? c < past : c < past ? c + 100 > past : pick(0, 2) == 0;
             p.mask.push_back(!is_visible ? -INFINITY : p.bias > 0 ? -(float) (p.cells - c) : 0.0f);
         }
@@ -66,7 +67,7 @@ static problem make() {
     return p;
 }
 
-// The same problem with hidden cells of rubbish between the others.
+// The same problem with hidden cells of garbage in between.
 static problem with_gaps(const problem & p) {
     problem              g = p;
     std::vector<int64_t> from;   // -1: a gap
@@ -139,7 +140,7 @@ static bool same(const std::vector<float> & a, const std::vector<float> & b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// V as the cache holds it without flash attention: [streams][kv heads][dv][cells]
+// V as stored in a cache without flash attention: [streams][kv heads][dv][cells]
 static std::vector<char> transposed_values(const problem & p) {
     std::vector<float> x(p.v.size());
     for (int64_t s = 0; s < p.streams; ++s) {
@@ -152,7 +153,7 @@ static std::vector<char> transposed_values(const problem & p) {
     return pack(p.v_type, x, p.cells);
 }
 
-// The first stream by the kernels of one instruction set, `each` queries and a chunk of the cells at a time:
+// Computes the first stream with the kernels of one instruction set, `each` queries and a chunk of cells at a time:
 // [rows][heads][dv]
 static std::vector<float> by_kernels(problem p, const attention_no_flash_kernels & kernels, int64_t each) {
     const auto         k = pack(p.k_type, p.k, p.dk), v = transposed_values(p);
@@ -213,7 +214,7 @@ static void test_kernels() {
     }
 }
 
-// A row that sees nothing is zero, as one of which only the sink is left nearly is.
+// A row that sees nothing is zero, and one that sees almost only the sink is almost zero.
 static void test_blind_row() {
     for (const kernel_table * table : kernel_tables()) {
         for (const int64_t n : { 1, 7, 16, 45 }) {
@@ -228,7 +229,7 @@ static void test_blind_row() {
 }
 
 #ifndef KERNELS_ONLY
-// Through ggml's graph, as llama.cpp builds it: views of larger caches, permuted Q, streams. [streams][rows][heads][dv]
+// Computes it with ggml, as llama.cpp does: views of larger caches, permuted Q, streams. [streams][rows][heads][dv]
 static std::vector<float> by_graph(problem p, int threads, int64_t only_row = -1) {
     const int64_t  size = p.cells + pick(0, 20), rows = only_row < 0 ? p.rows : 1;   // cells of the cache
     ggml_backend_t cpu = ggml_backend_cpu_init();
@@ -300,7 +301,7 @@ static void test_graphs() {
 #endif
 
 int main() {
-#ifndef KERNELS_ONLY   // without ggml's CPU backend: other processors, under an emulator
+#ifndef KERNELS_ONLY   // without ggml's CPU backend: for other processors in an emulator
     test_graphs();
 #endif
     test_kernels();

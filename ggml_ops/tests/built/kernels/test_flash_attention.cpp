@@ -1,4 +1,5 @@
-// Flash attention over a KV cache: against float64, and row by row, gap by gap, thread by thread the same bits.
+// Flash attention over a KV cache: compared with float64, and the same bits for any combination of rows, gaps and
+// threads.
 
 #include "cpu/isa/kernels.h"
 #include "check.h"
@@ -20,12 +21,12 @@ static float gauss() { return std::normal_distribution<float>()(rng); }
 static int   pick(int a, int b) { return std::uniform_int_distribution<int>(a, b)(rng); }
 
 struct problem {
-    ggml_type          type;
-    int64_t            dk, dv, cells, rows, heads, group;
-    float              scale, softcap, bias;
-    bool               has_sinks;
-    std::vector<float> q, k, v, sinks;   // q [rows][heads][dk], k [cells][kv heads][dk]; k and v as the type holds them
-    std::vector<char>  k_bytes, v_bytes;
+    ggml_type                type;
+    int64_t                  dk, dv, cells, rows, heads, group;
+    float                    scale, softcap, bias;
+    bool                     has_sinks;
+    std::vector<float>       q, k, v, sinks;   // q [rows][heads][dk], k [cells][kv heads][dk]; k and v as stored
+    std::vector<char>        k_bytes, v_bytes;
     std::vector<ggml_fp16_t> mask;   // [rows][cells]
 
     int64_t kv_heads() const { return heads / group; }
@@ -48,7 +49,7 @@ static problem make(
     p.v_bytes          = pack(type, p.v, dv);
     const int64_t past = cells / 2;
     for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t c = 0; c < cells; ++c) {   // a past with a window, a tree behind it, or everything
+        for (int64_t c = 0; c < cells; ++c) {   // a past with a window, a tree after it, or everything
             const bool is_visible = r % 5 == 4 ? c < past : c < past ? c + 100 > past : pick(0, 2) == 0;
             p.mask.push_back(ggml_fp32_to_fp16(!is_visible ? -INFINITY : p.bias > 0 ? -(float) (cells - c) : 0.0f));
         }
@@ -88,7 +89,7 @@ static flash_attention_args args_of(const problem & p, float * out) {
     return args;
 }
 
-// [rows][heads][dv], `each` queries at once
+// [rows][heads][dv], with `each` queries at once
 static std::vector<float> compute(const problem & p, const flash_attention_kernel & kernel, int64_t each) {
     const int64_t      n_queries = p.rows * p.group;
     std::vector<float> out(p.rows * p.heads * p.dv),
@@ -152,7 +153,7 @@ static bool same(const std::vector<float> & a, const std::vector<float> & b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// The same problem with hidden cells of rubbish between the others.
+// The same problem with hidden cells of garbage in between.
 static problem with_gaps(const problem & p) {
     problem g = p;
     g.k_bytes.clear();
@@ -194,7 +195,7 @@ static void test_kernels() {
             CHECK(same(got, compute(p, kernels->flash_attention, 7)));
             CHECK(same(got, compute(g, kernels->flash_attention, 13)));
         }
-        problem wrong = p;   // the test can fail
+        problem wrong = p;   // this test can fail
         for (int64_t c = 0; c < p.cells; ++c) {
             wrong.mask[c] = wrong.mask[c] == 0xFC00 ? 0 : 0xFC00;
         }
@@ -202,7 +203,7 @@ static void test_kernels() {
     }
 }
 
-// A row that sees nothing is zero; hidden cells may hold anything finite.
+// A row that sees nothing is zero; hidden cells may contain anything finite.
 static void test_blind_row() {
     problem p   = make(GGML_TYPE_F16, 64, 64, 40, 2, 1, 1);
     p.has_sinks = false;
@@ -216,7 +217,7 @@ static void test_blind_row() {
 }
 
 #ifndef KERNELS_ONLY
-// The op of ggml, through a graph: streams, strided Q, 1 to 3 threads, all rows at once or each alone.
+// ggml's op in a graph: streams, strided Q, 1 to 3 threads, all rows at once or one by one.
 static void test_op() {
     const int64_t  dk = 64, heads = 4, kv_heads = 2, cells = 600, rows = 11, streams = 2;
     ggml_backend_t backend = ggml_backend_cpu_init();
@@ -285,7 +286,7 @@ static void test_op() {
 #endif
 
 int main() {
-#ifndef KERNELS_ONLY   // without ggml's CPU backend: other processors, under an emulator
+#ifndef KERNELS_ONLY   // without ggml's CPU backend: for other processors in an emulator
     test_op();
 #endif
     test_kernels();

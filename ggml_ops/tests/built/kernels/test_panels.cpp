@@ -1,5 +1,5 @@
-// Kernels for packed weights against ggml's own dot products on the same quantized rows, and the promise that a row's
-// result is the same bits whatever else is in the pass and whichever kernel computes it.
+// Kernels for packed weights compared with ggml's own dot products on the same quantized rows. A row's result must have
+// the same bits whatever else is in the pass and whichever kernel computes it.
 
 #include "cpu/gemm/packed_gemm_choice.h"
 #include "cpu/gemm/packed_weights.h"
@@ -19,7 +19,7 @@
 
 using namespace dflash;
 
-// A thread's tile configuration, as ggml's own AMX code leaves it: a kernel must give it back.
+// A thread's tile configuration, as set by ggml's own AMX code: kernels must restore it.
 static void test_tile_configuration() {
 #if defined(__x86_64__)
     if (!amx_packed_gemm() || !amx_packed_gemm()->is_supported()) {
@@ -38,7 +38,7 @@ static void test_tile_configuration() {
 #endif
 }
 
-// Activations are quantized as ggml does it, bit for bit: also ties, several greatest values of either sign, zeros.
+// Activations are quantized bit for bit like ggml's, including ties, several maxima of either sign, and zeros.
 static void test_quantized_rows() {
     constexpr int64_t               k = 512;
     std::mt19937                    rng(2);
@@ -84,12 +84,12 @@ static void test_quantized_rows() {
 
 struct shape {
     int64_t k, m;
-    bool    wild;   // any integers that the format can hold, at the largest activations
+    bool    wild;   // any integers that the format can represent, with maximal activations
 };
 
 static constexpr int N_ROWS = 70;
 
-// Weights of one type, quantized and in panels, and activations as floats, as ggml quantizes them and as we do.
+// Weights of one type, quantized and packed, and activations as floats, quantized by ggml and by us.
 struct problem {
     ggml_type                    type;
     int64_t                      k, m, n_blocks;
@@ -106,7 +106,7 @@ struct problem {
         for (float & v : w) {
             v = 0.05f * normal(rng);
         }
-        for (float & v : x) {   // outliers, as real activations have
+        for (float & v : x) {   // outliers, like real activations
             v = normal(rng) * (rng() % 50 == 0 ? 20.0f : 1.0f);
         }
         std::fill_n(x.begin() + 3 * k, k, 0.0f);   // and a row of zeros
@@ -124,7 +124,7 @@ struct problem {
   private:
     void fill_with_any_integers(std::mt19937 & rng) {
         std::normal_distribution<float> normal;
-        const size_t block = ggml_type_size(type), d = type == GGML_TYPE_Q6_K ? block - 2 : 0;   // where the scale is
+        const size_t block = ggml_type_size(type), d = type == GGML_TYPE_Q6_K ? block - 2 : 0;   // offset of the scale
         for (char * b = quantized.data(); b < quantized.data() + quantized.size(); b += block) {
             for (size_t i = 0; i < block; ++i) {
                 b[i] = (char) rng();
@@ -154,7 +154,7 @@ struct problem {
     }
 };
 
-// Same integers as ggml's, another order of the float sums: a part in a hundred thousand of the largest term.
+// The integers are equal to ggml's, but float sums have another order: differs by up to 1e-5 of the largest term.
 static void check_against_ggml(const problem & p, const std::vector<float> & out) {
     double worst = 0, scale = 0;
     for (int r = 0; r < N_ROWS; ++r) {
@@ -170,8 +170,8 @@ static void check_against_ggml(const problem & p, const std::vector<float> & out
     CHECK(scale > 0 && worst < 1e-5 * scale);
 }
 
-// Any count of rows, any place in the pass, any split into panels gives the rows of `all`. Nothing is written beside
-// them.
+// Any number of rows, any index in the pass, and any division into panels gives the rows of `all`. Nothing else is
+// written.
 static void check_row_invariance(
     const problem & p, const char * name, packed_gemm_kernel kernel, const std::vector<float> & all) {
     std::vector<float> out(N_ROWS * p.m);
@@ -190,7 +190,7 @@ static void check_row_invariance(
     }
 }
 
-// Returns how many kernels the type has.
+// Returns the number of kernels for the type.
 static int test_type(ggml_type type, std::mt19937 & rng) {
     std::vector<std::pair<const char *, packed_gemm_kernel>> kernels;
     for (const packed_gemm_variant & variant : packed_gemm_variants()) {
@@ -199,7 +199,7 @@ static int test_type(ggml_type type, std::mt19937 & rng) {
         }
     }
     const int count = (int) kernels.size();
-    if (count == 0) {   // a CPU without any of the sets
+    if (count == 0) {   // a CPU without any of the instruction sets
         CHECK(!choose_packed_gemm(type));
         return 0;
     }

@@ -1,6 +1,6 @@
-// gdn_tree and gdn_commit against float64 and, bit for bit, against ggml_gated_delta_net along every path; the GPU
+// gdn_tree and gdn_commit compared with float64 and, bit for bit, with ggml_gated_delta_net along every path; the GPU
 // kernels run in loops over their threads. Needs the patched ggml. Arguments: "wrong-parent" and "bad-parent" must make
-// it fail, "all" takes all cases, not some, "bench [threads]" prints times.
+// it fail, "all" runs all cases instead of some, "bench [threads]" prints times.
 
 #include "gdn/gdn_tree.h"
 #include "gdn/composed.h"
@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-// The Metal kernels as C++: one thread of ours per thread of a threadgroup, and a barrier that they really meet at.
+// The Metal kernels as C++: one real thread per thread of a threadgroup, with a real barrier.
 namespace metal {
 std::mutex              mutex;
 std::condition_variable arrived;
@@ -47,7 +47,7 @@ void threadgroup_barrier(mem_flags) {
 #undef GDN_GLOBAL
 #undef GDN_SHARED
 #undef GDN_REF
-#define __METAL_VERSION__ 300   // NOLINT(bugprone-reserved-identifier): what the kernels ask for
+#define __METAL_VERSION__ 300   // NOLINT(bugprone-reserved-identifier): the kernels need it
 #define kernel            static
 #define device
 #define threadgroup
@@ -65,7 +65,7 @@ namespace {
 
 using namespace gdn_trees;
 
-// What one threadgroup of the GPU kernels does, thread by thread between its barriers.
+// Computes a threadgroup of the GPU kernels, thread by thread between its barriers.
 void run_gpu_phases(const inputs & in, float * out) {
     const shape &       s = in.s;
     const gdn_tree_args a = gdn_tree_args_of(in.q, in.k, in.v, in.g, in.beta, in.state);
@@ -94,7 +94,7 @@ void run_gpu_phases(const inputs & in, float * out) {
             }
 }
 
-// The graphs of ggml's own ops, against the tree op's result and the state after a path of each sequence.
+// Compares graphs of ggml's own ops with the tree op's result and with the state after a path of each sequence.
 void test_composed(inputs & in, const float * o, const float * delta) {
     const shape & s    = in.s;
     const auto    wide = [](const float * x, size_t n) { return std::vector<double>(x, x + n); };
@@ -141,7 +141,7 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
     if (!s.channels) {
         test_composed(in, o, delta);
     }
-    if (wrong) {   // the rows below are then not the path that the op saw
+    if (wrong) {   // the rows below are then not the op's path
         int32_t * parent = (int32_t *) in.parent->data;
         parent[s.T / 2]  = parent[s.T / 2] < 0 ? 0 : -1;
     }
@@ -199,7 +199,7 @@ void test(const shape & s, int kind, int n_padding, bool wrong) {
     CHECK(worst < 1e-5 && worst_state < 1e-5 && worst_gpu < 1e-5 && worst_commit < 1e-5);
 }
 
-// The Metal kernels, threads and all, give the bits of the phases in loops.
+// The Metal kernels with real threads give the same bits as the phases in loops.
 void test_metal(bool channels) {
     const shape        s = { 64, 1, 2, 7, 2, channels };
     inputs             in(s, make_parents(s, 0, 2));
@@ -248,8 +248,7 @@ void test_metal(bool channels) {
     }
 }
 
-// Every device that the build knows, through its backend: a GPU where there is one, and the CPU the same bits as
-// before.
+// Every device of the build through its backend: a GPU if there is one, and the CPU with the same bits as before.
 void test_devices(const shape & s, int kind, int n_padding) {
     inputs              in(s, make_parents(s, kind, n_padding));
     const ggml_tensor * want  = in.tree(1);
@@ -320,7 +319,7 @@ void test_support() {
     }
 }
 
-// Times of one layer of a 27B-like model (16 key heads, 48 value heads, head size 128), best of several, in ms.
+// Times of one layer of a 27B-like model (16 key heads, 48 value heads, head size 128): best of several, in ms.
 void bench(int threads) {
     const auto time = [&](inputs & in, ggml_tensor * x) {
         ggml_cgraph * graph = ggml_new_graph(in.ctx);
@@ -382,7 +381,7 @@ int main(int argc, char ** argv) {
         test_devices({ 128, 2, 6, 16, 2, channels }, 0, 3);
         test_devices({ 64, 1, 2, 64, 1, channels }, 0, 0);
     }
-    // The CPU alone is compared with float64 below; another device with the CPU, in the same cases.
+    // The CPU is compared with float64 below; other devices with the CPU, in the same cases.
     if (ggml_backend_dev_count() > 1) {
         for_each_case(true, test_devices);
     }

@@ -1,7 +1,7 @@
-// Fused ops (op_fusion.h) give the bits of the ops alone, in memory that is used again and again, for any number of
-// rows and threads; and a norm and a RoPE are right.
+// Fused ops (op_fusion.h) give the same bits as separate ops, in memory that is reused, for any number of rows and
+// threads; and a norm and a RoPE are correct.
 //
-//   test_op_fusion [all] [N]     all widths of passes and numbers of threads, not some; only the first N pairs of types
+//   test_op_fusion [all] [N]     all pass widths and numbers of threads; only the first N pairs of types
 
 #include "check.h"
 #include "weights.h"
@@ -30,13 +30,13 @@ static std::vector<float> random_floats(int64_t n) {
 }
 
 struct layer {
-    ggml_context *ctx, *fixed, *apart;   // computed; given; given in panels
+    ggml_context *ctx, *fixed, *apart;   // computed; given; given and packed
     ggml_cgraph * graph;
     ggml_tensor * a, *b, *places, *positions, *norm, *head_norm, *k_cache, *v_cache, *q, *k, *v, *gate, *up, *glu;
     std::vector<ggml_tensor *> matrices, results;
     ggml_backend_buffer_t      memory[2] = {};
 
-    // Types of Q, K and V, of the others, rows of the pass; `seen`: what SWIGLU gives is a result too.
+    // Types of Q, K and V and of the others, rows of the pass. `seen`: the result of SWIGLU is an output too.
     layer(ggml_type kind, ggml_type kind_v, int64_t n, int64_t hidden, bool seen) {
         ctx                = ggml_init({ 1 << 20, nullptr, true });
         fixed              = ggml_init({ 1 << 20, nullptr, true });
@@ -159,8 +159,8 @@ static bool is_zero(const ggml_tensor * t) {
     return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
 }
 
-// Every op alone, each tensor in memory of its own; a norm and its weight together, as they always are. Then all of
-// them in the same memory. swiglu_is_fused: the results of gate and up are then not written.
+// Computes every op separately, first with its own memory for each tensor (only a norm and its weight are always
+// together), then all in the same memory. swiglu_is_fused: the results of gate and up are then not written.
 static std::vector<std::vector<char>> compute_alone(ggml_backend_t cpu, layer & l, bool swiglu_is_fused) {
     ggml_backend_buffer_t memory = ggml_backend_alloc_ctx_tensors(l.ctx, cpu);
     l.clear();
@@ -212,8 +212,8 @@ static void check_norm(const layer & l, const std::vector<std::vector<char>> & o
     }
 }
 
-// A head whose pairs lie half of it apart (ours) is rotated as one whose pairs are neighbours (ggml's), whatever was
-// rotated before.
+// Rotating a head whose pairs are half a head apart (ours) is the same as rotating one whose pairs are adjacent
+// (ggml's), whatever was rotated before.
 static void check_rope(ggml_backend_t cpu) {
     struct rope_case {
         int64_t heads, rows;
@@ -242,7 +242,7 @@ static void check_rope(ggml_backend_t cpu) {
         ggml_build_forward_expand(graph, apart);
         ggml_build_forward_expand(graph, beside);
         ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(c, cpu);
-        const auto            place  = [&](int64_t i) {   // of channel i of x in y
+        const auto            place  = [&](int64_t i) {   // index in y of channel i of x
             const int64_t at = i - h.offset, half = h.n_dims / 2;
             return at < 0 || at >= h.n_dims ? i : h.offset + at % half * 2 + at / half;
         };
@@ -282,14 +282,14 @@ static void check_rope(ggml_backend_t cpu) {
     }
 }
 
-// Whether this CPU has kernels for panels.
+// Whether this CPU has kernels for packed weights.
 static bool has_panels(ggml_backend_t cpu) {
     layer l(GGML_TYPE_Q4_0, GGML_TYPE_Q4_0, 1, 768, false);
     l.allocate(cpu, panels());
     return ggml_backend_supports_op(cpu, l.q);
 }
 
-// A layer in one pass of n rows against its ops one by one.
+// Compares a layer in one pass of n rows with its ops one by one.
 static void check_layer(ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, int64_t n, int64_t hidden, bool seen,
     bool in_panels, const std::vector<int> & numbers_of_threads) {
     layer alone(kind, kind_v, n, hidden, seen), together(kind, kind_v, n, hidden, seen);
@@ -299,7 +299,7 @@ static void check_layer(ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, in
     }
     ggml_backend_cpu_set_n_threads(cpu, 1);
     const auto expected = compute_alone(cpu, alone, in_panels && hidden % 256 == 0);
-    // as llama.cpp does: memory is planned, and used again
+    // memory is planned and reused, as in llama.cpp
     ggml_backend_buffer_type_t type  = ggml_backend_cpu_buffer_type();
     ggml_backend_sched_t       sched = ggml_backend_sched_new(&cpu, &type, 1, 256, false, false);
     for (const int threads : numbers_of_threads) {
@@ -310,7 +310,7 @@ static void check_layer(ggml_backend_t cpu, ggml_type kind, ggml_type kind_v, in
     }
     ggml_backend_sched_free(sched);
     check_norm(alone, expected);
-    if (in_panels) {   // products of one input and one kind of rows lie side by side now
+    if (in_panels) {   // products with the same input and the same kind of rows are adjacent now
         const int q = together.place_of(together.q), k = together.place_of(together.k),
                   v     = together.place_of(together.v);
         const bool same = kind == kind_v || kind == GGML_TYPE_Q4_K;
@@ -335,7 +335,8 @@ int main(int argc, char ** argv) {
             break;
         }
         for (const int64_t n : rows) {
-            // pieces of whole panels, of several blocks of what is quantized; and none that could be divided so
+            // pieces of whole panels and several blocks of the quantized type, and widths that cannot be divided like
+            // that
             const int64_t hidden = n == 2 || n == 33 ? 512 + 64 * (kind_v == GGML_TYPE_Q8_0) + 256
                                    : n == 70         ? 4096
                                                      : 768;

@@ -1,5 +1,5 @@
-// MUL_MAT and MUL_MAT_ID through ggml's CPU backend, with float weights and with weights in panels: right, and row by
-// row, thread by thread the same bits.
+// MUL_MAT and MUL_MAT_ID through ggml's CPU backend, with float and with packed weights: correct, and with the same
+// bits for any combination of rows and threads.
 
 #include "check.h"
 #include "weights.h"
@@ -30,7 +30,7 @@ static std::vector<float> read(const ggml_tensor * t) {
     return x;
 }
 
-// rows x columns of a product computed in every way there is
+// Computes a product of rows x columns in every possible way.
 static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t k, int64_t m, int64_t n,
     int64_t n_experts, int64_t slots) {
     ggml_backend_t cpu     = ggml_backend_cpu_init();
@@ -96,7 +96,7 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
         }
     }
 
-    // float weights: rounding of f32; quantized ones: that of the activations to 8 bits, about k^0.5 * 0.05 / 200 each
+    // float weights: rounding of f32; quantized ones: of the activations to 8 bits, about k^0.5 * 0.05 / 200 each
     const double limit = ggml_is_quantized(type) ? 0.05 : 2e-5;
     double       worst = 0;
     for (int64_t r = 0; r < n; ++r) {
@@ -123,8 +123,8 @@ static void check(ggml_type type, ggml_backend_buffer_type_t weights_in, int64_t
     ggml_backend_free(cpu);
 }
 
-// One product of a random shape: odd counts, rows that lie apart, batches in any order, as many threads as columns or
-// more.
+// One product of a random shape: odd counts, non-contiguous rows, batches in any order, at least as many threads as
+// columns.
 static void fuzz(ggml_backend_buffer_type_t in_panels) {
     const ggml_type types[]   = { GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL,
           GGML_TYPE_MXFP4, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K };
@@ -139,7 +139,7 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
     ggml_tensor *  w       = ggml_new_tensor_2d(weights, type, k, m),
                 *base      = ggml_new_tensor_4d(ctx, GGML_TYPE_F32, k + gap, n1, n2, n3);
     ggml_tensor * x        = ggml_view_4d(ctx, base, k, n1, n2, n3, base->nb[1], base->nb[2], base->nb[3], 0);
-    const bool    permuted = quantized && pick(0, 1);   // stock's float products want rows in order
+    const bool    permuted = quantized && pick(0, 1);   // stock float products need contiguous rows
     x                      = permuted ? ggml_permute(ctx, x, 0, 2, 1, 3) : x;
     ggml_tensor * out      = ggml_mul_mat(ctx, w, x);
     ggml_cgraph * graph    = ggml_new_graph(ctx);
@@ -195,7 +195,7 @@ static void fuzz(ggml_backend_buffer_type_t in_panels) {
 int main() {
     ggml_backend_buffer_type_t in_panels = panels();
     CHECK(in_panels);
-    ggml_backend_buffer_type_t for_fuzz = ggml_backend_cpu_buffer_type();   // where there are no kernels: stock's
+    ggml_backend_buffer_type_t for_fuzz = ggml_backend_cpu_buffer_type();   // without kernels: stock's
     {
         ggml_context * ctx = ggml_init({ 1 << 16, nullptr, true });
         ggml_tensor *  w   = ggml_new_tensor_2d(ctx, GGML_TYPE_Q4_0, 32, 16);

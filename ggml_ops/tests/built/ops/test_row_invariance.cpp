@@ -1,4 +1,4 @@
-// Every op of a target's pass: a row has the same bits alone and in passes of 1 to 64 rows, at any place, with 1 to 4
+// Every op of a target's pass: a row has the same bits alone and in passes of 1 to 64 rows, at any index, with 1 to 4
 // threads.
 //
 //   test_row_invariance [NAME]     only the cases whose name begins with NAME
@@ -23,8 +23,7 @@ static constexpr int64_t CELLS = 256;   // of a cache
 
 static std::mt19937 rng(1);
 
-// A tensor that an op reads. `rows` is the dimension that counts the rows of the pass; -1: the same tensor for all
-// rows.
+// A tensor that an op reads. `rows` is the dimension with the rows of the pass; -1: the same tensor for all rows.
 struct input {
     ggml_type              type;
     std::array<int64_t, 4> ne;
@@ -37,7 +36,7 @@ struct op_case {
     std::string                                                                name;
     std::vector<input>                                                         inputs;
     std::function<ggml_tensor *(ggml_context *, std::vector<ggml_tensor *> &)> build;
-    int rows;   // dimension of the result that counts the rows
+    int rows;   // dimension of the result with the rows
 };
 
 static constexpr int64_t EXPERTS = 8;
@@ -75,10 +74,10 @@ static std::vector<char> content(const input & in) {
     return out;
 }
 
-// Rows [first, first + n) of what content() gave for dimension `rows`, or of a result with `of` rows.
+// Rows [first, first + n) of dimension `rows`, from content() or from a result with `of` rows.
 static std::vector<char> slice(
     const std::vector<char> & all, const ggml_tensor * t, int rows, int64_t of, int64_t first, int64_t n) {
-    size_t row = ggml_type_size(t->type);   // bytes of one row within the dimensions behind
+    size_t row = ggml_type_size(t->type);   // bytes of one row within the inner dimensions
     for (int d = 0; d < rows; ++d) {
         row *= t->ne[d];
     }
@@ -90,7 +89,7 @@ static std::vector<char> slice(
     return out;
 }
 
-// The result for rows [first, first + n), once for each number of threads; empty if this CPU has no kernel for it.
+// Results for rows [first, first + n), one per number of threads; empty if this CPU has no kernel.
 static std::vector<std::vector<char>> compute(ggml_backend_t cpu, const op_case & c,
     const std::vector<std::vector<char>> & data, int64_t first, int64_t n, int most_threads) {
     ggml_context *ctx = ggml_init({ 1 << 20, nullptr, true }), *apart = ggml_init({ 1 << 16, nullptr, true });
@@ -127,7 +126,7 @@ static std::vector<std::vector<char>> compute(ggml_backend_t cpu, const op_case 
             ggml_backend_tensor_get(out, results.back().data(), 0, results.back().size());
         }
         CHECK(ggml_is_contiguous(out) && out->ne[c.rows] == n);
-        for (auto & result : results) {   // row after row
+        for (auto & result : results) {   // one row at a time
             std::vector<char> sorted;
             for (int64_t r = 0; r < n; ++r) {
                 const auto row = slice(result, out, c.rows, n, r, 1);
@@ -220,7 +219,7 @@ static void add_elementwise(std::vector<op_case> & cases) {
     for (const auto & u : unary) {
         const auto make    = u.make;
         const bool is_cont = std::string(u.name) == "CONT";   // rows become the first dimension
-        for (const int64_t width : { 64, 102 }) {             // whole vectors, and not
+        for (const int64_t width : { 64, 102 }) {             // whole vectors or not
             cases.push_back({ std::string(u.name) + " " + std::to_string(width), { { F32, { width, 1, 1, 1 }, 1 } },
                 [=](ggml_context * c, tensors & t) { return make(c, t[0]); }, is_cont ? 0 : 1 });
         }
@@ -334,7 +333,7 @@ static void add_products(std::vector<op_case> & cases) {
                     experts  = { type, { k, 60, EXPERTS, 1 }, -1, input::NORMAL, ggml_is_quantized(type) };
         cases.push_back({ named("MUL_MAT", type), { matrix, { F32, { k, 1, 1, 1 }, 1 } },
             [](ggml_context * c, tensors & t) { return ggml_mul_mat(c, t[0], t[1]); }, 1 });
-        for (const int64_t slots : { 1, 3 }) {   // the input of all experts, and one for each
+        for (const int64_t slots : { 1, 3 }) {   // the same input for all experts, or one each
             cases.push_back({ named("MUL_MAT_ID", type) + " " + std::to_string(slots),
                 { experts, { F32, { k, slots, 1, 1 }, 2 }, { I32, { 3, 1, 1, 1 }, 1, input::EXPERT } },
                 [](ggml_context * c, tensors & t) { return ggml_mul_mat_id(c, t[0], t[1], t[2]); }, 2 });
@@ -342,7 +341,7 @@ static void add_products(std::vector<op_case> & cases) {
     }
 }
 
-// Q [d, heads, rows], K and V as llama.cpp's caches hold them, a mask row for each row.
+// Q [d, heads, rows], K and V like those of llama.cpp's caches, and a mask row per row.
 static void add_attention(std::vector<op_case> & cases) {
     constexpr int64_t D = 64, HEADS = 4, KV = 2;
     const auto        in = [](ggml_type k, ggml_type v, ggml_type mask) {
@@ -385,7 +384,7 @@ static void add_attention(std::vector<op_case> & cases) {
     }
 }
 
-// A convolution along one sequence against one for each of its rows, with the rows before it.
+// Compares a convolution along one sequence with one for each of its rows and the rows before it.
 static void test_sequence(ggml_backend_t cpu) {
     constexpr int64_t ROWS = 33, CHANNELS = 48, WIDTH = 4;
     ggml_context *    ctx = ggml_init({ 1 << 20, nullptr, true });

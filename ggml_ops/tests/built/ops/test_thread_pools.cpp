@@ -1,5 +1,5 @@
-// Threads of the CPU backend: pools are kept from graph to graph, a result does not depend on how many threads there
-// are, several callers compute at once, and a forked process computes on.
+// Threads of the CPU backend: pools are reused for later graphs, results do not depend on the number of threads,
+// several callers can compute at once, and a forked process can still compute.
 
 #include "check.h"
 #include "cpu/threads/thread_pools.h"
@@ -25,7 +25,7 @@ static constexpr int64_t WIDTH = 256, ROWS = 3;
 
 using floats = std::vector<float>;
 
-// Layers of a product and a norm, computed over and over.
+// Layers of a product and a norm, computed repeatedly.
 class layers {
     context                         ctx_ = metadata(4 * N_LAYERS);
     buffer                          buffer_{ nullptr, ggml_backend_buffer_free };
@@ -108,7 +108,7 @@ static int count_threads() {
 }
 
 static void kept() {
-    ggml_threadpool * pool = dflash_pool_take(4);   // itself: a team that computes may be smaller
+    ggml_threadpool * pool = dflash_pool_take(4);   // directly: a team that computes may be smaller
     dflash_pool_give(pool, 4);
     CHECK(count_threads() >= 4);
     CHECK(dflash_pool_take(4) == pool);
@@ -116,7 +116,7 @@ static void kept() {
     for (int size = 2; size < 30; ++size) {
         dflash_pool_give(dflash_pool_take(size), size);
     }
-    CHECK(count_threads() < 4 * 30);   // those of the last pools, not of all sizes
+    CHECK(count_threads() < 4 * 30);   // threads of the last pools, not of all sizes
 }
 
 static void forked() {
@@ -124,7 +124,7 @@ static void forked() {
     const floats expected = model.compute(4);
     const pid_t  child    = fork();
     if (child == 0) {
-        alarm(60);   // ends a child that waits for threads which it does not have
+        alarm(60);   // ends a child that waits for threads it does not have
         _exit(model.compute(4) == expected ? 0 : 1);
     }
     int status = 1;

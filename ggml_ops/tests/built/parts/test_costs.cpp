@@ -1,4 +1,4 @@
-// Measured costs: a pass is timed until the caches are warm, and the best time counts.
+// Measured costs: a pass is repeated until the caches are warm, and the best time counts.
 
 #include "engine/costs.h"
 
@@ -8,8 +8,8 @@
 
 using namespace dflash;
 
-// The first pass of each width takes 9 ms more, and the third half a millisecond: what it is on a machine that is busy
-// now and then.
+// The first pass of each width takes 9 ms longer, and the third half a millisecond, as if the machine were busy at
+// times.
 struct machine {
     std::map<int32_t, int32_t> n_verified, n_drafted;
 

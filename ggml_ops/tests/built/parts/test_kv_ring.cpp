@@ -1,5 +1,5 @@
 // The drafter's K/V ring: whatever happened to a slot before, a block sees the newest n_ctx positions before it, and
-// each of their cells holds what was written for that position of the slot's text.
+// each of their cells has what was written for that position of the slot's text.
 
 #include "draft/kv_ring.h"
 
@@ -29,19 +29,19 @@ drafter_model small_model() {
     return model;
 }
 
-// A ring beside what it must hold: a number for each position of each slot's text.
+// A ring with a copy of what it must contain: a number for each position of each slot's text.
 class watched_ring {
   public:
     explicit watched_ring(int32_t n_ctx, size_t history_limit = NO_LIMIT) :
         ring(small_model(), N_SLOTS, n_ctx, GGML_TYPE_F32, GGML_TYPE_F32, false, history_limit) {}
 
-    int32_t end(int32_t slot) const { return (int32_t) texts[slot].size(); }
+    int32_t end(int32_t slot) const { return (int32_t) texts_[slot].size(); }
 
     void write(int32_t slot, int32_t n) {
         const int32_t first = end(slot);
         ring.extend(slot, first + n);
         for (int32_t pos = first; pos < first + n; ++pos) {
-            texts[slot].push_back((float) ++n_written);
+            texts_[slot].push_back((float) ++n_written_);
             for (int32_t layer = 0; layer < N_LAYERS; ++layer) {
                 set(ring.k(layer), ring.cell(slot, pos), row(slot, pos, layer, 0));
                 set(ring.v(layer), ring.cell(slot, pos), row(slot, pos, layer, 1));
@@ -52,25 +52,25 @@ class watched_ring {
     void rewind(int32_t slot, int32_t pos) {
         ring.rewind(slot, pos);
         if (pos > end(slot)) {
-            first_known[slot] = pos;
+            first_known_[slot] = pos;
         }
-        first_known[slot] = pos <= first_known[slot] ? pos : first_known[slot];
-        texts[slot].resize(pos);
+        first_known_[slot] = pos <= first_known_[slot] ? pos : first_known_[slot];
+        texts_[slot].resize(pos);
     }
 
     void restart(int32_t slot, int32_t pos) {
         ring.restart(slot, pos);
-        texts[slot].resize(pos);
-        first_known[slot] = pos;
+        texts_[slot].resize(pos);
+        first_known_[slot] = pos;
     }
 
     void share(int32_t from, int32_t to, int32_t end) {
         ring.put(to, ring.take(from, end));
-        texts[to].assign(texts[from].begin(), texts[from].begin() + end);
-        first_known[to] = std::min(first_known[from], end);
+        texts_[to].assign(texts_[from].begin(), texts_[from].begin() + end);
+        first_known_[to] = std::min(first_known_[from], end);
     }
 
-    // Rows of a block see the window, whole where nothing was forgotten, and each other.
+    // A block's rows see each other and the window, which is complete if nothing was forgotten.
     void check(int32_t slot, bool whole = true) const {
         CHECK(ring.end(slot) == end(slot));
         const int32_t      span = ring.span(end(slot));
@@ -87,7 +87,7 @@ class watched_ring {
             n_seen -= r + 1;
             const int32_t first = end(slot) - n_seen;   // they are the newest
             CHECK(first >= oldest);
-            CHECK(!whole || first == std::max(oldest, first_known[slot]) || first == rounded(oldest, slot));
+            CHECK(!whole || first == std::max(oldest, first_known_[slot]) || first == rounded(oldest, slot));
             for (int32_t pos = first; pos < end(slot); ++pos) {
                 CHECK(seen[ring.cell(slot, pos) - ring.first_cell(slot)] == 0.0f);
             }
@@ -102,14 +102,14 @@ class watched_ring {
   private:
     using values = std::vector<float>;
 
-    // After a gap only whole segments can be kept: those before the first one are lost when they leave the ring.
+    // After a gap only whole segments can be kept: earlier positions are lost when they leave the ring.
     int32_t rounded(int32_t oldest, int32_t slot) const {
-        const int32_t step = kv_history::STEP, known = (first_known[slot] + step - 1) / step * step;
+        const int32_t step = kv_history::STEP, known = (first_known_[slot] + step - 1) / step * step;
         return std::max(oldest, known);
     }
 
     values row(int32_t slot, int32_t pos, int32_t layer, int32_t part) const {
-        return values(HEAD_DIM, texts[slot][pos] * 8 + (float) (2 * layer + part));
+        return values(HEAD_DIM, texts_[slot][pos] * 8 + (float) (2 * layer + part));
     }
 
     static void set(ggml_tensor * tensor, int64_t cell, const values & row) {
@@ -133,12 +133,12 @@ class watched_ring {
         CHECK(same);
     }
 
-    std::vector<float> texts[N_SLOTS];
-    int32_t            first_known[N_SLOTS] = {};
-    int32_t            n_written            = 0;
+    std::vector<float> texts_[N_SLOTS];
+    int32_t            first_known_[N_SLOTS] = {};
+    int32_t            n_written_            = 0;
 };
 
-// Text grows, is cut back to anywhere, copied to other slots, and begins anew.
+// Text grows, is cut back anywhere, copied to other slots, and restarted.
 void any_history(int32_t n_ctx, uint32_t seed) {
     watched_ring ring(n_ctx);
     std::mt19937 random(seed);
@@ -181,7 +181,7 @@ void after_a_gap_the_context_begins_anew() {
     }
 }
 
-// Older positions are forgotten, never wrong.
+// Older positions may be forgotten but are never wrong.
 void histories_are_bounded() {
     const size_t segment = (size_t) kv_history::STEP * 2 * N_LAYERS * HEAD_DIM * sizeof(float);
     for (const size_t n : { 0, 1, 7 }) {
@@ -207,7 +207,7 @@ void histories_are_bounded() {
     ring.check(0);
 }
 
-// Copies go between rings that see more and fewer positions: a saved slot may come from another engine.
+// Copies between rings of different sizes: a saved slot may come from another engine.
 void copies_fit_any_ring() {
     for (const auto & [from, to] : { std::pair{ 40, 400 }, { 400, 40 }, { 400, 1 } }) {
         watched_ring a(from), b(to);
@@ -265,8 +265,8 @@ void copies_of_other_sizes_are_refused() {
     bad[2].data.pop_back();
     bad[3].past.append(bad[3].past.end(), std::make_shared<raw_bytes>(3));
     bad[4].past.truncate(64);                                                     // a gap before the ring
-    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // no multiple of a segment
-    while (bad[6].past.end() <= 600) {                                            // far behind the ring's end
+    bad[5].past.append(10, std::make_shared<raw_bytes>(sound.past.holding(0)));   // not a multiple of a segment
+    while (bad[6].past.end() <= 600) {                                            // far past the ring's end
         bad[6].past.append(bad[6].past.end(), std::make_shared<raw_bytes>(sound.past.holding(0)));
     }
     for (const ring_copy & copy : bad) {

@@ -1,4 +1,4 @@
-// Cells of a device's memory for taps: each row of a pass has its own, and what nobody wants goes to waste.
+// A device's cells for taps: each row of a pass gets its own, and unneeded rows are discarded.
 
 #include "llama/tap_store.h"
 
@@ -41,7 +41,7 @@ int main() {
     }
     CHECK(thrown);
 
-    // what is written is read, cell by cell
+    // what is written is read back, cell by cell
     std::vector<float> rows;
     for (int32_t i = 0; i < N_ROWS * N_LAYERS * N_EMBD; ++i) {
         rows.push_back((float) i);
@@ -50,14 +50,14 @@ int main() {
     CHECK(store.read(cells) == rows);
     CHECK(store.read({ cells[3] }) == std::vector<float>(rows.begin() + 3 * 8, rows.begin() + 4 * 8));
 
-    // every row of a pass has its cell, the last one too; others have none
+    // every row of a pass has its cell, including the last one; other rows have none
     store.set_pass(cells);
     for (int32_t row = 0; row < N_ROWS; ++row) {
         CHECK(store.pass_cell(row) == *cells[row]);
     }
     CHECK(store.pass_cell(-1) == tap_store::WASTE && store.pass_cell(N_ROWS) == tap_store::WASTE);
 
-    // a cell is free once neither the pass nor a slot holds it
+    // a cell is free once neither the pass nor a slot refers to it
     cells.clear();
     CHECK(store.n_free() == 0);
     std::vector<tap_cell> kept = { store.pass()[1] };

@@ -1,10 +1,10 @@
-// Proof that dflash::sampler samples as llama.cpp's common_sampler_sample(): the same tokens for the same logits, seed
-// and parameters, shortcuts or not, and through grammars and reasoning budgets; and that the distribution which it
-// gives for block verification is the one that common_sampler_sample() draws from, tokens ahead.
+// dflash::sampler samples exactly like llama.cpp's common_sampler_sample(): the same tokens for the same logits, seed
+// and parameters, with and without shortcuts, and with grammars and reasoning budgets. The distribution that it gives
+// for block verification is the one that common_sampler_sample() draws from, also for tokens ahead.
 //
 //   test_sampling MODEL.gguf [draws per case]
 //
-// The model lends its vocabulary and one output row, which random logits replace.
+// Only the model's vocabulary and one output row are used; random logits replace the row.
 
 #include "accept/format_patterns.h"
 #include "accept/sampling.h"
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Rows of the kinds that matter: smooth, peaked, full of equal values, mostly masked.
+// The relevant kinds of rows: smooth, peaked, with many equal values, mostly masked.
 enum class kind { smooth, peaked, equal, masked };
 
 void fill(float * row, int32_t n, kind k, std::mt19937 & rng) {
@@ -64,7 +64,7 @@ struct model_row {
     }
 };
 
-// Tokens sampled alike before one ends the text or the grammar; throws at the first difference.
+// Number of equal samples until one ends the text or the grammar; throws at the first difference.
 int32_t compare(model_row & at, const std::string & fields, kind k, uint32_t seed, int32_t draws) {
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
     params.seed                   = seed;
@@ -156,8 +156,8 @@ void expect(bool holds, const std::string & what) {
     }
 }
 
-// Looks `n` tokens ahead and compares with common_sampler after as many real tokens; what looked ahead must not have
-// moved.
+// Looks `n` tokens ahead and compares with common_sampler after as many real tokens; looking ahead must not change the
+// sampler.
 void compare_distributions(model_row & at, const std::string & fields, kind k, uint32_t seed, int32_t n) {
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
     params.seed                   = seed;
@@ -211,7 +211,8 @@ void compare_distributions(model_row & at, const std::string & fields, kind k, u
         ours.sample(at.ctx.get(), -1) == fresh.sample(at.ctx.get(), -1), "looking ahead moved the sampler: " + fields);
 }
 
-// block_walk() over real rows: paths, ends, the sampler's state afterwards, and the first two tokens' distribution.
+// block_walk() over real rows: paths, ends, the sampler's state afterwards, and the distribution of the first two
+// tokens.
 void walk_blocks(model_row & at, const std::string & fields) {
     constexpr int32_t FIRST = 1, LENGTH = 3, K = 4, WALKS = 20000;
     llama_batch       batch = llama_batch_init(FIRST + LENGTH + 1, 0, 1);
@@ -228,7 +229,7 @@ void walk_blocks(model_row & at, const std::string & fields) {
     llama_batch_free(batch);
     expect(rc == 0, "a pass over a block failed");
     std::mt19937 rng(3);
-    for (int32_t i = 0; i <= LENGTH; ++i) {   // eight tokens hold nearly all
+    for (int32_t i = 0; i <= LENGTH; ++i) {   // eight tokens have nearly all of the probability
         float * row = llama_get_logits_ith(at.ctx.get(), FIRST + i);
         fill(row, at.n_vocab, kind::smooth, rng);
         for (int32_t j = 0; j < 8; ++j) {
@@ -246,8 +247,8 @@ void walk_blocks(model_row & at, const std::string & fields) {
 
     common_params_sampling params = dflash::parse_sampling(at.model.get(), fields);
     params.seed                   = 1;
-    // What the first two tokens should be. The rows stand for any text before them; penalties still tie the second to
-    // the first.
+    // The expected distribution of the first two tokens. The rows are the same for any previous text; penalties still
+    // make the second token depend on the first.
     const auto                                            ends = [](int32_t token) { return token == 102; };
     std::map<std::pair<llama_token, llama_token>, double> wanted;
     dflash::sampler                                       start(at.model.get(), params);
@@ -282,7 +283,7 @@ void walk_blocks(model_row & at, const std::string & fields) {
         }
         ++lengths[w.tokens.size() - 1];
         ended += w.stopped;
-        if (n < 50) {   // the same seed, the same walk; and the sampler has taken exactly these tokens
+        if (n < 50) {   // the same seed gives the same walk, and the sampler has accepted exactly these tokens
             const dflash::drawn_chain same = dflash::draw_chain(d, 50, LENGTH, again.shape(), again.random());
             expect(same.tokens == chain.tokens &&
                        dflash::block_walk(same, again, at.ctx.get(), FIRST, ends).tokens == w.tokens,
@@ -343,7 +344,7 @@ int main(int argc, char ** argv) {
     }
     const int32_t draws = argc > 2 ? std::atoi(argv[2]) : 40;
     for (const char * pattern : { "[aeiou]", ".*[aeiou].*", "[A-Z][^a]*([bcd]) ?", "^\\s+to$" }) {
-        dflash::remember_format_pattern(pattern);   // others are refused
+        dflash::remember_format_pattern(pattern);   // others are rejected
     }
     try {
         model_row at(argv[1]);
@@ -355,7 +356,7 @@ int main(int argc, char ** argv) {
                                      fields.find("budget") != std::string::npos;
             for (const kind k : { kind::smooth, kind::peaked, kind::equal, kind::masked }) {
                 if (constrained && k == kind::masked) {
-                    continue;   // what the grammar or the budget wants may be masked
+                    continue;   // the tokens that the grammar or the budget needs may be masked
                 }
                 for (uint32_t seed = 1; seed <= 4; ++seed) {
                     compared += compare(at, fields, k, seed, draws);
