@@ -50,8 +50,8 @@ class cache {
     // on it runs. `prompt` must live until end(); `reusable`: its beginning that need not be read (reusable_part).
     // caches: it may use what others left, and leave something.
     int32_t begin(int32_t id, const std::vector<int32_t> & prompt, const std::vector<int32_t> & reusable, bool caches);
-    // Of a sequence that follows another one: whether that one has read what they share, or never will. n_cached: how
-    // many tokens it now holds.
+    // For a sequence that follows another one. False: the other one still reads what they share. Otherwise it no longer
+    // follows; n_cached: tokens that it now holds.
     bool follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & n_cached);
     // Tokens of the prompt that running sequences hold, or will when they have read theirs.
     int32_t held_by_running(const std::vector<int32_t> & prompt) const;
@@ -135,8 +135,8 @@ class cache {
     int32_t     n_checkpoints_, checkpoint_step_;
 };
 
-// The prompt up to the first token that must be read, whatever is cached: the last one, or the one before the first
-// whose probability is wanted (probs_from, 0: none).
+// The prompt up to the first token that must be read in any case: the last one, or the one before the first whose
+// probability is wanted (probs_from, 0: none).
 std::vector<int32_t> reusable_part(const std::vector<int32_t> & prompt, int32_t probs_from);
 
 }   // namespace dflash

@@ -1,5 +1,5 @@
-// Conversations that no slot holds any more, kept on the host as long as they fit: llama-server's prompt cache. No
-// llama.cpp types.
+// Conversations that no slot holds, kept on the host as long as they fit: llama-server's prompt cache. No llama.cpp
+// types.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace dflash {
 
-// Tokens that two texts have in common at the beginning.
+// Length of the common beginning of two texts.
 int32_t common_prefix(const std::vector<int32_t> & a, const std::vector<int32_t> & b);
 
 class host_cache {
@@ -31,7 +31,7 @@ class host_cache {
     bool holds(const std::vector<int32_t> & tokens) const;
     // Forgets the oldest until `bytes` more fit. False: they never do.
     bool make_room(size_t bytes);
-    // Keeps it as the newest; what it can give is forgotten elsewhere. Makes room first, and drops it if there is none.
+    // Keeps it as the newest, in place of entries whose tokens it covers. Makes room first; drops it if there is none.
     void add(conversation && c);
 
     // The one that gives most of the prompt's beginning; of equals the newest. Ends with the next add() or take().
@@ -43,7 +43,7 @@ class host_cache {
     // Takes an entry out, or forgets it.
     conversation take(const conversation * entry);
 
-    // After memory ran short: keeps no more than now. (llama-server does the same.)
+    // After memory ran out: from now on keeps at most what it has, as llama-server does.
     void shrink();
 
   private:

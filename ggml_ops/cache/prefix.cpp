@@ -1,5 +1,5 @@
 // Where the beginning of a prompt comes from: what the sequence holds, what another one holds or is about to read, what
-// the host keeps. It is not read again.
+// the host keeps. That part is not read again.
 
 #include "cache/cache.h"
 
@@ -9,10 +9,10 @@ namespace dflash {
 
 namespace {
 
-// A prompt for which another sequence does the reading waits for it if that saves it so many rows: fewer cost less in
-// the same pass than waiting for it.
+// A prompt waits for another sequence that reads the same beginning if that saves at least this many rows: to read
+// fewer in the same pass costs less than the wait.
 constexpr int32_t MIN_SHARED_READING = 64;
-// What is copied from elsewhere must save so many rows more than what the sequence holds.
+// A copy from elsewhere must save at least this many rows more than what the sequence holds.
 constexpr int32_t MIN_GAIN = 8;
 
 // Tokens at a prompt's end that the next one may not repeat: the template's own words for the answer's beginning, and
@@ -147,7 +147,7 @@ int32_t cache::take_over(sequence & s, const std::vector<int32_t> & prompt, bool
         keep_on_host(s);
     }
     switch (from.from) {
-        // perhaps the memory can keep more than it is sure to
+        // the memory may be able to keep more than is certain
         case source::OWN: return cut_back(s, cache_prompt ? common_tokens(s.tokens, prompt) : 0);
         case source::OTHER: return share(sequences_[from.id], s, from.n_tokens);
         case source::LEADER:
@@ -178,7 +178,7 @@ bool cache::follow(int32_t id, const std::vector<int32_t> & reusable, int32_t & 
     return true;
 }
 
-// Lets `to` hold the first n tokens of what `from` holds, which stays as it is. Returns how many it does.
+// Copies the first n tokens of what `from` holds to `to`. Returns how many `to` holds then.
 int32_t cache::share(const sequence & from, sequence & to, int32_t n) {
     forget(to.id);
     if (!share_memory(from, to)) {

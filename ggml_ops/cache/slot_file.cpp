@@ -57,7 +57,7 @@ class checksum {
     uint64_t value_ = 0xCBF29CE484222325ull;
 };
 
-// Clients may see it: the path is theirs only in part.
+// Clients see this text, so it names no path.
 [[noreturn]] void refuse(const std::string & why) { throw std::runtime_error("the file " + why); }
 
 // ---- writing ----
@@ -87,7 +87,7 @@ class writer {
 
 // ---- reading ----
 
-// A folder, or a pipe that nobody writes to, is not opened.
+// Opens regular files only: no folder, and no pipe without a writer.
 std::filesystem::path regular_file(const std::string & name) {
     const std::filesystem::path path = file_path(name);
     std::error_code             error;
@@ -114,7 +114,7 @@ class reader {
 
     size_t size() const { return size_; }
 
-    // Throws before anything is allocated for it.
+    // Throws before anything is allocated.
     void need(uint64_t n, uint64_t width) const {
         if (n > left_ / width) {
             refuse("is damaged: it has fewer bytes than it tells");

@@ -1,10 +1,10 @@
 // A conversation as a file: what a slot held, with what it was made for. Pure standard library: the parts that
-// llama.cpp and the drafter wrote are bytes here, and are checked by who takes them in (slot_files.cpp).
+// llama.cpp and the drafter wrote are bytes here, checked by those who read them (slot_files.cpp).
 //
 // Layout, in the machine's byte order:
 //   magic, size of the whole file, fingerprints of target and drafter, counts and sizes (slot_file.cpp, `head`)
 //   tokens | state | checkpoints, each {at, size, bytes} | the drafter's history | its ring | taps
-//   checksum of all before it: a damaged file is told from a foreign one; it protects from accidents, not from people
+//   checksum of everything before it, against damage, not against attacks
 
 #pragma once
 
@@ -16,22 +16,22 @@
 
 namespace dflash {
 
-// What a state belongs to: the same files, wherever they lie.
+// The models that a state belongs to: the same files, in any place.
 struct slot_file_owner {
     uint64_t target = 0, drafter = 0;   // fingerprints, drafter 0: none
 };
 
-// A fingerprint of a model's file, or of all parts of a split one: sizes, beginnings and samples of the rest. Throws
+// Fingerprint of a model's file, or of all parts of a split one: sizes, beginnings and samples of the rest. Throws
 // std::runtime_error.
 uint64_t model_fingerprint(const std::string & path);
 
-// Writes the file, whole or not at all: what was there before stays until then. Returns its bytes. Throws
+// Writes the file, whole or not at all: an old one stays until then. Returns its bytes. Throws
 // std::runtime_error with the system's reason.
 size_t write_slot_file(const std::string & path, const conversation & c, const slot_file_owner & owner);
 
-// Reads a file of at most max_tokens tokens. Throws std::runtime_error with one sentence: it cannot be read, is none,
-// is damaged, or belongs to another pair. No length in it is trusted before it was compared with the file's own. bytes:
-// of the file.
+// Reads a file of at most max_tokens tokens. Throws std::runtime_error with one sentence: it cannot be read, is not
+// one, is damaged, or belongs to another pair. Every length in it is first compared with the file's own. bytes: of the
+// file.
 conversation read_slot_file(
     const std::string & path, const slot_file_owner & owner, int32_t max_tokens, size_t & bytes);
 

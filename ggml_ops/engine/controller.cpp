@@ -5,13 +5,13 @@
 
 namespace dflash {
 
-// Drafted steps between two plain ones while drafts gain little: what plain decoding costs must not be an old
-// measurement. "Little": less than this over plain decoding.
+// Drafted steps between two plain ones while drafts gain little, so that the cost of plain decoding stays up to date.
+// "Little": less than this over plain decoding.
 static constexpr int32_t REFRESH_STEPS = 32;
 static constexpr double  REFRESH_GAIN  = 1.3;
-// On devices a plain step makes two new graphs, its own and that of the next.
+// On devices a plain step needs two new graphs, its own and that of the next step.
 static constexpr int32_t PADDED_REFRESH_STEPS = 512;
-// Rows with logits that a prompt may have in each pass for its probabilities, whatever the trees would take.
+// Rows with logits that are left to a prompt in each pass for its probabilities.
 static constexpr int32_t TELLING_ROWS = 16;
 
 // ---- an answer ----
@@ -58,13 +58,13 @@ std::vector<int32_t> controller::block_lengths(int32_t n_max) const {
     return lengths;
 }
 
-// Prompts need rows and outputs of the pass, too, and make a graph of their own.
+// Prompts need rows and outputs of the pass, too, and change its graph.
 static bool any_reads(const std::vector<slot> & slots) {
     return std::any_of(slots.begin(), slots.end(), [](const slot & s) { return s.reading(); });
 }
 
-// Delta-net layers take trees of one size; those of each other size are passes of their own. Where one pass is cheaper,
-// smaller trees are padded.
+// Delta-net layers take trees of one size in a pass. Where one pass is cheaper than one for each size, smaller trees
+// are padded.
 int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) const {
     std::map<int32_t, int32_t> n_slots_of;   // by the size of their trees
     int32_t                    n_slots = 0, n_past = 0;
@@ -97,7 +97,7 @@ int32_t controller::padded_size(const std::vector<slot> & slots, int32_t room) c
     return fits && costs_.verify.at(n_slots * size, 0) < apart_ms ? size : 0;
 }
 
-// The width of a pass over so many rows.
+// The width of a pass over n_rows rows.
 int32_t controller::padded_rows(int32_t n_rows, int32_t room) const {
     const int32_t most  = std::min(room, limits_.n_outputs);
     const int32_t width = width_.choose(costs_.verify.width(n_rows), most, costs_.verify, costs_.rebuild_ms);
@@ -143,8 +143,8 @@ double controller::plain_ms(const std::vector<slot> & slots) const {
 
 void controller::begin_choice(const std::vector<slot> & slots, int32_t room) {
     const int32_t n_writing = count_writing(slots);
-    // Every other slot may come to its prompt's end in the next pass, which takes an output too; one whose prompt's
-    // probabilities are wanted must get on beside large trees.
+    // Every other slot may reach its prompt's end in the next pass, which takes an output too; one whose prompt's
+    // probabilities are wanted must make progress beside large trees.
     n_tree_rows_ = limits_.n_outputs;
     for (const slot & s : slots) {
         n_tree_rows_ -= s.writing() ? 0 : s.request.probs_from > 0 && s.state == DFLASH_READING ? TELLING_ROWS : 1;
@@ -296,7 +296,7 @@ void controller::learn_values(slot & s) const {
     s.learned.values.observe(s.drafts.block.length, block_lengths(max_length), depths, values);
 }
 
-// Trees with a fixed budget must leave every other slot its anchor: the last ones give nodes up. Returns their nodes.
+// Trees with a fixed budget must leave every other slot its anchor: cuts the last ones. Returns their nodes.
 static int32_t cut_fixed(const std::vector<slot *> & fixed, int32_t max_nodes) {
     int32_t n_nodes = 0;
     for (const slot * s : fixed) {
@@ -363,7 +363,7 @@ void controller::cut_trees(std::vector<slot> & slots, int32_t room) {
         tree & t = s->drafts.tree;
         if (s->writing() && t.size() > 1) {
             n_nodes -= t.size() - 1;
-            // a chain that was drawn counts whole or not at all
+            // a drawn chain stays whole or goes
             const int32_t n_left = s->request.block_accept ? 1 : 1 + std::max(0, room - n_nodes);
             t.nodes.resize(n_left);
             n_nodes += n_left - 1;

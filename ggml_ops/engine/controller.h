@@ -1,4 +1,4 @@
-// All policy of the engine (docs/budget.md): whether to draft, how much of a block, how many nodes, why, and what is
+// The engine's policy (docs/budget.md): whether to draft, how long a block, how many nodes, the reason, and what is
 // learned from each pass. It works on slots and pass times alone, without llama.cpp: tests/pure/test_controller.cpp.
 
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace dflash {
 
-// Why the controller chose what it chose; docs/budget.md explains them.
+// Reasons for a choice; docs/budget.md explains them.
 inline constexpr const char * REASON_NONE    = "no drafter";
 inline constexpr const char * REASON_OFF     = "drafting is off";
 inline constexpr const char * REASON_FIXED   = "fixed budget";
@@ -32,7 +32,7 @@ class controller {
     explicit controller(const pass_limits & limits) : limits_(limits) {}
 
     // an answer
-    void begin_answer(slot & s);   // it starts with what the last one of its kind learned
+    void begin_answer(slot & s);   // starts with what the last one of its kind learned
     void end_answer(const slot & s);
 
     // what a slot that writes may have
@@ -40,17 +40,17 @@ class controller {
     int32_t max_nodes(const slot & s) const;   // nodes of its next tree, as of the last choose_length()
 
     // the choices of one step, in the order of its phases
-    // Rows that every tree of this pass takes up, 0: as they are. room: rows that all together may take up.
+    // Rows to which every tree of this pass is padded, 0: none. room: most rows of all together.
     int32_t padded_size(const std::vector<slot> & slots, int32_t room) const;
-    // The same for the last tree alone, where trees of unlike sizes share passes, which are padded.
+    // The same for the last tree alone, where passes are padded and trees of different sizes share them.
     int32_t last_padded_size(const std::vector<slot> & slots, int32_t room) const;
     // Length of the blocks that the drafter denoises for the next pass (the anchor and the tokens that they propose),
     // the same for all slots; 1: none. room: nodes that all trees together may have.
     int32_t choose_length(const std::vector<slot> & slots, int32_t room = INT32_MAX);
-    // Cuts every slot's tree, grown as large as it may get, to the size that pays best over all slots, and says why.
+    // Cuts every slot's tree, grown to its limit, to the size that pays best over all slots, and sets the reason.
     void choose_nodes(std::vector<slot> & slots);
 
-    // Cells turned out to be short: the last trees give nodes up until all together take `room` rows, no anchor.
+    // Cells ran short: cuts the last trees until all together take `room` rows. Anchors stay.
     static void cut_trees(std::vector<slot> & slots, int32_t room);
 
     // what came of them
@@ -65,7 +65,7 @@ class controller {
     pass_costs &       costs() { return costs_; }
     const pass_costs & costs() const { return costs_; }
     double             plain_rate(int32_t n_slots) const;   // tokens per ms of plain decoding
-    // A step that only verifies the anchors of the slots that write, 0: nothing is known of passes yet.
+    // Of a step that only verifies the anchors of the slots that write, 0: no pass was measured yet.
     double plain_ms(const std::vector<slot> & slots) const;
 
     // for statistics: how often each choice was made, and the last one

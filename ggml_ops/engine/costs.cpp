@@ -42,7 +42,7 @@ void pass_costs::measure_draft(const timed_passes & passes, const pass_shapes & 
     }
 }
 
-// Widths of target passes, the most telling first: slow machines get no further.
+// Widths of target passes, the most useful first: slow machines measure only these.
 static std::vector<int32_t> measured_widths() {
     std::vector<int32_t> widths = { 1, 2, 4, 8, 16, 3, 6, 12, 32, 64, 24, 48 };
     for (int32_t rows = 5; rows <= 64; ++rows) {

@@ -11,13 +11,13 @@
 
 namespace dflash {
 
-// The two kinds of passes, as measuring runs them. Each runs one pass and returns its milliseconds.
+// How to run one pass of either kind. Each returns its milliseconds.
 struct timed_passes {
     std::function<double(int32_t rows)>                    verify;
     std::function<double(int32_t n_slots, int32_t length)> draft;   // empty: no drafter
 };
 
-// What the passes of an engine may be.
+// Bounds of an engine's passes.
 struct pass_shapes {
     int32_t n_slots    = 1;
     int32_t max_length = 1;   // of the drafter's blocks
@@ -29,15 +29,15 @@ struct pass_costs {
     double       rebuild_ms = 0;        // of a target pass whose width differs from the last one's
     double       other_ms   = 0;        // of a step beyond its passes; learned, not kept on disk
     const char * source     = "none";   // "none", "measured" or "cache"
-    bool         fixed      = false;    // they are believed, whatever passes take: DFLASH_FIXED_COSTS, for tests
+    bool         fixed      = false;    // passes do not change them: DFLASH_FIXED_COSTS, for tests
 
-    // Passes are timed as steps run them, target and drafter in turns: each finds the caches full of the other's
-    // weights, which costs a tenth and more. `since_start` bounds the time: slow machines measure fewer points.
+    // Passes are timed as steps run them, target and drafter in turn: each finds the CPU's caches full of the other's
+    // weights, which costs a tenth or more. `since_start` bounds the time: slow machines measure fewer points.
     void measure(const timed_passes & passes, const pass_shapes & shapes, const stopwatch & since_start);
 
-    // A file that cannot be read, or says something impossible, is as good as none: false, and nothing has changed.
+    // False, with nothing changed: the file cannot be read, or its values are impossible.
     bool read(const std::string & path, bool has_drafter);
-    // Best effort: a full disk costs nothing but the next start's measurement. No-op without a path or a measurement.
+    // Best effort: without the file the next start measures again. No-op without a path or a measurement.
     void write(const std::string & path) const;
 
     // Whether 16 rows cost less than 15, so that it pays to fill the last group of rows.

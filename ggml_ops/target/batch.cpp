@@ -46,7 +46,7 @@ int32_t batch::add_tree(
 void batch::set_root(int32_t row) { llama_batch_ext_set_parent(rows_.get(), row, LLAMA_PARENT_NONE); }
 
 // The CPU's repacked matrix products take rows in groups of 4 and the rest one by one: 15 rows cost more than 16
-// (measured at load). Rows of a sequence that nobody reads fill the last group.
+// (measured at load). Rows of an unused sequence fill the last group.
 void batch::pad(int32_t n_rows_max) {
     if (padding_seq_ < 0 || n_rows_ < ROW_GROUP || n_rows_ % ROW_GROUP < 2) {
         return;

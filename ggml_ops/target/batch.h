@@ -1,4 +1,4 @@
-// The rows of one target pass: prompt chunks, trees, and padding that nobody reads.
+// The rows of one target pass: prompt chunks, trees, and padding.
 
 #pragma once
 

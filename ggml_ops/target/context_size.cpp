@@ -12,7 +12,7 @@ namespace dflash {
 
 namespace {
 
-// Less is of no use: then loading fails, and says why.
+// With less memory than for these, loading fails and says why.
 constexpr int64_t LEAST = 4096, LEAST_OF_SLOT = 512;
 constexpr int64_t STEP = 256;   // llama.cpp's caches grow in such steps
 // What passes need on a device beside weights and context. On the host, half of the free memory stays free: for passes,
@@ -68,7 +68,7 @@ context_size choose_context_size(const dflash_engine_params & p, const model_pai
         size.n_ctx_slot = std::min(size.n_ctx_slot, (int32_t) p.n_ctx_slot);
     }
     check_range("n_ctx per slot", size.n_ctx_slot, 8, 1 << 30);
-    if (!p.share_ctx) {   // what does not divide is of no use
+    if (!p.share_ctx) {   // the rest would be unused
         size.n_ctx = (uint32_t) (size.n_ctx / n_slots * n_slots);
     }
     return size;

@@ -51,7 +51,7 @@ int32_t memory::reach(int32_t seq, int32_t n_past) const {
 }
 
 int32_t memory::copied_reach(int32_t seq, int32_t n_past) const {
-    // the copy of a sliding window holds what the next token sees, and no more
+    // the copy of a sliding window holds only what the next token sees
     return n_swa_ > 0 && n_past > n_swa_ ? n_past - 1 : reach(seq, n_past);
 }
 

@@ -162,7 +162,7 @@ placement placement::of_target(const dflash_engine_params & params, const std::v
     return placed;
 }
 
-// The modes that not every device knows: llama.cpp finds out in the middle of loading, or aborts.
+// Modes that not every device supports: llama.cpp would fail in the middle of loading, or abort.
 void placement::check_split(const std::vector<ggml_backend_dev_t> & known) const {
     std::vector<ggml_backend_dev_t> devices = devices_.empty() ? known : devices_;
     if (!devices.empty() && !devices.back()) {
@@ -249,7 +249,7 @@ void placement::read_overrides(const char * text, const char * field, const std:
     }
 }
 
-// A pass knows the model's devices and the CPU: llama.cpp aborts where a tensor is elsewhere.
+// A pass uses the model's devices and the CPU: llama.cpp aborts if a tensor is elsewhere.
 void placement::check_reach(ggml_backend_buffer_type_t type, const char * field) const {
     ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
     if (!device || is_cpu(device) || devices_.empty() ||

@@ -18,11 +18,10 @@ inline bool is_set(const char * text) { return text && *text; }
 // What llama_model_params borrows: must outlive the loading of its model.
 class placement {
   public:
-    // The target's. known: the devices that there are for it. Throws status_error that names the field and what there
-    // is.
+    // The target's. known: the devices it may use. Throws status_error that names the field and the choices.
     static placement of_target(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known);
-    // The drafter's: on the devices that are named for it, else on that of the target's output; settle() says which
-    // that is. A drafter is never split by rows or tensors.
+    // The drafter's: on the devices named for it, else on that of the target's output, which settle() finds. A drafter
+    // is never split by rows or tensors.
     static placement of_drafter(const dflash_engine_params & params, const std::vector<ggml_backend_dev_t> & known);
 
     placement()                                  = default;
@@ -31,9 +30,9 @@ class placement {
 
     // Where the drafter follows its target, once that is loaded: `placed` is the target's placement.
     void settle(const placement & placed, const llama_model * target);
-    // Where nobody has named devices: these, ended by null; none: llama.cpp's choice.
+    // The devices where none are named, ended by null; empty: llama.cpp chooses.
     void prefer(const std::vector<ggml_backend_dev_t> & devices);
-    // Of a drafter that would follow its target: these instead.
+    // The same for a drafter that would follow its target.
     void stay_on(const std::vector<ggml_backend_dev_t> & devices);
     void apply(llama_model_params & params) const;
     bool splits_tensors_over_rpc() const;

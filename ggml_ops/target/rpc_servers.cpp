@@ -22,7 +22,7 @@ template <class F> F * rpc_function(const char * name) {
     return (F *) found;
 }
 
-// What is known against a server; forget: of connections that still live.
+// Why a server failed, null: it did not. forget: first drop what is known of connections that still live.
 const char * failure_of(const std::string & endpoint, bool forget) {
     return rpc_function<const char *(const char *, bool)>("dflash_rpc_failure")(endpoint.c_str(), forget);
 }

@@ -20,11 +20,11 @@ class rpc_servers {
     // The servers' own, after connect().
     const std::vector<ggml_backend_dev_t> & own_devices() const { return devices_; }
 
-    // Register their devices with ggml. Throws DFLASH_ERROR_RPC.
+    // Registers their devices with ggml. Throws DFLASH_ERROR_RPC.
     void connect();
     // Throws DFLASH_ERROR_RPC if one has failed so far.
     void raise_failures() const;
-    // Runs f. What went wrong because a server failed is that server's fault: throws DFLASH_ERROR_RPC instead.
+    // Runs f. If a server fails meanwhile, throws DFLASH_ERROR_RPC instead of what f throws.
     template <class F> void blame(F && f) const {
         try {
             f();
@@ -34,12 +34,12 @@ class rpc_servers {
         }
         raise_failures();
     }
-    // Ask each of them for a sign of life, then raise_failures().
+    // Asks each of them for a sign of life, then raise_failures().
     void check() const;
 
-    // Where a model lies that nobody placed: on the servers' devices, then on those of this machine; without servers
-    // only on this machine's, though another engine may have registered some. For llama_model_params::devices, ended by
-    // null; empty: llama.cpp chooses the same.
+    // Where a model goes by default: to the servers' devices, then to those of this machine; without servers only to
+    // this machine's, though another engine may have registered some. For llama_model_params::devices, ended by null;
+    // empty: llama.cpp would choose the same.
     std::vector<ggml_backend_dev_t> devices() const;
 
   private:

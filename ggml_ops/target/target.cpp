@@ -17,8 +17,8 @@ namespace dflash {
 
 namespace {
 
-constexpr int32_t TAPE_ROWS = 32;   // nodes of a recurrent target's tree; each costs 1/40 of a state
-constexpr int32_t MIN_ROWS  = 64;   // of a pass: trees have so many
+constexpr int32_t TAPE_ROWS = 32;   // nodes of a recurrent target's tree; each takes 1/40 of a state
+constexpr int32_t MIN_ROWS  = 64;   // of a pass: room for the largest tree
 
 }   // namespace
 
@@ -228,7 +228,7 @@ int target::process() {
     const int32_t     n_reused = llama_perf_context(ctx_.get()).n_reused;
     const int         rc       = llama_process(ctx_.get(), LLAMA_PROCESS_TYPE_DECODE, batch_.get());
     llama_synchronize(ctx_.get());
-    models_.rpc().raise_failures();   // before anybody reads what the pass left
+    models_.rpc().raise_failures();   // before its results are read
     reused_graph_ = llama_perf_context(ctx_.get()).n_reused > n_reused;
     if (batch_.n_padding() > 0) {
         memory_->forget(batch_.padding_seq());

@@ -75,7 +75,7 @@ class target {
     // Computes the rows of the batch. Returns llama_process()'s code; throws where an RPC server has failed.
     int  process();
     void process(const char * what);   // throws DFLASH_ERROR_COMPUTE that names `what`
-    // Frees the cells of the tap store that the last pass filled and nobody keeps.
+    // Frees the tap store's cells of the last pass that no sequence keeps.
     void end_pass();
     // Whether the last pass found its graph ready.
     bool reused_graph() const { return reused_graph_; }
