@@ -142,7 +142,8 @@ layers: .venv/.installed-test
 	@$(BIN)/python -m tests.ggml_ops.layers
 
 # The chat page, with npm, into server/page/dist, which is kept in the repository: docs/page.md.
-page:
+page: .venv/.installed-test
+	@$(BIN)/python -m tests.page.answer_shapes
 	@cd server/page && npm ci --silent && npm run --silent build
 
 # With what the native build imports.
