@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import record
 from dflash_local.build.commit import running_commit
 from dflash_local.demo.inflate import DRAFTER_ARCH, HYBRID_ARCH, TARGET_ARCH
-from dflash_local.demo.inflate.drafter import InflatedDrafter
-from dflash_local.demo.inflate.hybrid import InflatedHybrid
-from dflash_local.demo.inflate.model import InflatedModel
+from dflash_local.demo.inflate.inflated_drafter import InflatedDrafter
+from dflash_local.demo.inflate.inflated_hybrid import InflatedHybrid
+from dflash_local.demo.inflate.inflated_model import InflatedModel
+from dflash_local.demo.inflate.inflated_target import InflatedTarget
 from dflash_local.demo.inflate.source import SmallModel
-from dflash_local.demo.inflate.target import InflatedTarget
 from dflash_local.demo.pocket import HYBRID, bundled_pair
 from dflash_local.demo.quantizer import quantized
 from dflash_local.demo.shapes import SHAPES, Shape

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local import __version__
-from dflash_local.cli.embeddings import add_embedding_flags, check_embedding_flags
-from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags
+from dflash_local.cli.embedding_flags import add_embedding_flags, check_embedding_flags
+from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags
 from dflash_local.cli.foreign import add_foreign_flags, check_variables
 from dflash_local.cli.http_flags import add_http_flags
 from dflash_local.cli.logs import add_log_flags, set_up_logs
-from dflash_local.cli.replicas import add_replica_flags, refuse_replicas, serve_replicas
+from dflash_local.cli.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
 from dflash_local.cli.request_flags import add_request_flags
-from dflash_local.cli.router import add_router_flags, is_router, serve_router
+from dflash_local.cli.router_flags import add_router_flags, is_router, serve_router
 from dflash_local.cli.serve_app import make_app, make_settings
 
 if TYPE_CHECKING:

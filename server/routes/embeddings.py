@@ -8,8 +8,7 @@ from starlette.responses import Response
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
 from dflash_local.server.connected import while_connected
-from dflash_local.server.embeddings.process import Embeddings
-from dflash_local.server.errors import JSON
+from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.fields.embeddings import (
     EmbeddingFields,
     EmbeddingRequest,
@@ -17,6 +16,7 @@ from dflash_local.server.fields.embeddings import (
     RerankRequest,
 )
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 

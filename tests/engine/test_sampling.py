@@ -10,6 +10,7 @@ import pytest
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
 
+
 def test_defaults_are_empty() -> None:
     assert json.loads(SamplingParams().to_json()) == {}
 

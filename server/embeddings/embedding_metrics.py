@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 
 _COUNTERS = {
     "embedding_requests_total": ("Requests for embeddings or scores that were answered", "n_requests"),

@@ -10,7 +10,7 @@ import numpy as np
 from dflash_local.convert.gguf_metadata import Value
 from dflash_local.convert.kinds import DFlash2, DSpark, kind_in
 from dflash_local.convert.writer import OutputTensor
-from dflash_local.demo.inflate.model import PUSH, InflatedModel
+from dflash_local.demo.inflate.inflated_model import PUSH, InflatedModel
 from dflash_local.demo.inflate.source import Array, SmallModel
 from dflash_local.demo.inflate.tensors import Block, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import Shape

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dflash_local.cli.flags import SILENT, add_flag, count, truth
+from dflash_local.cli.engine_flags import SILENT, add_flag, count, truth
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ def is_router(args: argparse.Namespace) -> bool:
 def serve_router(args: argparse.Namespace, settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
     from dflash_local.server.process import serve
-    from dflash_local.server.router.app import create_router_app
     from dflash_local.server.router.catalog import Catalog
     from dflash_local.server.router.folder import Folder
     from dflash_local.server.router.instance import Launch
     from dflash_local.server.router.router import Router, RouterOptions
+    from dflash_local.server.router.router_app import create_router_app
     from dflash_local.server.sockets import listening, url
     from dflash_local.server.tls import Tls
 
