@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
@@ -54,12 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         answer = await while_connected(request.receive, reranker.rerank(query, documents))
         return JSON(ranking(answer, body, documents, body.model or reranker.options.name))
 
-    def embedder(service: Service) -> object:
-        return service.embedder
-
-    def reranker(service: Service) -> object:
-        return service.reranker
-
+    embedder, reranker = attrgetter("embedder"), attrgetter("reranker")
     add_endpoint(
         app,
         ("/v1/embeddings",),
