@@ -32,6 +32,19 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def end_group(process: subprocess.Popen[bytes], patience: float) -> None:
+    """End a process and whatever it has started: SIGTERM, `patience` seconds later SIGKILL."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(patience)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
 class Server:
     """One HTTP server in a process group of its own. `argv` gets `--host H --port P` appended.
 
@@ -70,19 +83,8 @@ class Server:
     def stop(self) -> None:
         """End the server: SIGTERM, ten seconds later SIGKILL, to the whole process group."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, sign)
-            except ProcessLookupError:
-                break
-            try:
-                process.wait(timeout=10.0)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        process.wait()
+        if process is not None:
+            end_group(process, 10.0)
 
     def cpu_seconds(self) -> float:
         """User + system time of the server process so far."""

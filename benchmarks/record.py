@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shlex
 import signal
 import subprocess
@@ -242,11 +241,6 @@ def load(out: Path) -> dict[str, Any]:
     path = out.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 def run(main: Callable[[], int]) -> None:
