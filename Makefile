@@ -137,12 +137,14 @@ native-test: native-build
 tidy: setup-test
 	@$(BIN)/python -m tests.ggml_ops.tidy
 
-# Includes between the folders of ggml_ops.
+# Includes between the folders of ggml_ops; names of files there, and of Python modules.
 layers: .venv/.installed-test
 	@$(BIN)/python -m tests.ggml_ops.layers
+	@$(BIN)/python -m tests.module_names
 
 # The chat page, with npm, into server/page/dist, which is kept in the repository: docs/page.md.
-page:
+page: .venv/.installed-test
+	@$(BIN)/python -m tests.page.answer_shapes
 	@cd server/page && npm ci --silent && npm run --silent build
 
 # With what the native build imports.

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
 from benchmarks.http_load import Answer, LoadError
-from benchmarks.record import geometric_mean, requests, say
+from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.build import peer
 from dflash_local.demo.pocket import DRAFTERS, PAIRS
@@ -231,12 +231,12 @@ def summary(cells: Sequence[Cell]) -> dict[str, float]:
     """What the whole table says in six numbers."""
     best, plain = [cell.ratio(cell.best) for cell in cells], [cell.ratio(PLAIN) for cell in cells]
     return {
-        "over_best_mean": geometric_mean(best),
+        "over_best_mean": statistics.geometric_mean(best),
         "over_best_min": min(best),
-        "over_better_mean": geometric_mean(cell.over_better for cell in cells),
-        "over_plain_mean": geometric_mean(plain),
+        "over_better_mean": statistics.geometric_mean(cell.over_better for cell in cells),
+        "over_plain_mean": statistics.geometric_mean(plain),
         "over_plain_min": min(plain),
-        "over_best_with_prompts_mean": geometric_mean(cell.over_best_with_prompts() for cell in cells),
+        "over_best_with_prompts_mean": statistics.geometric_mean(cell.over_best_with_prompts() for cell in cells),
     }
 
 

@@ -26,8 +26,6 @@ from benchmarks.http_load import LoadResult
 from benchmarks.record import requests, say
 from benchmarks.systems import OURS, PLAIN, UPSTREAM, Setting, Systems, order
 from dflash_local.build import peer
-from dflash_local.demo.pocket import PAIRS
-from dflash_local.demo.shapes import TYPES
 
 PROMPTS_PER_CLIENT = 3
 
@@ -95,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="N",
         help="concurrent clients, one slot each",
     )
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    record.add_pair_choice(ap)
     ap.add_argument("--temperature", type=float, default=0.0, metavar="T")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)

@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap.add_argument("--head", type=Path, default=HEAD, metavar="GGUF", help="an EAGLE-3 head of the pocket target")
     ap.add_argument("--shapes", nargs="+", choices=(SMALL, *SHAPES), default=["0.6b"], help="what the pair is made to")
     ap.add_argument("--types", nargs="+", choices=TYPES, default=["q4_0"], help="of inflated pairs and heads")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+    record.add_work_option(ap)
     args = ap.parse_args(argv)
     prompts = record.read_prompts(args.prompts, args.limit)
     env = record.environment(ap, args)

@@ -13,7 +13,7 @@ from dflash_local.convert.gguf_metadata import Value, read_model, u32
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
 from dflash_local.demo.inflate import _places
-from dflash_local.demo.inflate.model import PUSH, InflatedModel
+from dflash_local.demo.inflate.inflated_model import PUSH, InflatedModel
 from dflash_local.demo.inflate.source import SmallModel
 from dflash_local.demo.inflate.tensors import Block, Heads, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import Shape

@@ -24,14 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import record
 from dflash_local.build.commit import running_commit
-from dflash_local.demo.inflate import DRAFTER_ARCH, HYBRID_ARCH, TARGET_ARCH
-from dflash_local.demo.inflate.drafter import InflatedDrafter
-from dflash_local.demo.inflate.hybrid import InflatedHybrid
-from dflash_local.demo.inflate.model import InflatedModel
-from dflash_local.demo.inflate.source import SmallModel
-from dflash_local.demo.inflate.target import InflatedTarget
+from dflash_local.demo.inflate import InflatedFile, inflated_files
 from dflash_local.demo.pocket import HYBRID, bundled_pair
-from dflash_local.demo.quantizer import quantized
 from dflash_local.demo.shapes import SHAPES, Shape
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -137,12 +131,10 @@ class Weights:
     file_bytes: int = 0
 
 
-def weights_of(model: InflatedModel, ftype: str) -> Weights:
+def weights_of(file: InflatedFile) -> Weights:
     """As `demo.inflate` would write them."""
     n_bytes = numbers = expert_bytes = expert_numbers = file_bytes = 0
-    n_expert = model.shape.experts.n if model.shape.experts and isinstance(model, InflatedTarget) else 0
-    for small in model.tensors():
-        tensor = quantized(small, ftype, n_layer=model.n_layer, n_expert=n_expert)
+    for tensor in file.tensors:
         file_bytes += tensor.n_bytes
         if len(tensor.shape) < 2 or tensor.name == "token_embd.weight":
             continue
@@ -151,23 +143,6 @@ def weights_of(model: InflatedModel, ftype: str) -> Weights:
         else:
             n_bytes, numbers = n_bytes + tensor.n_bytes, numbers + prod(tensor.shape)
     return Weights(n_bytes, numbers, expert_bytes, expert_numbers, file_bytes)
-
-
-def models_of(shape: Shape) -> tuple[InflatedModel, InflatedModel]:
-    """Target and drafter, without data."""
-    pair = bundled_pair(HYBRID if shape.delta else "dflash")
-    drafter = SmallModel(pair.drafter, DRAFTER_ARCH)
-    if shape.delta:
-        hybrid = SmallModel(pair.target, HYBRID_ARCH)
-        groups, of = hybrid.size("block_count") // ATTENTION_EVERY, shape.n_layer // ATTENTION_EVERY
-        firsts = [round((i + 1) * of / groups) - 1 for i in range(groups)]
-        place = [first * ATTENTION_EVERY + i for first in firsts for i in range(ATTENTION_EVERY)]
-        target = InflatedHybrid(hybrid, shape, shape.delta, place)
-        return target, InflatedDrafter(drafter, shape, place, target.scale)
-    dense = SmallModel(pair.target, TARGET_ARCH)
-    n_real = dense.size("block_count")
-    place = [round((i + 1) * shape.n_layer / n_real) - 1 for i in range(n_real)]
-    return InflatedTarget(dense, shape, place), InflatedDrafter(drafter, shape, place)
 
 
 @dataclass(frozen=True)
@@ -229,23 +204,23 @@ class Model:
 
 def pair_of(name: str, ftype: str, context: int) -> tuple[Model, Model]:
     shape = SHAPES[name]
-    target, drafter = models_of(shape)
+    target, drafter = inflated_files(bundled_pair(HYBRID if shape.delta else "dflash"), Path(), shape, ftype)
     n_delta = shape.n_layer * (ATTENTION_EVERY - 1) // ATTENTION_EVERY if shape.delta else 0
     kind = "hybrid attention" if shape.delta else "experts" if shape.experts else "attention"
     launches = (shape.n_layer - n_delta) * LAYER[kind].launches + n_delta * LAYER["delta-net"].launches + REST.launches
     plain = Shape(shape.n_layer_drafter, shape.n_embd, shape.n_ff, shape.n_head, shape.n_head_kv, shape.n_vocab, 0, 128)
     n_draft = shape.n_layer_drafter
     # The drafter has no head of its own: it uses the target's, and reads it once more.
-    head = [quantized(t, ftype, n_layer=target.n_layer) for t in target.tensors() if t.name == "output.weight"]
-    own = weights_of(drafter, ftype)
-    if not any(t.name == "output.weight" for t in drafter.tensors()):
+    head = [tensor for tensor in target.tensors if tensor.name == "output.weight"]
+    own = weights_of(drafter)
+    if not any(tensor.name == "output.weight" for tensor in drafter.tensors):
         own = Weights(
             own.n_bytes + sum(t.n_bytes for t in head),
             own.numbers + sum(prod(t.shape) for t in head),
             file_bytes=own.file_bytes,
         )
     return (
-        Model(shape, weights_of(target, ftype), shape.n_layer - n_delta, n_delta, launches, context),
+        Model(shape, weights_of(target), shape.n_layer - n_delta, n_delta, launches, context),
         Model(plain, own, n_draft, 0, n_draft * LAYER["drafter"].launches + 11, context),
     )
 

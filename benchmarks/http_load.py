@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 HOST = "127.0.0.1"
@@ -31,6 +30,19 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind((HOST, 0))
         return int(s.getsockname()[1])
+
+
+def end_group(process: subprocess.Popen[bytes], patience: float) -> None:
+    """End a process and whatever it has started: SIGTERM, `patience` seconds later SIGKILL."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(patience)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
 
 
 class Server:
@@ -65,27 +77,14 @@ class Server:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
         """End the server: SIGTERM, ten seconds later SIGKILL, to the whole process group."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, sign)
-            except ProcessLookupError:
-                break
-            try:
-                process.wait(timeout=10.0)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        process.wait()
+        if process is not None:
+            end_group(process, 10.0)
 
     def cpu_seconds(self) -> float:
         """User + system time of the server process so far."""

@@ -31,8 +31,8 @@ from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError, Server
 from benchmarks.record import say
 from benchmarks.systems import OURS, Systems, order
-from dflash_local.demo.pocket import PAIRS, bundled_pair
-from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES, Pair
 
 Json = dict[str, Any]
 OTHER = "the other release"
@@ -228,9 +228,8 @@ def markdown(rows: Sequence[Json], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "load", n_predict=64, repeats=1)
     ap.add_argument("--shape", choices=SHAPES, help="inflate the pocket pair (default: as it is, so that HTTP counts)")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    record.add_work_option(ap)
+    record.add_pair_choice(ap)
     ap.add_argument("--clients", type=int, default=32, metavar="N", help="clients at once")
     ap.add_argument("--slots", type=int, default=8, metavar="N", help="slots of every server")
     ap.add_argument("--minutes", type=float, default=10.0, metavar="M", help="length of a turn")

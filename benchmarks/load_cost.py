@@ -13,7 +13,6 @@ back.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import re
@@ -113,23 +112,13 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    ap = record.kernel_parser(__doc__, "load_cost")
     ap.add_argument(
         "--shapes", type=lambda text: Commas(text.split(",")), default=Commas(("0.6b", "4b")), metavar="A,B"
     )
     add_types_option(ap)
     ap.add_argument("--threads", type=int, default=2, metavar="N")
     ap.add_argument("--repeats", type=int, default=3, metavar="N", help="loads of each kind")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument(
-        "--json",
-        type=Path,
-        default=record.RESULTS / "load_cost.json",
-        metavar="OUT",
-        help="writes OUT and beside it a .md",
-    )
     args = ap.parse_args(argv)
     if wrong := [shape for shape in args.shapes if shape not in targets.SHAPES]:
         ap.error(f"--shapes: {wrong[0]!r} is not one of {', '.join(targets.SHAPES)}")

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from ipaddress import IPv4Network, ip_interface
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -43,9 +42,7 @@ class Loopback:
     def __enter__(self) -> Loopback:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def enter(self) -> None:

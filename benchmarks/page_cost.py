@@ -28,8 +28,7 @@ from benchmarks import pairs, record
 from benchmarks.http_load import HOST, LoadError
 from benchmarks.record import say
 from benchmarks.systems import OURS, Setting, Systems, order
-from dflash_local.demo.pocket import PAIRS
-from dflash_local.demo.shapes import SHAPES, TYPES
+from dflash_local.demo.shapes import SHAPES
 
 KINDS = (False, True)  # drafts shown
 LIMIT = 0.98
@@ -115,9 +114,8 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "page_cost", n_predict=200, repeats=5)
     ap.add_argument("--shapes", nargs="+", choices=SHAPES, default=["4b", "0.6b"], help="of the inflated pairs")
-    ap.add_argument("--work", type=Path, help="where the inflated pairs are and stay (default: the cache)")
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pairs")
+    record.add_work_option(ap)
+    record.add_pair_choice(ap)
     args = ap.parse_args(argv)
     env = record.environment(ap, args)
     bodies = record.requests(record.read_prompts(args.prompts, args.limit), args.n_predict, 0.0, stream=True)

@@ -11,7 +11,6 @@ ours is from stock, beside how far the type is from F16.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -83,9 +82,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    ap = record.kernel_parser(__doc__, "perplexity")
     ap.add_argument(
         "--shape", choices=targets.SHAPES, default=targets.POCKET, help="what the pocket target is inflated to"
     )
@@ -95,14 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     ap.add_argument("--threads", type=int, default=1, metavar="N", help="one is faster for the pocket target")
     ap.add_argument("--letters", type=int, metavar="N", help="of the text (default: all of it)")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
-    ap.add_argument(
-        "--json",
-        type=Path,
-        default=record.RESULTS / "perplexity.json",
-        metavar="OUT",
-        help="writes OUT and beside it a .md",
-    )
     args = ap.parse_args(argv)
     text = TEXT.read_text(encoding="utf-8")[: args.letters]
     figures = record.environment(ap, args) | {"tokens": 0, "rows": []}

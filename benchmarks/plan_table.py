@@ -33,8 +33,8 @@ from dflash_local.demo.shapes import SHAPES, DeltaNet, Experts, Pair, Shape
 from dflash_local.engine_options import EngineOptions
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import flags
-from dflash_local.plan.memory import COLUMNS, HOST
-from dflash_local.plan.slots import slot_costs
+from dflash_local.plan.memory_plan import COLUMNS, HOST
+from dflash_local.plan.slot_costs import slot_costs
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULT = ROOT / "docs" / "plan.md", ROOT / "benchmarks" / "results" / "plan.json"

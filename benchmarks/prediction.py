@@ -32,8 +32,6 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
-from dflash_local.demo.pocket import PAIRS
-from dflash_local.demo.shapes import TYPES
 from dflash_local.engine import Completion, Engine, SamplingParams
 from dflash_local.errors import DFlashError
 
@@ -209,8 +207,7 @@ def markdown(found: Mapping[str, list[dict[str, Any]]], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "prediction", n_predict=200, repeats=3)
     record.add_pair_options(ap)
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    record.add_pair_choice(ap)
     ap.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="which answers")
     ap.add_argument("--temperature", type=float, default=0.6, metavar="T", help="of the text that is written")
     args = ap.parse_args(argv)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shlex
 import signal
 import subprocess
@@ -19,7 +18,8 @@ from benchmarks.http_load import LoadError
 from dflash_local import native
 from dflash_local.build import peer
 from dflash_local.build.commit import running_commit
-from dflash_local.demo.shapes import SHAPES
+from dflash_local.demo.pocket import PAIRS
+from dflash_local.demo.shapes import SHAPES, TYPES
 from dflash_local.diagnose.identity import build_key
 from dflash_local.diagnose.machine import Machine, this_machine
 from dflash_local.errors import DFlashError
@@ -43,9 +43,7 @@ SAMPLING: dict[str, Any] = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_
 def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argparse.ArgumentParser:
     """An argument parser with the options that all scripts share; `doc` is the module's docstring, `stem` names its
     results."""
-    ap = argparse.ArgumentParser(
-        description=(doc or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    ap = _bare_parser(doc)
     ap.add_argument("-t", "--threads", type=int, default=2, metavar="N", help="threads of every server or engine")
     ap.add_argument("-n", "--n-predict", type=int, default=n_predict, metavar="N", help="most new tokens per answer")
     ap.add_argument("--repeats", type=int, default=repeats, metavar="N", help="times that everything is measured")
@@ -59,13 +57,36 @@ def parser(doc: str | None, stem: str, *, n_predict: int, repeats: int) -> argpa
     return ap
 
 
+def kernel_parser(doc: str | None, stem: str) -> argparse.ArgumentParser:
+    """The same for scripts that measure kernels, of one target at a time."""
+    ap = _bare_parser(doc)
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
+    out, what = RESULTS / f"{stem}.json", "writes OUT and beside it a .md"
+    ap.add_argument("--json", type=Path, default=out, metavar="OUT", help=what)
+    return ap
+
+
+def _bare_parser(doc: str | None) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        description=(doc or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+
+
 def add_pair_options(ap: argparse.ArgumentParser, shape: str = "0.6b") -> None:
     """Options of scripts that make inflated pairs."""
     ap.add_argument("--shape", choices=SHAPES, default=shape, help="what the pocket pairs are inflated to")
-    ap.add_argument(
-        "--work", type=Path, metavar="DIR", help="where the inflated pairs are and stay (default: the cache)"
-    )
+    add_work_option(ap)
     ap.add_argument("--ngl", type=int, metavar="N", help="layers of target and drafter on the GPU (default: all)")
+
+
+def add_work_option(ap: argparse.ArgumentParser) -> None:
+    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+
+
+def add_pair_choice(ap: argparse.ArgumentParser) -> None:
+    """Options of scripts that measure one of the pairs."""
+    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair, if it is inflated")
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
@@ -220,11 +241,6 @@ def load(out: Path) -> dict[str, Any]:
     path = out.with_suffix(".json")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 def run(main: Callable[[], int]) -> None:

@@ -24,8 +24,8 @@ from benchmarks import pairs, record
 from benchmarks.concurrency import throughput
 from benchmarks.http_load import Server, run_load
 from benchmarks.record import requests, say
-from dflash_local.demo.pocket import PAIRS, bundled_pair
-from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES, Pair
 
 PROMPTS_PER_CLIENT = 3
 
@@ -61,10 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "replicas", n_predict=64, repeats=3)
     ap.add_argument("--replicas", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="numbers of replicas")
     ap.add_argument("--clients", type=int, default=4, metavar="N", help="concurrent clients")
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    record.add_pair_choice(ap)
     ap.add_argument("--shape", choices=SHAPES, help="what the pair is inflated to (default: as bundled)")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
+    record.add_work_option(ap)
     args = ap.parse_args(argv)
     pair = pairs.make(args.work, args.shape, args.type, args.drafter) if args.shape else bundled_pair(args.drafter)
     env = record.environment(ap, args)

@@ -33,8 +33,8 @@ from benchmarks.answers import acceptance_length, answers
 from benchmarks.network import Loopback, Namespace
 from benchmarks.record import say
 from benchmarks.rpc_proxy import RPCProxy
-from dflash_local.demo.pocket import PAIRS, bundled_pair
-from dflash_local.demo.shapes import SHAPES, TYPES, Pair
+from dflash_local.demo.pocket import bundled_pair
+from dflash_local.demo.shapes import SHAPES, Pair
 from dflash_local.engine import Engine
 
 N_SERVERS = 2
@@ -191,9 +191,8 @@ def markdown(rows: dict[str, Any], footer: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "rpc_delay", n_predict=100, repeats=1)
     ap.add_argument("--shape", choices=(POCKET, *SHAPES), default=POCKET, help="of the pair: bundled, or inflated to")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of an inflated pair")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where inflated pairs are and stay (default: the cache)")
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
+    record.add_work_option(ap)
+    record.add_pair_choice(ap)
     ap.add_argument(
         "--delays", nargs="+", type=float, default=[0.0, 1.0, 10.0], metavar="MS", help="milliseconds each way"
     )

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
-from types import TracebackType
 
 from benchmarks.network import Loopback
 
@@ -142,9 +141,7 @@ class RPCProxy:
     def __enter__(self) -> RPCProxy:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -25,8 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
-from dflash_local.demo.pocket import PAIRS
-from dflash_local.demo.shapes import TYPES
 from dflash_local.engine import Engine
 from dflash_local.stats import EngineStats
 
@@ -100,8 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ap = record.parser(__doc__, "steps", n_predict=300, repeats=1)
     record.add_pair_options(ap)
     ap.set_defaults(limit=6)
-    ap.add_argument("--drafter", choices=PAIRS, default="dflash", help="bundled pair, by drafter")
-    ap.add_argument("--type", choices=TYPES, default="q4_0", help="quantization of the pair")
+    record.add_pair_choice(ap)
     ap.add_argument("--temperature", type=float, default=1.0, metavar="T")
     args = ap.parse_args(argv)
     env = record.environment(ap, args)

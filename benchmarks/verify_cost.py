@@ -25,7 +25,6 @@ the table.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -197,11 +196,8 @@ def markdown(figures: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    ap = argparse.ArgumentParser(
-        description=(__doc__ or "").partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    ap = record.kernel_parser(__doc__, "verify_cost")
     ap.add_argument("--shape", choices=targets.SHAPES, default="0.6b", help="what the pocket target is inflated to")
-    ap.add_argument("--work", type=Path, metavar="DIR", help="where the targets are and stay (default: the cache)")
     add_types_option(ap)
     ap.add_argument("--threads", type=Commas.numbers, default=Commas((1, 2)), metavar="N,M")
     ap.add_argument(
@@ -217,13 +213,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--context", type=int, default=192, metavar="N", help="cells that every pass attends to, beside its own"
     )
     ap.add_argument("--repeats", type=int, default=5, metavar="N", help="turns of stock and of ours at every width")
-    ap.add_argument(
-        "--json",
-        type=Path,
-        default=record.RESULTS / "verify_cost.json",
-        metavar="OUT",
-        help="writes OUT and beside it a .md",
-    )
     ap.add_argument("--md", action="store_true", help="print the tables of OUT again and measure nothing")
     args = ap.parse_args(argv)
     if args.md:

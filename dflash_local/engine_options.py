@@ -5,7 +5,7 @@ An option is one field. All that others need to know of it comes from that field
 
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
-* the command line flag and its environment variable (cli/flags.py),
+* the command line flag and its environment variable (cli/engine_flags.py),
 * whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
 * what --help, `help(EngineOptions)` and docs/options.md say of it.
 

@@ -27,7 +27,7 @@ from dflash_local.native import MAX_NODES, NativeEngine, PreparedRequest, SlotSt
 from dflash_local.request_options import RequestOptions
 from dflash_local.sampling import SamplingParams
 from dflash_local.stats import Histogram
-from dflash_local.text import Pieces, TextStream
+from dflash_local.text_stream import Pieces, TextStream
 from dflash_local.throughput import StepCounts, Throughput
 
 log = logging.getLogger(__name__)

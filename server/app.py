@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dflash_local import __version__
 from dflash_local.errors import DFlashError
 from dflash_local.server.docs import add_docs
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.middleware.failures import Failures
 from dflash_local.server.middleware.head import HeadAsGet
 from dflash_local.server.middleware.prefix import Prefix
@@ -20,6 +20,7 @@ from dflash_local.server.middleware.request_log import RequestLog
 from dflash_local.server.middleware.slashes import Slashes
 from dflash_local.server.middleware.static_folder import StaticFolder
 from dflash_local.server.openapi import add_openapi, describe
+from dflash_local.server.process import Served
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.recordings.recordings import Recordings
 from dflash_local.server.routes import (
@@ -38,9 +39,9 @@ from dflash_local.server.routes import (
     streams,
     text,
 )
+from dflash_local.server.security.api_keys import KeyCheck
 from dflash_local.server.security.bodies import BodyLimits
 from dflash_local.server.security.hosts import HostCheck
-from dflash_local.server.security.keys import KeyCheck
 from dflash_local.server.security.origins import CorsHeaders, OriginCheck
 from dflash_local.server.service import Loader, Service, Settings
 
@@ -51,8 +52,22 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
     It gets a function to report progress (0..1) to, which returns False when loading should stop. None: there is no
     engine, only what the settings name for embeddings and scores.
     """
-    settings = settings or Settings()
-    service = Service(load, settings)
+    service, recordings = Service(load, settings or Settings()), Recordings()
+    app = new_app(service, recordings)
+    groups = (
+        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, responses, slots, text,
+    )  # fmt: skip
+    for group in groups:
+        group.add_routes(app, service)
+    streams.add_routes(app, recordings)
+    page.add_routes(app, service.settings)
+    add_openapi(app, describe)
+    add_docs(app)
+    return app
+
+
+def new_app(service: Served, recordings: Recordings) -> FastAPI:
+    """The app of `service`, without routes: the document and the pages that show it are ours."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -60,26 +75,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
         yield
         await service.close()
 
-    app = new_app(lifespan)
-    app.state.service = service
-    recordings = Recordings()
-    add_middleware(app, settings, recordings)
-    add_error_handlers(app)
-    groups = (
-        absent, chat, completions, control, embeddings, facts, infill, machine_report, messages, responses, slots, text,
-    )  # fmt: skip
-    for group in groups:
-        group.add_routes(app, service)
-    streams.add_routes(app, recordings)
-    page.add_routes(app, settings)
-    add_openapi(app, describe)
-    add_docs(app)
-    return app
-
-
-def new_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
-    """Without routes: the document and the pages that show it are ours."""
-    return FastAPI(
+    app = FastAPI(
         title="dflash-local",
         version=__version__,
         lifespan=lifespan,
@@ -88,9 +84,13 @@ def new_app(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) ->
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.state.service = service
+    _add_middleware(app, service.settings, recordings)
+    _add_error_handlers(app)
+    return app
 
 
-def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
+def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
     """From the innermost to the outermost, which sees a request first."""
     app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
@@ -110,7 +110,7 @@ def add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> 
     app.add_middleware(RequestLog, prefix=settings.api_prefix)
 
 
-def add_error_handlers(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     """Errors become answers in OpenAI's shape."""
 
     async def on_error(_request: Request, error: Exception) -> Response:

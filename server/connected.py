@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.engine import Engine
-from dflash_local.server.errors import not_supported
+from dflash_local.server.http_errors import not_supported
 
 # Heads of other files, as in the whole repositories that Qwen's models were trained on; models without such tokens get
 # the separator.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dflash_local.engine import Engine
+from dflash_local.server.prometheus import head, label
 from dflash_local.stats import EngineStats, Histogram
 
 COUNTERS = {
@@ -66,9 +67,9 @@ class Metrics:
         lines = []
         for kind, metrics in (("counter", COUNTERS), ("gauge", GAUGES)):
             for name, text in metrics.items():
-                lines += _header(name, kind, text) + [f"llamacpp:{name} {values[name]:.10g}"]
+                lines += head(f"llamacpp:{name}", kind, text) + [f"llamacpp:{name} {values[name]:.10g}"]
         if drafted := [depth for depth, passes in enumerate(counters.depth_drafted) if passes and depth]:
-            lines += _header(PER_POSITION, "counter", "Accepted tokens per draft position")
+            lines += head(f"llamacpp:{PER_POSITION}", "counter", "Accepted tokens per draft position")
             lines += [
                 f'llamacpp:{PER_POSITION}{{position="{d - 1}"}} {counters.depth_accepted[d]}'
                 for d in range(1, drafted[-1] + 1)
@@ -89,7 +90,7 @@ class Metrics:
 
 def histogram_lines(name: str, text: str, histogram: Histogram) -> Iterator[str]:
     """How many requests took at most how long."""
-    yield from _header(name, "histogram", text, OURS)
+    yield from head(f"{OURS}:{name}", "histogram", text)
     below = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
         below += count
@@ -125,18 +126,10 @@ def choice_lines(stats: EngineStats) -> Iterator[str]:
         ("phase_seconds_total", "Time of the steps by phase", _by("phase", seconds)),
     ):
         if samples:
-            yield from _header(name, "counter", text, OURS)
+            yield from head(f"{OURS}:{name}", "counter", text)
             yield from (f"{OURS}:{name}{{{labels}}} {value:.10g}" for labels, value in samples.items())
 
 
-def _by(label: str, values: Mapping[Any, float] | None) -> dict[str, float]:
+def _by(name: str, values: Mapping[Any, float] | None) -> dict[str, float]:
     """Samples with one label each."""
-
-    def quoted(value: object) -> str:
-        return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return {f'{label}="{quoted(name)}"': value for name, value in (values or {}).items()}
-
-
-def _header(name: str, kind: str, text: str, prefix: str = "llamacpp") -> list[str]:
-    return [f"# HELP {prefix}:{name} {text}", f"# TYPE {prefix}:{name} {kind}"]
+    return {label(name, value): amount for value, amount in (values or {}).items()}

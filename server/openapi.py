@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 from starlette.responses import Response
 
-from dflash_local.server.errors import JSON
 from dflash_local.server.fields.fields import IGNORED
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import Endpoint
 
 REF = "#/components/schemas/{model}"

@@ -42,6 +42,9 @@ class Served(Protocol):
     stop: Callable[[], None]  # ends the server; the server sets it
     failure: Exception | None  # why it ended by itself
 
+    def start(self) -> None:
+        """Begin; the event loop runs."""
+
     def drain(self) -> None:
         """Expect no more requests; those that would never end must end now."""
 

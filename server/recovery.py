@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any
 
 from dflash_local.errors import EngineLostError, RPCError
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from dflash_local.engine_options import DEFAULTS
 from dflash_local.errors import EngineDeadError, EngineLostError
 from dflash_local.server.answers.error import ErrorAnswer
 from dflash_local.server.answers.facts import Health
+from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.embeddings.options import ModelOptions
-from dflash_local.server.embeddings.process import EmbeddingProcess
-from dflash_local.server.errors import DEAD, LOADING, HTTPError, describe, not_supported
 from dflash_local.server.fields.request import Defaults
+from dflash_local.server.http_errors import DEAD, LOADING, HTTPError, describe, not_supported
 from dflash_local.server.infill import Infill
 from dflash_local.server.metrics import Metrics
 from dflash_local.server.recovery import Recovery

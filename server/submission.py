@@ -14,7 +14,6 @@ from dflash_local.conversation import ChatAnswer, ChatPrompt
 from dflash_local.engine import Engine, Generation
 from dflash_local.errors import RequestError
 from dflash_local.sampling import SamplingParams
-from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.completion import NativeFields
 from dflash_local.server.fields.fields import Fields
@@ -26,6 +25,7 @@ from dflash_local.server.formats.passes import choice_passes
 from dflash_local.server.formats.probs import choice_probs
 from dflash_local.server.formats.reply import Reply
 from dflash_local.server.formats.settings import generation_settings
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.service import Service
 from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 

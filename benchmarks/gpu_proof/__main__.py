@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.gpu_proof import bundle, device, parts, report
-from benchmarks.gpu_proof.bundle import BundleError
+from benchmarks.gpu_proof import device, parts, summary
 from benchmarks.gpu_proof.inflater import Inflater
 from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+from benchmarks.gpu_proof.unpacked import BundleError, unpack
 
 REPO = Path(__file__).resolve().parents[2]
 BUNDLE, WORK = REPO / "build" / "bundle", REPO / "build" / "gpu-proof"
@@ -51,12 +51,12 @@ def main(argv: list[str] | None = None) -> int:
         print(*(f"{part.limit:5.0f} s  {part.name}: {part.what}" for part in plan), sep="\n")
         return 0
     try:
-        unpacked = bundle.unpack(args.source, WORK, REPO)
+        unpacked = unpack(args.source, WORK, REPO)
         found = device.look(args.device, unpacked.libraries)
     except (BundleError, device.DeviceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    record = report.Record(out, args.device, unpacked.key, found, [part.title for part in plan])
+    record = summary.Record(out, args.device, unpacked.key, found, [part.title for part in plan])
     chosen = [part for part in plan if args.again or not record.is_done(part.name)]
     chosen = [part for part in chosen if not args.only or part.name in args.only]
     environment = unpacked.environment(args.device, found.libraries)

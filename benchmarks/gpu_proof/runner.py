@@ -3,8 +3,6 @@ takes too long ends alone; what it wrote stays."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +12,7 @@ from typing import ClassVar
 
 from benchmarks.gpu_proof.inflater import Inflater
 from benchmarks.gpu_proof.parts import Part
+from benchmarks.http_load import end_group
 
 LEAST_SECONDS = 10.0  # with less left, a part does not begin
 
@@ -94,24 +93,10 @@ def run_part(part: Part, clock: Clock, environment: Mapping[str, str], inflater:
         except subprocess.TimeoutExpired:
             return ended(Outcome.LATE, f"stopped; what it had finished is kept (log: {log.name})")
         finally:
-            end_group(process)
+            end_group(process, 5.0)
     if status == 0:
         return ended(Outcome.DONE)
     return ended(Outcome.FAILED, f"{last_line(log)} (status {status}, log: {log.name})")
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and whatever it has started."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
 
 
 def last_line(log: Path) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dflash_local.build.bundle import make_bundle
-from dflash_local.build.disk import disk_full
+from dflash_local.build.disk_space import disk_full
 from dflash_local.build.installation import install, is_installed
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import detect_backend, make_recipe

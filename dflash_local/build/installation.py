@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dflash_local.build.disk import disk_full
+from dflash_local.build.disk_space import disk_full
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import Recipe
 from dflash_local.build.upstream import pip

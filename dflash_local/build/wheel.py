@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePath
 
-from dflash_local.build.disk import check_space, disk_full
+from dflash_local.build.disk_space import check_space, disk_full
 from dflash_local.build.installation import LIBRARY, STAMP
 from dflash_local.build.log import BuildLog
 from dflash_local.build.recipe import MSVC, Recipe

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dflash_local.baseline import UpstreamServer, check, parse
 from dflash_local.bench import FORMATS, Report, measure
 from dflash_local.cli.bench_progress import watching
-from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine
-from dflash_local.cli.models import take_models
+from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine
+from dflash_local.cli.model_flags import take_models
 from dflash_local.cli.prompts import add_prompt_flags, prompts_of, steady_sampling
 from dflash_local.engine_options import DEFAULTS, OPTIONS
 from dflash_local.errors import RequestError
@@ -187,8 +187,8 @@ def _report_of(args: argparse.Namespace) -> int:
 
 
 def _write_report(data: str | bytes, source: str, path: Path) -> None:
-    from dflash_local.report.page import report_page
-    from dflash_local.report.record import Record
+    from dflash_local.report.bench_record import Record
+    from dflash_local.report.report_page import report_page
 
     page = report_page(Record.parse(data, source))
     try:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dflash_local.cli.answer_view import AnswerView
-from dflash_local.cli.flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
-from dflash_local.cli.models import NO_MODEL, take_models
+from dflash_local.cli.engine_flags import add_engine_flags, add_sampling_flags, count, load_engine, sampling_options
+from dflash_local.cli.model_flags import NO_MODEL, take_models
 from dflash_local.cli.terminal import note
 from dflash_local.errors import DFlashError, RequestError
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags import add_flag, count
-from dflash_local.cli.models import add_access_flags, local_header, local_target, note
+from dflash_local.cli.engine_flags import add_flag, count
+from dflash_local.cli.model_flags import add_access_flags, local_header, local_target, note
 from dflash_local.cli.progress import Progress
 from dflash_local.convert import OUTTYPES
 from dflash_local.errors import ConvertError, RequestError

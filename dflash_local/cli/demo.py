@@ -12,7 +12,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.flags import count
+from dflash_local.cli.engine_flags import count
 
 if TYPE_CHECKING:
     from dflash_local.demo.shapes import Pair

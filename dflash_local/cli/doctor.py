@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash_local.cli.flags import add_engine_flags, engine_options
-from dflash_local.cli.models import take_models
+from dflash_local.cli.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.model_flags import take_models
 from dflash_local.diagnose.finding import Finding, Level, fail, ok, warn, worst
 from dflash_local.diagnose.machine import Machine, look_at_machine, this_machine
 from dflash_local.errors import RequestError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from dflash_local.cli.flags import SILENT, truth, variables_for, variables_of
+from dflash_local.cli.engine_flags import SILENT, truth, variables_for, variables_of
 from dflash_local.errors import RequestError
 
 

@@ -48,7 +48,7 @@ def _build() -> str | None:
 
 def _rows() -> list[Row]:
     """The models found, in their order."""
-    from dflash_local.hub.places import local_models
+    from dflash_local.hub.local_models import local_models
 
     with suppress(OSError):
         rows = [_row(model.name, model.place, model.size, model.path, model.is_named) for model in local_models()]

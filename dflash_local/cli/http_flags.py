@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags import add_flag, count, json_object, read_text
+from dflash_local.cli.engine_flags import add_flag, count, json_object, read_text
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def http_settings(args: argparse.Namespace) -> Settings:
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
     """
-    from dflash_local.server.security.keys import read_keys
+    from dflash_local.server.security.api_keys import read_keys
     from dflash_local.server.security.limits import Limits
     from dflash_local.server.security.origins import Cors, default_origins, parse_origins
     from dflash_local.server.service import Settings

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags import add_engine_flags, engine_options
-from dflash_local.cli.models import take_models
+from dflash_local.cli.engine_flags import add_engine_flags, engine_options
+from dflash_local.cli.model_flags import take_models
 from dflash_local.diagnose.machine import GIB
 from dflash_local.diagnose.sizes import size_text
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from dflash_local.engine_options import EngineOptions
     from dflash_local.plan.check import hint, shortage, unused
     from dflash_local.plan.fit import Fitted, fit, margins_of
-    from dflash_local.plan.memory import MemoryPlan
+    from dflash_local.plan.memory_plan import MemoryPlan
 
     take_models(args)
     options = EngineOptions(**engine_options(args))
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
 def by_slots(options: EngineOptions, devices: Mapping[str, int] | None) -> dict[str, Any]:
     """The largest context of each slot for some counts of them, and what one more costs."""
     from dflash_local.plan.fit import fit
-    from dflash_local.plan.slots import slot_costs
+    from dflash_local.plan.slot_costs import slot_costs
 
     contexts = {}
     for n in SLOTS:
@@ -135,7 +135,7 @@ def record(fitted: Fitted) -> dict[str, Any]:
 
 def table(fitted: Fitted) -> Iterator[str]:
     """Lines: a device each, a column for what lies there."""
-    from dflash_local.plan.memory import COLUMNS, HOST
+    from dflash_local.plan.memory_plan import COLUMNS, HOST
 
     plan = fitted.plan
     columns = [name for name in COLUMNS if any(plan.column(device, name) for device in plan.placement)]

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_local.cli.models import add_access_flags, hub_of
+from dflash_local.cli.model_flags import add_access_flags, hub_of
 from dflash_local.convert import OUTTYPES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ examples:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `pull` to the command line."""
-    from dflash_local.cli.flags import add_flag
+    from dflash_local.cli.engine_flags import add_flag
 
     parser = subparsers.add_parser(
         "pull",
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.hub.disk import size_text
+    from dflash_local.hub.cache_space import size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dflash_local.cli.flags import add_flag, count, json_object, one_of, read_text, sampling_options, truth
+from dflash_local.cli.engine_flags import add_flag, count, json_object, one_of, read_text, sampling_options, truth
 from dflash_local.cli.logs import is_verbose
 from dflash_local.errors import RequestError
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-from dflash_local.cli.flags import count
+from dflash_local.cli.engine_flags import count
 from dflash_local.cli.logs import add_log_flags, set_up_logs
 from dflash_local.errors import RequestError
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local import __version__
-from dflash_local.cli.embeddings import add_embedding_flags, check_embedding_flags
-from dflash_local.cli.flags import add_engine_flags, add_flag, add_sampling_flags
+from dflash_local.cli.embedding_flags import add_embedding_flags, check_embedding_flags
+from dflash_local.cli.engine_flags import add_engine_flags, add_flag, add_sampling_flags
 from dflash_local.cli.foreign import add_foreign_flags, check_variables
 from dflash_local.cli.http_flags import add_http_flags
 from dflash_local.cli.logs import add_log_flags, set_up_logs
-from dflash_local.cli.replicas import add_replica_flags, refuse_replicas, serve_replicas
+from dflash_local.cli.replica_flags import add_replica_flags, refuse_replicas, serve_replicas
 from dflash_local.cli.request_flags import add_request_flags
-from dflash_local.cli.router import add_router_flags, is_router, serve_router
-from dflash_local.cli.serve_app import make_app, make_settings
+from dflash_local.cli.router_flags import add_router_flags, is_router, serve_router
+from dflash_local.cli.serve_app import make_app, make_settings, serve_at
 
 if TYPE_CHECKING:
     from dflash_local.server.children.parent import Parent
@@ -69,8 +69,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from dflash_local.server.process import serve
-    from dflash_local.server.sockets import listening, url
     from dflash_local.server.tls import Tls
 
     parent = _parent(args) if args.parent_pipes else None
@@ -85,21 +83,10 @@ def run(args: argparse.Namespace) -> int:
         return serve_replicas(args)
     tls = Tls.of(args.ssl_key_file, args.ssl_cert_file)
     app = make_app(args, native_level)
-    settings = app.state.service.settings
     if parent is not None:
         app.state.service.tell = parent.say
     models = ", ".join(str(model) for model in (args.model, args.embedding_model, args.rerank_model) if model)
-    with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
-        urls = ", ".join(url(sock, "https" if tls else "http") + settings.api_prefix for sock in sockets)
-        serve(
-            app,
-            sockets,
-            drain_timeout=args.drain_timeout,
-            tls=tls,
-            on_ready=lambda: log.info("listening on %s, loading %s", urls, models),
-            parent=parent,
-        )
-    return 0
+    return serve_at(args, app, tls, f"loading {models}", parent)
 
 
 def _parent(args: argparse.Namespace) -> Parent:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_local.cli.chat_flags import check_chat_flags
-from dflash_local.cli.embeddings import embedding_settings, writes_no_text
-from dflash_local.cli.flags import chat_template, load_engine
+from dflash_local.cli.embedding_flags import embedding_settings, writes_no_text
+from dflash_local.cli.engine_flags import chat_template, load_engine
 from dflash_local.cli.http_flags import http_settings
-from dflash_local.cli.models import take_models, target_repository
+from dflash_local.cli.model_flags import take_models, target_repository
 from dflash_local.cli.request_flags import request_defaults
 from dflash_local.errors import RequestError
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from dflash_local.engine import Engine
+    from dflash_local.server.children.parent import Parent
     from dflash_local.server.service import Loader, Settings
+    from dflash_local.server.tls import Tls
+
+log = logging.getLogger(__name__)
 
 
 def make_app(args: argparse.Namespace, native_level: int) -> FastAPI:
@@ -61,6 +66,28 @@ def _loader(args: argparse.Namespace, settings: Settings) -> Loader:
         return engine
 
     return load
+
+
+def serve_at(args: argparse.Namespace, app: FastAPI, tls: Tls | None, what: str, parent: Parent | None = None) -> int:
+    """Serve `app` until SIGINT or SIGTERM, at the addresses of the flags; `what` is logged beside them.
+
+    Raises:
+        DFlashError: an address cannot be had, the model cannot be loaded, or the engine died.
+    """
+    from dflash_local.server.process import serve
+    from dflash_local.server.sockets import listening, url
+
+    with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
+        urls = ", ".join(url(sock, "https" if tls else "http") + args.api_prefix for sock in sockets)
+        serve(
+            app,
+            sockets,
+            drain_timeout=args.drain_timeout,
+            tls=tls,
+            on_ready=lambda: log.info("listening on %s, %s", urls, what),
+            parent=parent,
+        )
+    return 0
 
 
 def make_settings(args: argparse.Namespace) -> Settings:

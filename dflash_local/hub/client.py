@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_local.errors import HubError
-from dflash_local.hub import disk
+from dflash_local.hub import cache_space
 from dflash_local.hub.cache import COMMIT, Cache, HubFile, cache_root, is_inside, is_oid
 from dflash_local.hub.transport import Transport
 
@@ -108,7 +108,7 @@ class Hub:
             try:
                 self.cache.keep_ref(repo, name, commit)
             except OSError as error:
-                raise disk.failed(self.cache.root, error) from None
+                raise cache_space.failed(self.cache.root, error) from None
             return commit
         if revision and len(revision) >= 7:
             for page in self._transport.json(repo, "commits/main"):
@@ -125,7 +125,7 @@ class Hub:
         try:
             return self.cache.find(file)
         except OSError as error:
-            raise disk.failed(self.cache.root, error) from None
+            raise cache_space.failed(self.cache.root, error) from None
 
     def head(self, file: HubFile, length: int) -> bytes:
         """The first `length` bytes of a file, or all if it is shorter: by a range request, unless it is cached."""
@@ -150,8 +150,8 @@ class Hub:
         missing = [file for file in files if not self.find(file)]
         if missing and self.offline:
             raise self._absent(missing[0])
-        rest = sum(max((file.size or 0) - disk.size_of(self._part(file)), 0) for file in missing)
-        disk.check_space(self.cache.root, rest)
+        rest = sum(max((file.size or 0) - cache_space.size_of(self._part(file)), 0) for file in missing)
+        cache_space.check_space(self.cache.root, rest)
         return [self.find(file) or self._fetch(file) for file in files]
 
     def _absent(self, file: HubFile) -> HubError:
@@ -175,7 +175,7 @@ class Hub:
                     path = self.cache.link(file)
                 return path
         except OSError as error:
-            raise disk.failed(self.cache.root, error, self._part(file)) from None
+            raise cache_space.failed(self.cache.root, error, self._part(file)) from None
 
     @contextmanager
     def _locked(self, lock: Path, file: HubFile) -> Iterator[None]:
@@ -197,7 +197,7 @@ class Hub:
     def _transfer(self, file: HubFile) -> None:
         """Make the blob, by way of its part. If the hash of a part that was taken up is wrong, it is begun anew."""
         part = self._part(file)
-        for taken_up in (disk.size_of(part) > 0, False):
+        for taken_up in (cache_space.size_of(part) > 0, False):
             digest = self._grow(file, part)
             if digest == file.oid.lower():
                 part.replace(self.cache.blob(file))
@@ -213,7 +213,7 @@ class Hub:
     def _grow(self, file: HubFile, part: Path) -> str:
         """Append what `part` lacks. Returns the hash of all of it, of the kind that names the file's blob."""
         total = file.size or 0
-        if disk.size_of(part) > total:
+        if cache_space.size_of(part) > total:
             part.unlink()
         with part.open("ab+") as out:
             digest = hashlib.sha256() if len(file.oid) == 64 else hashlib.sha1(b"blob %d\0" % total)
@@ -222,7 +222,7 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                self.note(f"{file.name}: going on at {disk.size_text(done)} of {disk.size_text(total)}")
+                self.note(f"{file.name}: going on at {cache_space.size_text(done)} of {cache_space.size_text(total)}")
 
             def take(chunk: bytes) -> None:
                 nonlocal done

@@ -44,6 +44,7 @@ BUILD_HINT = "run: dflash-local build"
 
 log = logging.getLogger("dflash_local.native")
 
+INTS, FLOATS = POINTER(c_int32), POINTER(c_float)
 # Name -> (result, arguments). Strings that the caller must free are c_void_p, see take_text().
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_abi_version": (c_uint32, []),
@@ -72,19 +73,19 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_request_prepare": (c_int, [c_void_p, POINTER(Request), POINTER(c_void_p)]),
     "dflash_prepared_free": (None, [c_void_p]),
     "dflash_has_room": (c_int32, [c_void_p, c_void_p]),
-    "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, POINTER(c_int32), c_int32]),
+    "dflash_slot_choose": (c_int32, [c_void_p, c_void_p, INTS, c_int32]),
     "dflash_submit": (c_int, [c_void_p, c_int32, c_void_p]),
     "dflash_cancel": (c_int, [c_void_p, c_int32]),
     "dflash_slot_end_reasoning": (c_int32, [c_void_p, c_int32]),
     "dflash_slot_clear": (c_int32, [c_void_p, c_int32]),
-    "dflash_slot_save": (c_int, [c_void_p, c_int32, c_char_p, POINTER(c_int32), POINTER(c_uint64)]),
-    "dflash_slot_restore": (c_int, [c_void_p, c_int32, c_char_p, POINTER(c_int32), POINTER(c_uint64)]),
+    "dflash_slot_save": (c_int, [c_void_p, c_int32, c_char_p, INTS, POINTER(c_uint64)]),
+    "dflash_slot_restore": (c_int, [c_void_p, c_int32, c_char_p, INTS, POINTER(c_uint64)]),
     "dflash_step": (c_int32, [c_void_p, POINTER(Update), c_int32]),
     "dflash_engine_interrupt": (None, [c_void_p]),
     "dflash_slot_stats_get": (c_int, [c_void_p, c_int32, POINTER(SlotStats)]),
     "dflash_engine_stats": (c_void_p, [c_void_p]),
-    "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
-    "dflash_vocab_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, POINTER(c_int32), c_int32]),
+    "dflash_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, INTS, c_int32]),
+    "dflash_vocab_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_bool, c_bool, INTS, c_int32]),
     "dflash_vocab_load": (c_void_p, [c_char_p, POINTER(c_int)]),
     "dflash_vocab_get": (c_void_p, [c_void_p]),
     "dflash_vocab_free": (None, [c_void_p]),
@@ -96,34 +97,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dflash_chat_delete": (None, [c_void_p]),
     "dflash_chat_push": (c_void_p, [c_void_p, c_char_p, c_bool]),
     "dflash_chat_message": (c_void_p, [c_void_p]),
-    "dflash_score": (
-        c_int,
-        [
-            c_void_p,
-            c_int32,
-            POINTER(c_int32),
-            c_int32,
-            c_int32,
-            c_int32,
-            POINTER(c_int32),
-            POINTER(c_float),
-            POINTER(c_float),
-        ],
-    ),
-    "dflash_draft_probe": (
-        c_int,
-        [
-            c_void_p,
-            c_int32,
-            POINTER(c_int32),
-            c_int32,
-            c_int32,
-            POINTER(c_float),
-            POINTER(c_float),
-            POINTER(c_int32),
-            POINTER(c_float),
-        ],
-    ),
+    "dflash_score": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, c_int32, INTS, FLOATS, FLOATS]),
+    "dflash_draft_probe": (c_int, [c_void_p, c_int32, INTS, c_int32, c_int32, FLOATS, FLOATS, INTS, FLOATS]),
     "dflash_tree_pass": (c_int, [c_void_p, POINTER(NativeTreeRows), c_int32]),
     "dflash_cells": (c_void_p, [c_void_p]),
 }

@@ -14,7 +14,7 @@ from dflash_local.errors import RequestError
 from dflash_local.native import list_devices
 from dflash_local.plan.fit import Fitted, fit
 from dflash_local.plan.flags import changes, flags
-from dflash_local.plan.memory import COLUMNS, HOST, MIB, MemoryPlan
+from dflash_local.plan.memory_plan import COLUMNS, HOST, MIB, MemoryPlan
 
 log = logging.getLogger("dflash_local.engine")
 

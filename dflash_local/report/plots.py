@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
+from dflash_local.report.bench_record import DRAFTED, PLAIN, Record, System
 from dflash_local.report.drawing import Drawing, text_width
-from dflash_local.report.record import DRAFTED, PLAIN, Record, System
 from dflash_local.report.scale import Scale
 
 WIDE, NARROW = 920.0, 450.0  # of a whole row of the page, and of half a row

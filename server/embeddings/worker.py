@@ -29,7 +29,7 @@ import numpy as np
 from dflash_local import native
 from dflash_local.errors import ContextLengthError, DFlashError, RequestError
 from dflash_local.server.children.parent import Parent
-from dflash_local.server.embeddings.model import EmbeddingModel
+from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens, check_tokens, parse_texts
 from dflash_local.server.signals import ENDING

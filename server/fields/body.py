@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:

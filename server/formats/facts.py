@@ -9,7 +9,7 @@ from dflash_local import __version__
 from dflash_local.engine import Engine
 from dflash_local.server.answers.answer import pick
 from dflash_local.server.answers.facts import CommonProps, Model, ModelMeta, Models, Props
-from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
 from dflash_local.server.formats.settings import default_settings
 from dflash_local.server.service import Service
 

@@ -17,9 +17,9 @@ from dflash_local.server.answers.messages import (
     MessageUsage,
     StopReason,
 )
-from dflash_local.server.errors import describe_message_error
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress
+from dflash_local.server.http_errors import describe_message_error
 from dflash_local.server.thoughts import seal
 
 

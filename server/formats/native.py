@@ -14,10 +14,10 @@ from dflash_local.server.answers.native import (
     NativeFields,
     NativeUsage,
 )
-from dflash_local.server.errors import describe
 from dflash_local.server.formats.details import Details
 from dflash_local.server.formats.probs import ChoiceProbs
 from dflash_local.server.formats.reply import Body, Reply, prompt_progress, usage
+from dflash_local.server.http_errors import describe
 
 
 class NativeReply(Reply):

@@ -16,9 +16,9 @@ from dflash_local.server.answers.completion import Head, Verbose
 from dflash_local.server.answers.native import NativeCompletion
 from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 from dflash_local.server.encoding import encode
-from dflash_local.server.errors import describe_openai_error
 from dflash_local.server.formats.passes import ChoicePasses
 from dflash_local.server.formats.probs import ChoiceProbs
+from dflash_local.server.http_errors import describe_openai_error
 
 # Each format has its own shapes, TypedDicts of server/answers/.
 Body = Any

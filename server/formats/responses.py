@@ -23,11 +23,11 @@ from dflash_local.server.answers.responses import (
     ResponseOutcome,
     ResponseStatus,
 )
-from dflash_local.server.errors import RESPONSES, describe_openai_error
 from dflash_local.server.fields.request import RequestFields
 from dflash_local.server.fields.responses import ResponsesRequest, ToolName
 from dflash_local.server.formats.events import named_event
 from dflash_local.server.formats.reply import Reply, prompt_progress, timings
+from dflash_local.server.http_errors import RESPONSES, describe_openai_error
 from dflash_local.server.thoughts import seal
 
 Count = Callable[[str, Completion], int]

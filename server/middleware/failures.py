@@ -6,7 +6,7 @@ import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.errors import error_response
+from dflash_local.server.http_errors import error_response
 from dflash_local.server.middleware.request_log import printable
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 
 
 class Prefix:

@@ -7,7 +7,7 @@ import json
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
 

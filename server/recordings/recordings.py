@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from dflash_local.errors import RequestError
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings.recording import Recording
 
 HEADER = "X-Conversation-Id"

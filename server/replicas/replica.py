@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from dflash_local.errors import EngineDeadError
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.replicas.asked import REPLICA, Asked
 from dflash_local.server.service import Service
 

@@ -18,7 +18,7 @@ import httpx
 from dflash_local.errors import DFlashError
 from dflash_local.server.answers.router import Status
 from dflash_local.server.children.child import PATIENCE, Child, reason
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.model import Model
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dflash_local.errors import QueueFullError
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.router.instance import UNLOADED, Instance, Launch
 from dflash_local.server.router.model import Model
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from dflash_local.errors import RequestError
 from dflash_local.server.router.catalog import Catalog
-from dflash_local.server.router.events import Events
 from dflash_local.server.router.instance import Instance, Launch
 from dflash_local.server.router.model import Model
+from dflash_local.server.router.model_events import Events
 from dflash_local.server.router.pool import Pool, event_data
 from dflash_local.server.service import Settings
 

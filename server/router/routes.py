@@ -15,16 +15,16 @@ from dflash_local.errors import RequestError
 from dflash_local.server.answers.facts import Health
 from dflash_local.server.answers.machine_report import MachineStatus, RouterMachine
 from dflash_local.server.answers.router import ModelStatus, RouterModel, RouterModels, RouterProps, Success
-from dflash_local.server.errors import JSON, HTTPError, is_foreign, not_supported
 from dflash_local.server.fields.body import parse_json, read_bytes
 from dflash_local.server.fields.router import ModelRequest
 from dflash_local.server.formats.machine_report import computer
 from dflash_local.server.formats.reply import fingerprint
-from dflash_local.server.router.events import EventFeed
+from dflash_local.server.http_errors import JSON, HTTPError, is_foreign, not_supported
 from dflash_local.server.router.instance import LOADING, Instance
-from dflash_local.server.router.metrics import router_metrics
+from dflash_local.server.router.model_events import EventFeed
 from dflash_local.server.router.proxy import Asked, Forwarded
 from dflash_local.server.router.router import NO_MODELS, Router
+from dflash_local.server.router.router_metrics import router_metrics
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
 
 _ON = ("true", "1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from dflash_local.server.errors import JSON, not_supported
+from dflash_local.server.http_errors import JSON, not_supported
 from dflash_local.server.routes.endpoint import add_endpoint
 
 _TOOLS = "tools and MCP servers run in the client: this server runs no commands for those who can reach it"

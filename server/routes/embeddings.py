@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.embeddings import EmbeddingList, NativeEmbedding, RankList, TeiRank
 from dflash_local.server.connected import while_connected
-from dflash_local.server.embeddings.process import Embeddings
-from dflash_local.server.errors import JSON
+from dflash_local.server.embeddings.embedding_process import Embeddings
 from dflash_local.server.fields.embeddings import (
     EmbeddingFields,
     EmbeddingRequest,
@@ -17,6 +18,7 @@ from dflash_local.server.fields.embeddings import (
     RerankRequest,
 )
 from dflash_local.server.formats.embeddings import native_embeddings, openai_embeddings, ranking
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 
@@ -54,12 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         answer = await while_connected(request.receive, reranker.rerank(query, documents))
         return JSON(ranking(answer, body, documents, body.model or reranker.options.name))
 
-    def embedder(service: Service) -> object:
-        return service.embedder
-
-    def reranker(service: Service) -> object:
-        return service.reranker
-
+    embedder, reranker = attrgetter("embedder"), attrgetter("reranker")
     add_endpoint(
         app,
         ("/v1/embeddings",),

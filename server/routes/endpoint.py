@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
@@ -82,11 +83,6 @@ def query_parameter(name: str, description: str, schema: dict[str, Any], *, requ
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
 
 
-def engine(service: Service) -> object:
-    """What most endpoints need."""
-    return service.engine
-
-
 def nothing(service: object) -> object:
     """For endpoints that answer whatever is loaded."""
     return service
@@ -100,7 +96,7 @@ def add_endpoint(
     answer: Any,
     event: Any = None,
     methods: Sequence[str] = ("POST",),
-    needs: Callable[[Service], object] = engine,
+    needs: Callable[[Service], object] = attrgetter("engine"),
     **options: Any,
 ) -> None:
     """Serve `handler` at all `paths`.

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.machine_report import Machine
-from dflash_local.server.errors import JSON
 from dflash_local.server.formats.machine_report import machine
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint, query_parameter
 from dflash_local.server.service import Service
 

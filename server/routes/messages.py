@@ -9,9 +9,9 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from dflash_local.server.answers.messages import Message, MessageError, MessageEvent, MessageTokens
-from dflash_local.server.errors import JSON, MESSAGES
 from dflash_local.server.fields.messages import MessagesRequest
 from dflash_local.server.formats.messages import MessagesReply
+from dflash_local.server.http_errors import JSON, MESSAGES
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 from dflash_local.server.submission import count_tokens, respond, start_chat

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from dflash_local.conversation import ChatAnswer
 from dflash_local.errors import ContextLengthError
 from dflash_local.server.answers.responses import InputTokens, ResponseAnswer, ResponseEvent
-from dflash_local.server.errors import JSON, HTTPError
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.request import RequestFields, parse_fields
 from dflash_local.server.fields.responses import ResponsesRequest
 from dflash_local.server.formats.responses import Count, ResponsesReply, echo
+from dflash_local.server.http_errors import JSON, HTTPError
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 from dflash_local.server.submission import count_tokens, respond, start_chat

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from dflash_local.errors import RequestError
 from dflash_local.server.answers.tokens import Piece, Prompt, Text, TokenizerInfo, Tokens
-from dflash_local.server.errors import JSON
 from dflash_local.server.fields.chat import ChatRequest
 from dflash_local.server.fields.prompt import parse_parts
 from dflash_local.server.fields.text import DetokenizeRequest, TokenizeRequest
+from dflash_local.server.http_errors import JSON
 from dflash_local.server.routes.endpoint import add_endpoint
 from dflash_local.server.service import Service
 from dflash_local.server.submission import apply_chat

@@ -14,7 +14,7 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.security.limits import Limits
 
 # Files that the process needs besides connections: models, logs, listening sockets.

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dflash_local.server.errors import HTTPError, error_response
+from dflash_local.server.http_errors import HTTPError, error_response
 
 ANY = "*"
 # Names that nobody can register, so that no foreign web page has them: RFC 6761, RFC 6762, RFC 8375, ICANN's .internal.

@@ -10,8 +10,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dflash_local.server.errors import HTTPError, error_response
 from dflash_local.server.fields.fields import IGNORED
+from dflash_local.server.http_errors import HTTPError, error_response
 from dflash_local.server.security.hosts import is_loopback
 
 ANY, LOCALHOST = "*", "localhost"

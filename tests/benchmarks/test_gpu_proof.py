@@ -16,15 +16,15 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchmarks.gpu_proof import bundle, device, equality, ops, parts, tuned
+from benchmarks.gpu_proof import device, equality, ops, parts, tuned, unpacked
 from benchmarks.gpu_proof.__main__ import main
-from benchmarks.gpu_proof.bundle import BundleError, Unpacked
 from benchmarks.gpu_proof.device import DeviceError, Found
 from benchmarks.gpu_proof.inflater import Inflater
 from benchmarks.gpu_proof.ops import Op
 from benchmarks.gpu_proof.parts import PairName, Part
-from benchmarks.gpu_proof.report import Record
 from benchmarks.gpu_proof.runner import Clock, Outcome, run_parts
+from benchmarks.gpu_proof.summary import Record
+from benchmarks.gpu_proof.unpacked import BundleError, Unpacked
 from dflash_local.build.commit import running_commit
 from dflash_local.diagnose.machine import this_machine
 from tests.patience import PATIENCE, wait_until
@@ -171,13 +171,13 @@ def packed(folder: Path, name: str, pieces: Sequence[bytes]) -> None:
 
 def test_a_damaged_or_missing_bundle_is_named(tmp_path: Path, repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BundleError, match=r"no bundle in .*dflash-local build"):
-        bundle.unpack(tmp_path / "none", tmp_path / "work", repo)
+        unpacked.unpack(tmp_path / "none", tmp_path / "work", repo)
     packed(tmp_path / "out", "a.txt", [b"one", b"two"])
-    entry = bundle.read_manifest(tmp_path / "out")["files"][0]
-    assert bundle.joined(tmp_path / "out", entry) == b"onetwo"
+    entry = unpacked.read_manifest(tmp_path / "out")["files"][0]
+    assert unpacked.joined(tmp_path / "out", entry) == b"onetwo"
     (tmp_path / "out" / "a.txt.1").write_bytes(b"twO")
     with pytest.raises(BundleError, match="its hash differs"):
-        bundle.unpack(tmp_path / "out", tmp_path / "work", repo)
+        unpacked.unpack(tmp_path / "out", tmp_path / "work", repo)
     (tmp_path / "out" / "a.txt.1").unlink()
     assert main(["--device", "cpu", "--from", str(tmp_path / "out"), "-o", str(tmp_path / "results")]) == 1
     assert "not complete" in capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_a_damaged_or_missing_bundle_is_named(tmp_path: Path, repo: Path, capsys
 def test_a_wheel_for_another_python_is_refused(tmp_path: Path, repo: Path) -> None:
     packed(tmp_path / "out", "numpy-2.0-cp39-cp39-linux_x86_64.whl", [b""])
     with pytest.raises(BundleError, match="--python"):
-        bundle.unpack(tmp_path / "out", tmp_path / "work", repo)
+        unpacked.unpack(tmp_path / "out", tmp_path / "work", repo)
 
 
 def test_upstream_never_gets_our_libraries(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_proof import bundle as reader
+from benchmarks.gpu_proof import unpacked
 from dflash_local.build import builder, bundle, peer, programs
 from dflash_local.errors import BuildError
 
@@ -54,7 +54,7 @@ def test_all_that_a_bare_machine_needs(compiled: World, tmp_path: Path, monkeypa
     assert all((out / piece).stat().st_size <= 300 for piece in pieces)
 
     (packed,) = [entry for entry in manifest["files"] if entry["name"] == "programs.tar.xz"]
-    (tmp_path / "programs.tar.xz").write_bytes(reader.joined(out, packed))
+    (tmp_path / "programs.tar.xz").write_bytes(unpacked.joined(out, packed))
     with tarfile.open(tmp_path / "programs.tar.xz") as archive:
         assert sorted(archive.getnames()) == sorted(
             [f"tests/{name}" for name in programs.NAMES]

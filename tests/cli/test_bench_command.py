@@ -15,8 +15,8 @@ from dflash_local import cli, native
 from dflash_local.bench import beginning
 from dflash_local.cli import bench
 from dflash_local.engine import Engine
-from dflash_local.report.page import report_page
-from dflash_local.report.record import Record
+from dflash_local.report.bench_record import Record
+from dflash_local.report.report_page import report_page
 from tests.cli.terminal import Terminal
 from tests.cli.test_bench import DraftingNative
 

@@ -12,7 +12,7 @@ import pytest
 from dflash_local import cli
 from dflash_local.build import installation
 from dflash_local.cli import greeting, parser
-from dflash_local.hub import places
+from dflash_local.hub.local_models import local_models
 
 QWEN = "Qwen3-8B-Q4_K_M"
 DRAFTER = "z-lab/Qwen3-8B-DFlash-b16"
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    monkeypatch.setattr("dflash_local.hub.places.sys.platform", "linux")
+    monkeypatch.setattr("dflash_local.hub.local_models.sys.platform", "linux")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
@@ -73,7 +73,7 @@ def test_finds_models_of_every_program(home: Path) -> None:
     gguf(Path("mine-dflash.gguf"))
     ollama_model(home / ".ollama/models", "qwen3", "8b")
     ollama_model(home / ".ollama/models", "other", "1b", b"not a GGUF")
-    assert sorted((model.place, model.name) for model in places.local_models()) == [
+    assert sorted((model.place, model.name) for model in local_models()) == [
         ("Hugging Face cache", f"unsloth/Qwen3-8B-GGUF:{QWEN[-6:]}"),
         ("LM Studio", "X-Q8_0"),
         ("Ollama", "qwen3:8b"),
@@ -85,7 +85,7 @@ def test_finds_models_of_every_program(home: Path) -> None:
 def test_a_split_model_is_one_of_all_its_bytes(home: Path) -> None:
     for part in (1, 2, 3):
         gguf(home / f".lmstudio/models/u/r/big-Q8_0-0000{part}-of-00003.gguf", 1000)
-    (found,) = places.local_models()
+    (found,) = local_models()
     assert (found.size, found.path.name) == (3000, "big-Q8_0-00001-of-00003.gguf")
 
 
@@ -94,7 +94,7 @@ def test_damaged_manifests_are_no_models(home: Path, content: str) -> None:
     manifest = home / ".ollama/models/manifests/h/u/n/t"
     manifest.parent.mkdir(parents=True)
     manifest.write_text(content)
-    assert places.local_models() == []
+    assert local_models() == []
 
 
 def test_a_digest_cannot_leave_the_folder(home: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_digest_cannot_leave_the_folder(home: Path) -> None:
     manifest.parent.mkdir(parents=True)
     layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "../../../outside"}
     manifest.write_text(json.dumps({"layers": [layer]}))
-    assert places.local_models() == []
+    assert local_models() == []
 
 
 def test_nothing_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def test_memory_stays_at_a_few_chunks() -> None:
         "from dataclasses import replace\n"
         "from dflash_local.demo.inflate import _places\n"
         "from dflash_local.demo.inflate.source import SmallModel\n"
-        "from dflash_local.demo.inflate.target import InflatedTarget\n"
+        "from dflash_local.demo.inflate.inflated_target import InflatedTarget\n"
         "from dflash_local.demo.pocket import bundled_pair\n"
         "from dflash_local.demo.quantizer import quantized\n"
         "from dflash_local.demo.shapes import SHAPES, Experts\n"

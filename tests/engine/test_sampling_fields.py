@@ -16,7 +16,7 @@ import pytest
 from dflash_local import native
 from dflash_local.errors import RequestError
 from dflash_local.native import NativeEngine
-from dflash_local.sampling import SamplingParams
+from dflash_local.sampling import SAMPLING_FIELDS, SamplingParams
 
 Fields = dict[str, Any]
 
@@ -94,6 +94,10 @@ def generate(engine: NativeEngine, **fields: Any) -> bytes:
 )
 def test_accepted(engine: NativeEngine, sampling: str) -> None:
     check(engine, sampling)
+
+
+def test_the_library_knows_every_field(engine: NativeEngine) -> None:
+    check(engine, json.dumps(dict.fromkeys(SAMPLING_FIELDS)))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from dflash_local.text import TextStream
+from dflash_local.text_stream import TextStream
 
 
 def stream(data: bytes, stops: tuple[str, ...], sizes: list[int]) -> tuple[list[str], str | None]:

@@ -18,7 +18,7 @@ import psutil
 
 from dflash_local.errors import DFlashError
 from dflash_local.native import check_embedding_gguf
-from dflash_local.server.embeddings.model import EmbeddingModel
+from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 
 from .gguf_image import read

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.gpu_proof.bundle import link_package
+from benchmarks.gpu_proof.unpacked import link_package
 from dflash_local import native
 from tests.ggml_ops.native import llama_source
 from tests.mutants.mutant import NATIVE, Mutant, MutantError

@@ -322,7 +322,7 @@ PYTHON = [
         tests=SCHEDULER,
     ),
     *mutants_of(
-        "dflash_local/text.py",
+        "dflash_local/text_stream.py",
         ("at, _, self.stopped_by = min(found)", "at, _, self.stopped_by = max(found)"),
         (
             "keep = max(stop.begun_by(text) for stop in self._stops)",

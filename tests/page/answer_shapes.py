@@ -1,6 +1,6 @@
-"""server/page/src/server/answers.ts: the answers that the page reads, as TypeScript, from their OpenAPI schemas.
+"""The answers that the page reads, as TypeScript, from their OpenAPI schemas.
 
-Usage: python tests/page/answer_shapes.py    (writes the file; a test holds it to the schemas)
+Usage: python -m tests.page.answer_shapes    (writes server/page/src/server/answers.ts, as `make page` does)
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dflash_local.server.answers.facts import Health, Props
 from dflash_local.server.answers.machine_report import Machine, RouterMachine
 from dflash_local.server.answers.router import RouterModel, RouterModels, RouterProps
 
-FILE = Path(__file__).resolve().parents[2] / "server" / "page" / "src" / "server" / "answers.ts"
+PAGE = Path(__file__).resolve().parents[2] / "server" / "page"
+FILE = Path("src", "server", "answers.ts")  # in the page's folder
 READ = (ChatCompletionChunk, ErrorAnswer, Health, Machine, Props, RouterMachine, RouterModel, RouterModels, RouterProps)
 HEAD = "// What the server answers. Written by tests/page/answer_shapes.py; server/answers/ explains the fields.\n"
 SIMPLE = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -58,4 +59,4 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    (PAGE / FILE).write_text(text(), encoding="utf-8")

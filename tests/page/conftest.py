@@ -16,6 +16,7 @@ from playwright import sync_api
 
 from dflash_local.engine import Engine
 from dflash_local.server.service import Settings
+from tests.page import answer_shapes
 from tests.page.scripts import ChatNative, Pace
 from tests.patience import PATIENCE
 from tests.server.live import Live, live
@@ -48,6 +49,7 @@ def installed(repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("npm") / "page"
     ignore = shutil.ignore_patterns("dist", "node_modules")
     shutil.copytree(repo / "server" / "page", copy, ignore=ignore)
+    (copy / answer_shapes.FILE).write_text(answer_shapes.text(), encoding="utf-8")
     done = subprocess.run(["npm", "ci"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return copy

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dflash_local.report.page import report_page
-from dflash_local.report.record import Record
+from dflash_local.report.bench_record import Record
+from dflash_local.report.report_page import report_page
 from tests.page.conftest import faults
 from tests.report.records import record
 

@@ -19,8 +19,8 @@ from dflash_local.plan import check
 from dflash_local.plan.check import unused
 from dflash_local.plan.fit import fit
 from dflash_local.plan.flags import flags
-from dflash_local.plan.memory import HOST, MIB, MemoryPlan
-from dflash_local.plan.slots import slot_costs
+from dflash_local.plan.memory_plan import HOST, MIB, MemoryPlan
+from dflash_local.plan.slot_costs import slot_costs
 
 TWO = {"GPU0": 1024 * MIB, "GPU1": 1024 * MIB}
 

@@ -13,8 +13,8 @@ import pytest
 
 from dflash_local import cli
 from dflash_local.errors import RequestError
-from dflash_local.report.page import report_page
-from dflash_local.report.record import Record
+from dflash_local.report.bench_record import Record
+from dflash_local.report.report_page import report_page
 from dflash_local.report.scale import Scale
 from tests.report.records import BEGINNINGS, record
 

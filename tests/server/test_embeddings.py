@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.embeddings import check_embedding_flags, embedding_settings, writes_no_text
+from dflash_local.cli.embedding_flags import check_embedding_flags, embedding_settings, writes_no_text
 from dflash_local.engine import Engine
 from dflash_local.errors import ModelError, RequestError
 from dflash_local.native import check_embedding_gguf, check_gguf
-from dflash_local.server.embeddings.model import EmbeddingModel
+from dflash_local.server.embeddings.embedding_model import EmbeddingModel
 from dflash_local.server.embeddings.options import ModelOptions
 from dflash_local.server.service import Settings
 from tests.convert import samples

@@ -14,7 +14,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.errors import RequestError
-from dflash_local.server.errors import HTTPError
+from dflash_local.server.http_errors import HTTPError
 from dflash_local.server.recordings import recording as recording_module
 from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import Recordings

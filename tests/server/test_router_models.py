@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dflash_local import cli
-from dflash_local.cli.router import ServeFlags, is_router
+from dflash_local.cli.router_flags import ServeFlags, is_router
 from dflash_local.errors import DFlashError, RequestError
 from dflash_local.server.router.catalog import Cached, Catalog
 from dflash_local.server.router.folder import Folder, best_drafter

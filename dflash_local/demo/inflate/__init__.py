@@ -37,11 +37,11 @@ from typing import NamedTuple
 
 from dflash_local.convert.writer import OutputTensor, write_gguf
 from dflash_local.demo import quantizer
-from dflash_local.demo.inflate.drafter import InflatedDrafter
-from dflash_local.demo.inflate.hybrid import InflatedHybrid
-from dflash_local.demo.inflate.model import InflatedModel
+from dflash_local.demo.inflate.inflated_drafter import InflatedDrafter
+from dflash_local.demo.inflate.inflated_hybrid import InflatedHybrid
+from dflash_local.demo.inflate.inflated_model import InflatedModel
+from dflash_local.demo.inflate.inflated_target import InflatedTarget
 from dflash_local.demo.inflate.source import SmallModel
-from dflash_local.demo.inflate.target import InflatedTarget
 from dflash_local.demo.shapes import Pair, Shape
 from dflash_local.errors import DFlashError, ModelError, PairError
 

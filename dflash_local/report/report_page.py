@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jinja2
 
 from dflash_local.report import plots
+from dflash_local.report.bench_record import DRAFTED, Record
 from dflash_local.report.drawing import Drawing
-from dflash_local.report.record import DRAFTED, Record
 
 
 class Key(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dflash_local.engine_options import EngineOptions
-from dflash_local.plan.memory import MemoryPlan
+from dflash_local.plan.memory_plan import MemoryPlan
 
 # Parts of a plan that grow with slots, and what they are called.
 PARTS: Mapping[str, str] = {

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from dflash_local.convert.gguf_metadata import Value
+from dflash_local.convert.kinds import DFlash2, DSpark, kind_in
 from dflash_local.convert.writer import OutputTensor
-from dflash_local.demo.inflate.model import PUSH, InflatedModel
+from dflash_local.demo.inflate.inflated_model import PUSH, InflatedModel
 from dflash_local.demo.inflate.source import Array, SmallModel
 from dflash_local.demo.inflate.tensors import Block, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import Shape
@@ -17,7 +18,7 @@ from dflash_local.errors import ModelError
 
 
 class InflatedDrafter(InflatedModel):
-    """A DFlash drafter, a DFlash 2 one if it has a selector, DSpark if a Markov head. Its real layers come first."""
+    """A DFlash, DFlash 2 or DSpark drafter. Its real layers come first."""
 
     def __init__(self, source: SmallModel, shape: Shape, place: Sequence[int], scale: float = 1.0) -> None:
         super().__init__(source, shape, shape.n_layer_drafter, scale)
@@ -27,7 +28,7 @@ class InflatedDrafter(InflatedModel):
             raise ModelError(f"{source.path.name}: the target has no layer {outside[0]}", field="dflash.target_layers")
         self.place = place
         self.n_real = source.size("block_count")
-        self.is_dflash2 = source.has("selector_hidden.weight")
+        self.kind = kind_in({key.removeprefix("dflash.") for key in source.metadata})
 
     def metadata(self, ftype: str) -> dict[str, Value]:
         """As the base, with the taps moved to where the real layers went."""
@@ -52,7 +53,7 @@ class InflatedDrafter(InflatedModel):
         )
         yield self.norm("enc.output_norm.weight", "enc.output_norm.weight")
         yield self.norm("output_norm.weight", "output_norm.weight", PUSH)
-        if self.is_dflash2:
+        if self.kind is DFlash2:
             rank = self.source.size("selector_rank")
             for name, rows, columns in (
                 ("selector_predecessor.weight", self.shape.n_vocab, rank),
@@ -60,12 +61,12 @@ class InflatedDrafter(InflatedModel):
                 ("selector_hidden.weight", rank, large),
             ):
                 yield self.matrix(name, name, rows, columns)
-        if self.source.has("markov_w1.weight"):
+        if self.kind is DSpark:
             yield from self._heads(small, large)
         for index in range(self.n_layer):
             real = index if index < self.n_real else None
             yield from self.layer(index, real)
-            if self.is_dflash2:
+            if self.kind is DFlash2:
                 for part in ("attn_conv", "ffn_conv"):
                     yield from self._convolution(f"blk.{index}.{part}", real is not None, small, large)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dflash_local.convert.gguf_metadata import Value, string, u32
 from dflash_local.convert.writer import OutputTensor
-from dflash_local.demo.inflate.model import PUSH, InflatedModel, Names
+from dflash_local.demo.inflate.inflated_model import PUSH, InflatedModel, Names
 from dflash_local.demo.inflate.source import SmallModel
 from dflash_local.demo.inflate.tensors import Block, exact_tensor, padded_matrix
 from dflash_local.demo.shapes import Shape

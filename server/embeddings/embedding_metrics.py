@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dflash_local.server.embeddings.process import EmbeddingProcess
+from dflash_local.server.embeddings.embedding_process import EmbeddingProcess
+from dflash_local.server.prometheus import head
 
 _COUNTERS = {
     "embedding_requests_total": ("Requests for embeddings or scores that were answered", "n_requests"),
@@ -17,7 +18,7 @@ def embedding_metrics(processes: Sequence[EmbeddingProcess]) -> str:
     """In Prometheus' words, under names of our own beside an engine's; empty without such a model."""
     lines: list[str] = []
     for name, (text, field) in _COUNTERS.items() if processes else ():
-        lines += _head(f"dflash:{name}", "counter", text)
+        lines += head(f"dflash:{name}", "counter", text)
         for process in processes:
             task = "rerank" if process.facts.get("pooling") == "rank" else "embed"
             lines.append(f'dflash:{name}{{task="{task}"}} {getattr(process, field)}')
@@ -36,11 +37,7 @@ def metrics_without_engine(processes: Sequence[EmbeddingProcess]) -> str:
 
     def lines() -> Iterator[str]:
         for (name, kind), value in totals.items():
-            yield from _head(f"llamacpp:{name}", kind, "As in llama-server, of embeddings and scores")
+            yield from head(f"llamacpp:{name}", kind, "As in llama-server, of embeddings and scores")
             yield f"llamacpp:{name} {value}"
 
     return "".join(line + "\n" for line in lines()) + embedding_metrics(processes)
-
-
-def _head(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dflash_local.cli.flags import SILENT, add_flag, count, truth
+from dflash_local.cli.engine_flags import SILENT, add_flag, count, truth
+from dflash_local.cli.serve_app import serve_at
 from dflash_local.errors import RequestError
 
 if TYPE_CHECKING:
@@ -83,13 +84,11 @@ def is_router(args: argparse.Namespace) -> bool:
 
 def serve_router(args: argparse.Namespace, settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM."""
-    from dflash_local.server.process import serve
-    from dflash_local.server.router.app import create_router_app
     from dflash_local.server.router.catalog import Catalog
     from dflash_local.server.router.folder import Folder
     from dflash_local.server.router.instance import Launch
     from dflash_local.server.router.router import Router, RouterOptions
-    from dflash_local.server.sockets import listening, url
+    from dflash_local.server.router.router_app import create_router_app
     from dflash_local.server.tls import Tls
 
     flags = ServeFlags(args.parser)
@@ -118,17 +117,7 @@ def serve_router(args: argparse.Namespace, settings: Settings) -> int:
         options = RouterOptions(args.models_max, args.models_autoload, args.max_queue)
         router = Router(catalog, launch, options, settings)
         router.read()
-        app = create_router_app(router)
-        with listening(args.host, args.port, reuse_port=args.reuse_port) as sockets:
-            urls = ", ".join(url(sock, "https" if tls else "http") + settings.api_prefix for sock in sockets)
-            serve(
-                app,
-                sockets,
-                drain_timeout=args.drain_timeout,
-                tls=tls,
-                on_ready=lambda: log.info("listening on %s, a router of models", urls),
-            )
-    return 0
+        return serve_at(args, create_router_app(router), tls, "a router of models")
 
 
 def _cached(flags: ServeFlags) -> Iterator[Cached]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dflash_local.errors import RequestError
-from dflash_local.server.errors import UNAUTHORIZED, error_response
+from dflash_local.server.http_errors import UNAUTHORIZED, error_response
 from dflash_local.server.middleware.prefix import route_path
 
 # What is the same for every server of this version is no secret, and browsers send no key for a page.

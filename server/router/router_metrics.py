@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import httpx
 
+from dflash_local.server.prometheus import head, label
 from dflash_local.server.router.instance import LOADED, LOADING, SLEEPING, UNLOADED, Instance
 from dflash_local.server.router.pool import Pool
 
@@ -26,21 +27,22 @@ async def router_metrics(pool: Pool) -> str:
 
 def _own(pool: Pool) -> Iterator[str]:
     instances = [*pool]
-    yield from _head("dflash:router_models", "gauge", "Models by their status")
+    yield from head("dflash:router_models", "gauge", "Models by their status")
     for status in (UNLOADED, LOADING, LOADED, SLEEPING):
         yield f'dflash:router_models{{status="{status}"}} {sum(one.status == status for one in instances)}'
-    yield from _head("dflash:router_requests_waiting", "gauge", "Requests that wait for a model to be loaded")
+    yield from head("dflash:router_requests_waiting", "gauge", "Requests that wait for a model to be loaded")
     yield f"dflash:router_requests_waiting {pool.n_waiting}"
-    yield from _head("dflash:router_evictions_total", "counter", "Models unloaded to make room for others")
+    yield from head("dflash:router_evictions_total", "counter", "Models unloaded to make room for others")
     yield f"dflash:router_evictions_total {pool.n_evictions}"
     for name, text, attribute in (
         ("requests", "Requests forwarded to a model", "n_requests"),
         ("loads", "Times that a model was loaded", "n_loads"),
         ("failures", "Times that a model's process ended by itself", "n_failures"),
     ):
-        yield from _head(f"dflash:router_{name}_total", "counter", text)
+        yield from head(f"dflash:router_{name}_total", "counter", text)
         for one in instances:
-            yield f"dflash:router_{name}_total{{{_label(one.model.name)}}} {getattr(one, attribute)}"
+            model = label("model", one.model.name)
+            yield f"dflash:router_{name}_total{{{model}}} {getattr(one, attribute)}"
 
 
 async def _scrape(instance: Instance) -> str:
@@ -63,17 +65,8 @@ def _merged(texts: list[tuple[str, str]]) -> Iterator[str]:
                 if line not in heads.setdefault(name, []):
                     heads[name].append(line)
             elif match := _SAMPLE.fullmatch(line):
-                labels = ",".join(filter(None, (_label(model), match[2])))
+                labels = ",".join(filter(None, (label("model", model), match[2])))
                 samples.setdefault(name, []).append(f"{match[1]}{{{labels}}} {match[3]}")
     for name, lines in heads.items():
         yield from lines
         yield from samples.get(name, ())
-
-
-def _label(model: str) -> str:
-    quoted = model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return f'model="{quoted}"'
-
-
-def _head(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

@@ -9,9 +9,9 @@ import numpy as np
 
 from dflash_local.convert.gguf_metadata import Value
 from dflash_local.convert.writer import OutputTensor
-from dflash_local.demo.inflate.model import Names
+from dflash_local.demo.inflate.inflated_model import Names
+from dflash_local.demo.inflate.inflated_target import InflatedTarget
 from dflash_local.demo.inflate.source import Array, SmallModel
-from dflash_local.demo.inflate.target import InflatedTarget
 from dflash_local.demo.inflate.tensors import Heads, exact_tensor
 from dflash_local.demo.shapes import DeltaNet, Shape
 

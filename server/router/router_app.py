@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 
-from dflash_local.server.app import add_error_handlers, add_middleware, create_app, new_app
+from dflash_local.server.app import create_app, new_app
 from dflash_local.server.docs import add_docs
 from dflash_local.server.openapi import add_openapi, describe
 from dflash_local.server.recordings.recordings import Recordings
@@ -21,18 +19,8 @@ from dflash_local.server.routes.endpoint import Endpoint
 
 def create_router_app(router: Router) -> FastAPI:
     """The app; `app.state.service` is the router. Its document has the endpoints of instances, too."""
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        router.start()
-        yield
-        await router.close()
-
-    app = new_app(lifespan)
-    app.state.service = router
     recordings = Recordings()
-    add_middleware(app, router.settings, recordings)
-    add_error_handlers(app)
+    app = new_app(router, recordings)
     absent.add_routes(app)
     add_routes(app, router)
     streams.add_routes(app, recordings)

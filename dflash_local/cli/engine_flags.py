@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from dflash_local.cli.models import add_hub_flags, take_models
+from dflash_local.cli.model_flags import add_hub_flags, take_models
 from dflash_local.drafting import Draft
 from dflash_local.engine_options import DEFAULTS, OPTIONS, EngineOption, Flag
 from dflash_local.errors import RequestError
