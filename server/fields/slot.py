@@ -1,4 +1,4 @@
-"""The body of what moves slots to files and back."""
+"""The body of a request to save or restore a slot."""
 
 from __future__ import annotations
 
