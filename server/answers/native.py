@@ -28,7 +28,7 @@ class NativeChunk(Answer):
 
 
 class NativeCompletion(Measured):
-    """A completion. As the last event of a stream it has no `content` and `tokens` but empty ones."""
+    """A completion. As the last event of a stream, its `content` and `tokens` are empty."""
 
     index: int
     content: str

@@ -1,6 +1,6 @@
 // What the server answers. Written by tests/page/answer_shapes.py; server/answers/ explains the fields.
 
-/** More of the call number `index`. */
+/** More of call number `index`. */
 export interface CallDelta {
   index: number;
   id?: string;
@@ -31,7 +31,7 @@ export interface ChatDeltaChoice {
   logprobs?: ChatLogprobs;
 }
 
-/** Of the tokens of a chat's answer, or of an event of it. */
+/** The tokens of a chat's answer, or of one of its events. */
 export interface ChatLogprobs {
   content: TokenAnswer[];
   refusal: null;
@@ -50,7 +50,7 @@ export interface Choices {
   drafter_failure: string;
 }
 
-/** Of the answer's tokens. */
+/** Details of the answer's tokens. */
 export interface CompletionTokens {
   reasoning_tokens?: number;
   accepted_prediction_tokens?: number;
@@ -86,7 +86,7 @@ export interface Costs {
   cell: number;
 }
 
-/** What holds for requests that do not say. */
+/** Defaults of requests. */
 export interface DefaultSettings {
   params: Record<string, unknown>;
   n_ctx: number;
@@ -167,7 +167,7 @@ export interface HostCache {
   limit: number | null;
 }
 
-/** Of a device with two kernels for products with a type of weights. */
+/** A device that has two kernels for products with a type of weights. */
 export interface Kernels {
   device: string;
   type: string;
@@ -184,7 +184,7 @@ export interface LastSeconds {
   seconds: ThroughputSecond[];
 }
 
-/** A token that stood to choose. */
+/** A candidate. */
 export interface LikelyToken {
   id: number;
   token: string;
@@ -193,7 +193,7 @@ export interface LikelyToken {
   prob?: number;
 }
 
-/** A slot; what it does, or did last. */
+/** A slot: what it does, or did last. */
 export interface LiveSlot {
   id: number;
   state: "idle" | "reading" | "writing";
@@ -294,7 +294,7 @@ export interface MemoryPart {
   on: "cpu" | "gpu" | "split";
 }
 
-/** How it is with a model. */
+/** The state of a model. */
 export interface ModelStatus {
   value: "unloaded" | "loading" | "loaded" | "sleeping";
   args: string[];
@@ -305,7 +305,7 @@ export interface ModelStatus {
   error?: string;
 }
 
-/** A completion. As the last event of a stream it has no `content` and `tokens` but empty ones. */
+/** A completion. As the last event of a stream, its `content` and `tokens` are empty. */
 export interface NativeCompletion {
   timings: TimingsAnswer;
   dflash: DraftingAnswer;
@@ -336,7 +336,7 @@ export interface NodeAnswer {
   by: "target" | "draft" | "lookup" | "prediction";
 }
 
-/** A target pass: what it verified, and what the answer got of it. */
+/** A target pass: what it verified, and what the answer got from it. */
 export interface PassAnswer {
   pass: number;
   choice: number;
@@ -375,7 +375,7 @@ export interface ProgressAnswer {
   time_ms: number;
 }
 
-/** Of the prompt's tokens. */
+/** Details of the prompt's tokens. */
 export interface PromptTokens {
   cached_tokens: number;
 }
@@ -451,7 +451,7 @@ export interface RouterProps {
   cors_proxy_enabled: boolean;
 }
 
-/** What a second brought. */
+/** Throughput of one second. */
 export interface ThroughputSecond {
   t: number;
   tokens: number;
