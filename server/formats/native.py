@@ -24,7 +24,7 @@ class NativeReply(Reply):
     """llama-server's `/completion`.
 
     Args:
-        fields: of an answer, those that the client wants, with `/` before names inside of objects; empty: all.
+        fields: the fields of an answer that the client wants, with `/` before names inside objects; empty: all.
     """
 
     PREFIX = ""
@@ -91,7 +91,7 @@ class NativeReply(Reply):
 
 
 def _inside(body: Any, path: str) -> list[Any]:
-    """What lies there, in a list; an empty one if nothing does."""
+    """The value at a path, in a list; an empty list if there is none."""
     for name in path.split("/"):
         if not isinstance(body, dict) or name not in body:
             return []

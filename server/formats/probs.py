@@ -1,4 +1,4 @@
-"""Probabilities of tokens, in the shapes of their owners, in order with the text that the tokens make."""
+"""Probabilities of tokens in each owner's shape, aligned with the text that the tokens make."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dflash_local.token_probs import TokenProb
 
 Pieces = Mapping[int, bytes]
 
-# What stands for minus infinity, which JSON has not: the least float32, as in llama-server.
+# Stands for minus infinity, which JSON lacks: the least float32, as in llama-server.
 LEAST = -3.4028234663852886e38
 
 
 class Placed(NamedTuple):
-    """A token, and at which character of the text its own begins. Nothing is known of a prompt's first token."""
+    """A token, and the character at which its text begins. A prompt's first token has no probability."""
 
     token: int
     start: int
@@ -27,10 +27,10 @@ class Placed(NamedTuple):
 
 
 class Placement:
-    """Puts the tokens of one answer in order with its text, which may lag behind them.
+    """Aligns the tokens of one answer with its text, which may lag behind them.
 
-    A token goes out with the first character of its text. What is hidden from the text (control tokens) goes out with
-    what follows it. Tokens of which a stop string leaves nothing never do.
+    A token goes out with the first character of its text. Tokens that the text hides (control tokens) go out with what
+    follows them. Tokens of which a stop string leaves nothing never do.
     """
 
     def __init__(self, pieces: Pieces) -> None:
@@ -40,7 +40,7 @@ class Placement:
         self._n_decoded = self._n_shown = 0  # characters
 
     def push(self, text: str, probs: Iterable[TokenProb]) -> list[Placed]:
-        """Add tokens and the text that became certain; the tokens that go out with it."""
+        """Add tokens, and text that became certain; returns the tokens that go out with it."""
         for prob in probs:
             self._waiting.append(Placed(prob.token, self._n_decoded, prob))
             self._n_decoded += len(self._decoder.decode(self._pieces[prob.token]))
@@ -142,7 +142,7 @@ class ChoiceProbs:
         return found
 
     def _name(self, token: int) -> str:
-        """Tokens that are no text by themselves have a name by their bytes, as OpenAI's have."""
+        """Tokens that are no text by themselves are named by their bytes, as OpenAI's are."""
         piece = self._names[token]
         try:
             return piece.decode()
@@ -151,7 +151,7 @@ class ChoiceProbs:
 
 
 def choice_probs(engine: Engine, wanted: Probs, generations: Sequence[Generation]) -> list[ChoiceProbs]:
-    """One for each choice, or none at all if nobody asked."""
+    """One for each choice; none at all unless the request asks for them."""
     if wanted.n_top is None:
         return []
     return [ChoiceProbs(engine, wanted, generation) for generation in generations]
