@@ -14,7 +14,7 @@ from dflash_local.server.connected import ClientLeft, beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
 
-# Events that a listener may be behind with; of more, the oldest are lost.
+# Events that a listener may lag behind; beyond that, the oldest are lost.
 MOST = 1024
 PING_SECONDS = 30.0
 

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 Headers = list[tuple[bytes, bytes]]
 
-# Of one connection, or about what the router does itself: who may ask, which streams are kept.
+# Headers of one connection, or of what the router does itself: checking access, keeping streams.
 _NOT_SENT = frozenset(
     b"host content-length origin authorization x-api-key cookie connection keep-alive proxy-authenticate "
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect x-conversation-id".split()
@@ -36,8 +36,8 @@ _EVENTS = b"text/event-stream"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the router read of a request: its body, whether it wants a stream, and after how many silent seconds that
-    is pinged (-1: never)."""
+    """What the router read of a request: its body, whether it wants a stream, and the seconds of silence after which
+    that is pinged (-1: never)."""
 
     body: bytes = b""
     stream: bool = False
@@ -47,8 +47,7 @@ class Asked:
 class Forwarded(Response):
     """The answer of a model's instance, as it comes. If the client leaves, the instance stops working on it.
 
-    A stream that has to wait for the model is begun, and pinged, once the wait is long: clients and proxies give up on
-    those that are silent.
+    A stream that waits long for its model is begun and pinged, because clients and proxies give up on silent ones.
     """
 
     def __init__(self, pool: Pool, name: str, asked: Asked) -> None:

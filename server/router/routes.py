@@ -32,7 +32,7 @@ _MOST_NAMED = 8
 
 
 def add_routes(app: FastAPI, router: Router) -> None:
-    """The router's own endpoints."""
+    """Add the router's own endpoints."""
     settings, pool = router.settings, router.pool
     created = int(time.time())
 
@@ -68,7 +68,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         return JSON(Success(success=True))
 
     async def events(request: Request) -> Response:
-        """What happens to models, as it happens."""
+        """Events of models, as they happen."""
         return EventFeed(router.events, router.stopping)
 
     async def props(request: Request) -> Response:
@@ -132,7 +132,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
 
 
 def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
-    """The endpoints of an instance, but for paths that the router answers itself."""
+    """Add the endpoints of an instance, except paths that the router answers itself."""
     own = {route.path for route in app.routes if isinstance(route, Route)}
 
     async def handler(request: Request) -> Response:
@@ -145,7 +145,7 @@ def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) 
 
 
 async def forward(router: Router, request: Request) -> Response:
-    """The answer of the instance that is meant. Raises DFlashError if none is, or it must not be loaded."""
+    """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
     settings = router.settings
     raw = await read_bytes(request, settings.max_body)
     body = parse_json(raw) if raw else {}
