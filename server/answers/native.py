@@ -56,6 +56,6 @@ class NativeUsage(Answer):
     dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
 
 
-NativeFields = Annotated[dict[str, Any], about("fields of a completion, if response_fields names them")]
-NativeAnswer = NativeCompletion | NativeFields | list[NativeCompletion | NativeFields]  # of several prompts
-NativeEvent = NativeChunk | NativeCompletion | NativeUsage | NativeFields
+ChosenFields = Annotated[dict[str, Any], about("fields of a completion, if response_fields names them")]
+NativeAnswer = NativeCompletion | ChosenFields | list[NativeCompletion | ChosenFields]  # of several prompts
+NativeEvent = NativeChunk | NativeCompletion | NativeUsage | ChosenFields

@@ -15,4 +15,4 @@ class ControlRequest(Fields):
     id: str = Field(description="the chat completion's id, from its events")
     action: Literal["reasoning_end"] = Field(description="reasoning_end: stop thinking and go on with the answer")
 
-    POLICY: ClassVar = Policy(harmless={"model": "there is one"})
+    POLICY: ClassVar = Policy(harmless={"model": "there is only one"})

@@ -100,7 +100,7 @@ class MessagesRequest(SingleFields):
         harmless={
             "cache_control": "prompts are found in the cache by their tokens",
             "inference_geo": "it runs where this server runs",
-            "speed": "there is one",
+            "speed": "there is only one",
             "betas": "nothing here needs any",
             "diagnostics": "nothing is stored",
             "user_profile_id": "users are not distinguished",

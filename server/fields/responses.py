@@ -84,7 +84,7 @@ class ResponsesRequest(SingleFields):
     """A response in OpenAI's newer format."""
 
     input: SkipValidation[str | list[InputItem] | None] = Field(None, description="the conversation so far")
-    instructions: str | None = Field(None, description="what comes before it")
+    instructions: str | None = Field(None, description="instructions before the conversation")
     tools: SkipValidation[list[ResponseTool] | None] = Field(None, description="functions that the model may call")
     tool_choice: Annotated[Any, WithJsonSchema({"type": ["string", "object"]})] = Field(
         None, description="auto, none, required, one function, or allowed_tools"

@@ -8,10 +8,10 @@ from typing import Any
 
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers.native import (
+    ChosenFields,
     NativeAnswer,
     NativeChunk,
     NativeCompletion,
-    NativeFields,
     NativeUsage,
 )
 from dflash_local.server.errors import describe
@@ -55,7 +55,7 @@ class NativeReply(Reply):
             events.append({**event, "completion_probabilities": probs.detailed(placed)})
         return events
 
-    def end(self, index: int, completion: Completion) -> list[NativeCompletion | NativeFields]:
+    def end(self, index: int, completion: Completion) -> list[NativeCompletion | ChosenFields]:
         last: NativeCompletion = {**self._details.whole(index, completion), "content": "", "tokens": []}
         if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
             last["completion_probabilities"] = self._probs[index].detailed(placed)
@@ -83,7 +83,7 @@ class NativeReply(Reply):
     def _part(self, index: int, text: str, tokens: list[int]) -> NativeChunk:
         return self._details.part(index, text, tokens, self._n_tokens[index])
 
-    def _chosen(self, body: NativeCompletion) -> NativeCompletion | NativeFields:
+    def _chosen(self, body: NativeCompletion) -> NativeCompletion | ChosenFields:
         if not self._fields:
             return body
         found = ((path, _inside(body, path)) for path in self._fields)

@@ -26,7 +26,7 @@ class Placed(NamedTuple):
     prob: TokenProb | None
 
 
-class Placement:
+class Alignment:
     """Aligns the tokens of one answer with its text, which may lag behind them.
 
     A token goes out with the first character of its text. Tokens that the text hides (control tokens) go out with what
@@ -68,22 +68,22 @@ class ChoiceProbs:
         self._n_top, self._post_sampling = wanted.n_top or 0, wanted.post_sampling
         self._generation = generation
         self._shown = engine.pieces(generation.request.special)
-        self._placement = Placement(self._shown)
+        self._alignment = Alignment(self._shown)
 
     def push(self, chunk: Chunk) -> list[Placed]:
         """The tokens that go out with a chunk's text."""
-        return self._placement.push(chunk.text, chunk.probs or ())
+        return self._alignment.push(chunk.text, chunk.probs or ())
 
     def finish(self, completion: Completion, *, with_end: bool = False) -> list[Placed]:
         """The tokens that go out with the end of a stream; `with_end` the one that ended the answer, too."""
         end = completion.end_prob if with_end else None
         last = [Placed(end.token, len(completion.text), end)] if end else []
-        return self._placement.finish(completion) + last
+        return self._alignment.finish(completion) + last
 
     def whole(self, completion: Completion, *, with_end: bool = False) -> list[Placed]:
         """All tokens of a finished answer."""
-        self._placement = Placement(self._shown)
-        tokens = self._placement.push(completion.text, completion.probs or ())
+        self._alignment = Alignment(self._shown)
+        tokens = self._alignment.push(completion.text, completion.probs or ())
         return tokens + self.finish(completion, with_end=with_end)
 
     def prompt(self, tokens: Sequence[int], text: str) -> list[Placed]:
@@ -121,7 +121,7 @@ class ChoiceProbs:
         """A part of the text for each token that goes out with it; the last one has the rest."""
         if not placed:
             return [([], text)] if text else []
-        begin = self._placement.n_shown - len(text)
+        begin = self._alignment.n_shown - len(text)
         cuts = [0, *(max(one.start - begin, 0) for one in placed[1:]), len(text)]
         return [([one], text[cuts[i] : cuts[i + 1]]) for i, one in enumerate(placed)]
 

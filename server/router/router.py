@@ -80,7 +80,7 @@ class Router:
             if models != self._models:
                 self._models = models
                 self.pool.set_models(models)
-            self.events.tell("models_reload", "*")
+            self.events.publish("models_reload", "*")
 
     def drain(self) -> None:
         """No more requests will come; listeners have had their last event."""
@@ -92,4 +92,4 @@ class Router:
         shutil.rmtree(self._launch.folder, ignore_errors=True)
 
     def _on_change(self, instance: Instance, event: str) -> None:
-        self.events.tell(event, instance.model.name, event_data(instance))
+        self.events.publish(event, instance.model.name, event_data(instance))

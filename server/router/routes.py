@@ -23,7 +23,7 @@ from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.router.events import EventFeed
 from dflash_local.server.router.instance import LOADING, Instance
 from dflash_local.server.router.metrics import router_metrics
-from dflash_local.server.router.proxy import Asked, Forwarded
+from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
 
@@ -158,12 +158,12 @@ async def forward(router: Router, request: Request) -> Response:
         raise HTTPError(400, "model is not loaded", code="model_not_loaded")
     request.state.instance = instance.model.name  # for the log
     interval = body.get("sse_ping_interval")
-    asked = Asked(
+    incoming = IncomingRequest(
         body=raw,
         stream=body.get("stream") is True,
         ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
     )
-    return Forwarded(router.pool, instance.model.name, asked)
+    return Forwarded(router.pool, instance.model.name, incoming)
 
 
 def _chosen(router: Router, name: Any, status: int) -> Instance:
