@@ -65,7 +65,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _stream(event: Any) -> dict[str, Any]:
-    """A stream of such events, as OpenAPI 3.2 has it."""
+    """A stream of these events, in OpenAPI 3.2."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
     return {
         "itemSchema": {

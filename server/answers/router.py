@@ -54,7 +54,7 @@ class RouterModels(Answer):
 
 
 class RouterProps(Answer):
-    """The router's properties, in llama-server's words."""
+    """The router's properties, in llama-server's terms."""
 
     role: Literal["router"]
     max_instances: int

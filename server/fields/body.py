@@ -33,7 +33,7 @@ async def read_bytes(request: Request, limit: int) -> bytes:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """A JSON object. Raises HTTPError 400 if it is none."""
+    """A JSON object. Raises HTTPError 400 if it is not one."""
     try:
         text = raw.decode(json.detect_encoding(raw))  # json.loads() itself accepts half a character
         body = json.loads(text, parse_constant=_no_constant)

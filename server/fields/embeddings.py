@@ -67,7 +67,7 @@ class NativeEmbeddingRequest(EmbeddingFields):
 
 
 class RerankRequest(Fields):
-    """A query and documents, in the words of Jina and Cohere, or (`texts`) of text-embeddings-inference."""
+    """A query and documents, in the terms of Jina and Cohere, or (`texts`) of text-embeddings-inference."""
 
     query: str | None = Field(None, description="what the documents should answer")
     documents: Annotated[Any, WithJsonSchema({"type": "array", "minItems": 1})] = Field(
@@ -94,7 +94,7 @@ class RerankRequest(Fields):
 
     @property
     def is_tei(self) -> bool:
-        """Whether the body is in the words of text-embeddings-inference."""
+        """Whether the body is in the terms of text-embeddings-inference."""
         return self.documents is None and self.texts is not None
 
     def pairs(self) -> tuple[str, list[str]]:

@@ -172,7 +172,7 @@ def _ollama_format(name: str, value: Any) -> Mapping[str, Any]:
 
 
 class VerboseFields(GenerationFields):
-    """What an answer in OpenAI's format contains besides."""
+    """Fields for more in an answer of OpenAI's format."""
 
     verbose: bool | None = Field(
         None,

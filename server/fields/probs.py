@@ -46,7 +46,7 @@ class ProbFields(Fields):
     )
 
     def probs(self) -> Probs:
-        """All of it together.
+        """What the fields ask for together.
 
         Raises:
             RequestError: a field contradicts another.
@@ -55,7 +55,7 @@ class ProbFields(Fields):
 
 
 class ChatProbFields(ProbFields):
-    """Of a chat."""
+    """The fields of chats."""
 
     logprobs: bool | None = Field(None, description="return each token's log-probability")
     top_logprobs: int | None = Field(
@@ -63,7 +63,6 @@ class ChatProbFields(ProbFields):
     )
 
     def probs(self) -> Probs:
-        """All of it together."""
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         n_top = self.n_probs or None
@@ -73,7 +72,7 @@ class ChatProbFields(ProbFields):
 
 
 class TextProbFields(ProbFields):
-    """Of OpenAI's completions."""
+    """The fields of OpenAI's completions."""
 
     logprobs: Annotated[int, Field(ge=0, le=MAX_PROBS)] | Literal[False] | None = Field(
         None, description="return each token's log-probability, and this many of the likeliest"
@@ -86,7 +85,6 @@ class TextProbFields(ProbFields):
     )
 
     def probs(self) -> Probs:
-        """All of it together."""
         n_top = self.n_probs or None if self.logprobs is None or self.logprobs is False else self.logprobs
         if self.post_sampling_probs and n_top is not None:
             raise RequestError(
@@ -97,7 +95,7 @@ class TextProbFields(ProbFields):
 
 
 class NativeProbFields(ProbFields):
-    """Of llama-server's completions."""
+    """The fields of llama-server's completions."""
 
     POLICY: ClassVar = Policy(
         names={"n_probs": ("n_probs", "logprobs")},

@@ -1,4 +1,4 @@
-"""Details: what an answer in llama-server's own format has besides its text."""
+"""Details: what an answer in llama-server's own format has in addition to its text."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -
 
 
 def _on(part: Part, placed: Placement) -> Place:
-    """Where a part lies, as far as the options say: the library does not report which layers are on which GPU."""
+    """Where a part is, by the options: the library does not report which layers are on which GPU."""
     asked = placed[_LAYERS[part]] if part in _LAYERS else None
     if not asked:  # no layer, no GPU, or always in host memory
         return "cpu"

@@ -31,7 +31,7 @@ class MessagesReply(Reply):
         stops: the client's stop sequences, without the template's own.
         max_tokens: what the client allowed.
         count: tokens of an answer up to the end of a part of its text.
-        hide_thoughts: a block of thoughts is empty but for its signature, which brings them back.
+        hide_thoughts: a block of thoughts is empty except for its signature, which brings them back.
     """
 
     PREFIX = "msg_"

@@ -1,4 +1,4 @@
-"""Settings: what a request asks for, with all defaults, in llama-server's words."""
+"""Settings: what a request asks for, with all defaults, in llama-server's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConversationRouter: Ray Serve's choice of a replica, by who has the conversation."""
+"""ConversationRouter: chooses a replica of Ray Serve by who has the conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: what happens to models, for everybody who listens at /models/sse."""
+"""Events of models, for all who listen at /models/sse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Events:
         self._listeners: set[asyncio.Queue[bytes]] = set()
 
     def publish(self, event: str, model: str, data: dict[str, Any] | None = None) -> None:
-        """An event of a model ("*": of all), in llama-server's words."""
+        """An event of a model ("*": of all), in llama-server's terms."""
         if self._listeners:
             body: ModelEvent = {"model": model, "event": event}
             if data is not None:

@@ -235,7 +235,7 @@ class Pool:
 
 
 def event_data(instance: Instance) -> dict[str, Any]:
-    """What an event says of an instance, in llama-server's words."""
+    """What an event says of an instance, in llama-server's terms."""
     data: dict[str, Any] = {"status": instance.status}
     if instance.status == UNLOADED:
         data["exit_code"] = instance.exit_code

@@ -438,7 +438,7 @@ export interface RouterModels {
   data: RouterModel[];
 }
 
-/** The router's properties, in llama-server's words. */
+/** The router's properties, in llama-server's terms. */
 export interface RouterProps {
   role: "router";
   max_instances: number;
