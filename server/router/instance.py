@@ -32,7 +32,7 @@ LAST_WORDS = 3.0
 # Lines of an instance's log that are kept to say why it ended, and how many of them are shown if none is an error.
 KEPT_LINES, SHOWN_LINES = 40, 5
 _LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
-# The router writes the instance's log, and is told its state.
+# The router writes the instance's log, and gets its state through pipes.
 _FLAGS = ("--no-log-timestamps", "--log-prefix", "--log-colors", "off", "--no-log-jsonl", "--parent-pipes")
 
 
