@@ -47,10 +47,10 @@ from dflash_local.server.service import Loader, Service, Settings
 
 
 def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI:
-    """The app; `app.state.service` is its Service. `load` makes the engine, in a thread, once the app has started.
+    """Create the app; its Service is `app.state.service`.
 
-    It gets a function to report progress (0..1) to, which returns False when loading should stop. None: there is no
-    engine, only what the settings name for embeddings and scores.
+    `load` makes the engine in a thread, given a function that takes the progress (0..1) and returns False when it
+    should stop. Without `load` there are only the settings' models for embeddings and scores.
     """
     service, recordings = Service(load, settings or Settings()), Recordings()
     app = new_app(service, recordings)
@@ -67,7 +67,7 @@ def create_app(load: Loader | None, settings: Settings | None = None) -> FastAPI
 
 
 def new_app(service: Served, recordings: Recordings) -> FastAPI:
-    """The app of `service`, without routes: the document and the pages that show it are ours."""
+    """The app of `service`, without routes, and without FastAPI's own document and pages, which ours replace."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -91,7 +91,7 @@ def new_app(service: Served, recordings: Recordings) -> FastAPI:
 
 
 def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) -> None:
-    """From the innermost to the outermost, which sees a request first."""
+    """Add the middleware, the innermost first; the last one sees a request first."""
     app.add_middleware(Recorder, recordings=recordings)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimits, limits=settings.limits)
@@ -111,7 +111,7 @@ def _add_middleware(app: FastAPI, settings: Settings, recordings: Recordings) ->
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    """Errors become answers in OpenAI's shape."""
+    """Turn exceptions into answers."""
 
     async def on_error(_request: Request, error: Exception) -> Response:
         return error_response(error)
@@ -122,7 +122,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         answer = error_response(
             HTTPError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", type=kind)
         )
-        answer.headers.update(error.headers or {})  # which methods are allowed
+        answer.headers.update(error.headers or {})  # Allow, of a 405
         return answer
 
     app.add_exception_handler(DFlashError, on_error)

@@ -1,4 +1,4 @@
-"""Work that is given up when its client goes away, and work beside it."""
+"""Work that is cancelled when its client disconnects, and work beside it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def disconnected(receive: Receive) -> None:
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do `work` while the block runs; at the block's end it is cancelled, and has ended."""
+    """Do `work` while the block runs. At the block's end it is cancelled and awaited."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -40,7 +40,7 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client of `receive` is `disconnected`.
+    """The result of `work`, which is cancelled if the client of `receive` disconnects.
 
     Raises:
         ClientLeft: it did.

@@ -1,4 +1,4 @@
-"""The page at /docs, without the network: Swagger UI where the `docs` extra brings its files, else one of our own."""
+"""The page at /docs, which needs no network: Swagger UI if the `docs` extra is installed, else a page of our own."""
 
 from __future__ import annotations
 

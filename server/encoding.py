@@ -1,4 +1,4 @@
-"""JSON as it goes out."""
+"""JSON of answers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import orjson
 
 
 def encode(value: Any) -> bytes:
-    """JSON in UTF-8, ten times as fast as with `json`, since streams have many events. What orjson cannot write,
-    such as integers beyond 64 bits, `json` writes."""
+    """JSON in UTF-8. orjson is ten times as fast as `json`, which matters for streams of many events; `json` writes
+    what orjson cannot, such as integers beyond 64 bits."""
     try:
         return orjson.dumps(value)
     except TypeError:

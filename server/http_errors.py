@@ -1,4 +1,4 @@
-"""Errors as answers: one table from exceptions to HTTP status, type and code, and what OpenAI and Anthropic say."""
+"""Errors as answers: one table from exceptions to HTTP status, type and code; OpenAI's and Anthropic's wording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dflash_local.server.answers.error import ErrorAnswer, ErrorDetail
 from dflash_local.server.answers.messages import MessageError, MessageErrorDetail, MessageErrorType
 from dflash_local.server.encoding import encode
 
-MESSAGES = "/v1/messages"  # below which errors have Anthropic's shape
+MESSAGES = "/v1/messages"  # errors below it have Anthropic's shape
 RESPONSES = "/responses"
 _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     401: "authentication_error",
@@ -27,18 +27,18 @@ _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_OPENAI = ("/v1/", RESPONSES)  # in paths below which errors have OpenAI's types; others are llama-server's
-# The field and the words of OpenAI's errors about too long a prompt; `describe` has those of completions.
+_OPENAI = ("/v1/", RESPONSES)  # errors below these have OpenAI's types; others have llama-server's
+# Field and wording of OpenAI's errors about a prompt that is too long; for completions they are those of `describe`.
 _TOO_LONG = {
     "/chat/completions": ("messages", "Please reduce the length of the messages."),
     RESPONSES: ("input", "Your input exceeds the context window of this model."),
 }
-# This makes the SDK send whole conversations.
+# Makes the SDK send whole conversations.
 _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 class HTTPError(DFlashError):
-    """A refusal that the HTTP layer itself makes."""
+    """A refusal by the HTTP layer itself."""
 
     def __init__(
         self,
@@ -81,51 +81,51 @@ def describe(error: Exception) -> tuple[int, ErrorAnswer]:
     elif isinstance(error, EngineLostError | RPCError):
         status, kind, code = 503, "unavailable_error", "rpc_server_lost"
     message = str(error) if isinstance(error, DFlashError) else "internal error, see the server's log"
-    told: ErrorDetail = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
+    detail: ErrorDetail = {"message": message, "type": kind, "param": getattr(error, "param", None), "code": code}
     if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
-        told |= {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
-    return status, {"error": told}
+        detail |= {"n_prompt_tokens": error.n_prompt, "n_ctx": error.n_ctx}
+    return status, {"error": detail}
 
 
 def describe_openai_error(error: Exception, path: str = "") -> tuple[int, ErrorAnswer]:
-    """HTTP status and body of an error below OpenAI's `path`: as `describe`, with OpenAI's types, and its names and
-    words for a prompt that is too long."""
+    """HTTP status and body of an error below OpenAI's `path`: as `describe`, with OpenAI's types, and its field and
+    wording for a prompt that is too long."""
     status, body = describe(error)
-    told = body["error"]
+    detail = body["error"]
     if 400 <= status < 500:
-        told["type"] = "invalid_request_error"
-    if isinstance(error, ContextLengthError) and told["param"] == "prompt":
+        detail["type"] = "invalid_request_error"
+    if isinstance(error, ContextLengthError) and detail["param"] == "prompt":
         for root, (param, words) in _TOO_LONG.items():
             if root in path:
-                told |= {"param": param, "message": f"{words} {told['message']}"}
+                detail |= {"param": param, "message": f"{words} {detail['message']}"}
     return status, body
 
 
 def describe_message_error(error: Exception) -> tuple[int, MessageError]:
-    """HTTP status and body of an error in Anthropic's shape and words."""
+    """HTTP status and body of an error in Anthropic's shape and wording."""
     status, body = describe(error)
     kind = _MESSAGE_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    told: MessageErrorDetail = {"type": kind, "message": _message_words(error, status, body["error"])}
+    detail: MessageErrorDetail = {"type": kind, "message": _message_words(error, status, body["error"])}
     if body["error"]["param"] == "thread":
-        told["details"] = _NO_THREADS
-    return status, {"type": "error", "error": told}
+        detail["details"] = _NO_THREADS
+    return status, {"type": "error", "error": detail}
 
 
-def _message_words(error: Exception, status: int, told: ErrorDetail) -> str:
-    """The words that Anthropic's clients look for, with places as `messages.0.content.1`."""
-    message, param = str(told["message"]), told["param"] or ""
+def _message_words(error: Exception, status: int, detail: ErrorDetail) -> str:
+    """The wording that Anthropic's clients look for, with places such as `messages.0.content.1`."""
+    message, param = str(detail["message"]), detail["param"] or ""
     if isinstance(error, ContextLengthError) and error.n_prompt is not None and error.n_ctx is not None:
         count = "" if error.counted else "at least "
         return f"prompt is too long: {count}{error.n_prompt} tokens > {error.n_ctx - 1} maximum (fix: {error.hint})"
     if status == 401:
         return f"invalid x-api-key: {message}"
-    if told["code"] == "model_not_found":
+    if detail["code"] == "model_not_found":
         return f"model: {message}"
     return message.replace(param, re.sub(r"\[(\d+)\]", r".\1", param), 1)
 
 
 def is_foreign(path: str) -> bool:
-    """Whether a path is OpenAI's or Anthropic's, not llama-server's."""
+    """Whether a path belongs to OpenAI's or Anthropic's API rather than llama-server's."""
     return any(root in path for root in _OPENAI)
 
 

@@ -1,6 +1,6 @@
-"""Infill: the prompt of a text with a gap, for models that were trained with tokens for it ("fill in the middle").
+"""Infill: the prompt for a text with a gap, for models that were trained with tokens for it ("fill in the middle").
 
-Its order, and what is left out of a long text, are llama-server's.
+The order, and what is left out of a long text, are llama-server's.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 from dflash_local.engine import Engine
 from dflash_local.server.http_errors import not_supported
 
-# Heads of other files, as in the whole repositories that Qwen's models were trained on; models without such tokens get
-# the separator.
+# Heads of other files, as in the repositories that Qwen's models were trained on; models without such tokens get the
+# separator.
 _PROJECT, _FILE = "myproject\n", "filename\n"
 _SEPARATOR = "\n\n--- snippet ---\n\n"
-# Tokens of the context that stay free for an answer that has no limit.
+# Tokens of the context kept free for an answer without a limit.
 _ANSWER = 256
 _CONTROL = 4  # prefix, suffix, middle, BOS
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What is before and behind a gap, what is known of its text, and other files: (name, text) each."""
+    """The text before and behind a gap, how the text in it begins, and other files: (name, text) each."""
 
     prefix: Sequence[int]
     suffix: Sequence[int]
@@ -43,7 +43,7 @@ class FimTokens:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> FimTokens:
-        """Those of the engine.
+        """The engine's tokens.
 
         Raises:
             HTTPError: 501, the model lacks one that is needed.
@@ -60,8 +60,8 @@ class Infill:
     """Lays out prompts for an engine.
 
     Args:
-        n_batch: tokens of prefix, suffix and what is begun, at most; other files get the context behind them.
-        suffix_first: some models want that order.
+        n_batch: most tokens of prefix, suffix and the beginning of the answer; other files get the rest of the context.
+        suffix_first: the order that some models want.
     """
 
     def __init__(self, engine: Engine, n_batch: int, *, suffix_first: bool = False) -> None:
@@ -69,13 +69,13 @@ class Infill:
         self._fim = FimTokens.of(engine.info)
 
     def tokens(self, text: str) -> list[int]:
-        """Those of a part of the text: names of control tokens in it are just text."""
+        """Tokens of a part of the text; names of control tokens in it are plain text."""
         return self._engine.tokenize(text, add_special=False, parse_special=False)
 
     def prompt(self, gap: Gap, max_tokens: int) -> list[int]:
         """The prompt, with room for an answer of `max_tokens` (-1: no limit): far parts of a long text are left out.
 
-        Of the text, the prefix gets three quarters; what is begun of the answer counts as suffix.
+        The prefix gets three quarters of the room for text; the beginning of the answer counts as suffix.
         """
         n_ctx = self._engine.n_ctx_slot
         answer = max_tokens if max_tokens >= 0 else _ANSWER

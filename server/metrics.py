@@ -41,7 +41,7 @@ class Metrics:
         self._last: dict[str, float] = {}
 
     def render(self, stats: EngineStats | None = None) -> str:
-        """The exposition. llama-server's counters grow when a request ends, those of `stats` with every step."""
+        """The metrics as text. llama-server's counters grow when a request ends, those of `stats` with every step."""
         counters, totals = self._engine.counters, self._engine.counters.timings
         values: dict[str, float] = {
             "prompt_tokens_total": totals.prompt_n,
@@ -89,7 +89,7 @@ class Metrics:
 
 
 def histogram_lines(name: str, text: str, histogram: Histogram) -> Iterator[str]:
-    """How many requests took at most how long."""
+    """How many requests took at most a given time."""
     yield from head(f"{OURS}:{name}", "histogram", text)
     below = 0
     for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
@@ -100,8 +100,7 @@ def histogram_lines(name: str, text: str, histogram: Histogram) -> Iterator[str]
 
 
 def choice_lines(stats: EngineStats) -> Iterator[str]:
-    """What the controller chose and where the time went. What the library does not report is left out: 0 would be
-    wrong."""
+    """What the controller chose and where the time went. What the library does not report is left out, not 0."""
     graphs = {
         f'model="{model}",outcome="{outcome}"': float(count)
         for model, counts in stats.graphs.items()

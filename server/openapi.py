@@ -20,8 +20,8 @@ REF = "#/components/schemas/{model}"
 
 
 def add_openapi(app: FastAPI, describe: Callable[[FastAPI], dict[str, Any]]) -> None:
-    """Serve the app's document at /openapi.json. It is made when first asked for, in a thread: it takes half a second,
-    and streams would wait."""
+    """Serve the app's document at /openapi.json. It is made on the first request, in a thread: streams would wait for
+    the half second that it takes."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -65,7 +65,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _stream(event: Any) -> dict[str, Any]:
-    """A stream of such events, as OpenAPI 3.2 has it."""
+    """A stream of these events, in OpenAPI 3.2."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": event}
     return {
         "itemSchema": {

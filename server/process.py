@@ -27,16 +27,16 @@ from dflash_local.server.tls import Tls
 
 log = logging.getLogger(__name__)
 
-# Seconds that a connection may rest between two requests. A post that comes while it is being closed gets no answer, so
-# it stays longer than clients keep theirs: nginx 60 seconds, Go 90. Some of them read `Keep-Alive`.
+# Seconds that a connection may idle between two requests. A POST that arrives while it is being closed gets no answer,
+# so it stays open longer than clients keep theirs: nginx 60 seconds, Go 90. Some of them read `Keep-Alive`.
 KEEP_ALIVE = 120
 
-# Seconds after the drain's limit for clients to read the error that they get then.
+# Seconds after the drain's limit in which clients may read the error that they get then.
 LAST_WORDS = 3
 
 
 class Served(Protocol):
-    """What a server needs of the state of its app: a Service, or a Router."""
+    """What a server needs from its app's state: a Service, or a Router."""
 
     settings: Settings
     stop: Callable[[], None]  # ends the server; the server sets it
@@ -53,10 +53,10 @@ class Served(Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn with a drain: requests that do not finish in time end with a proper error, and the signal that began it
-    does not kill the process afterwards.
+    """uvicorn with a drain: requests that do not finish in time end with a proper error, and the signal that began the
+    drain does not kill the process afterwards.
 
-    A second signal ends the drain, also properly: uvicorn would tear all tasks down, with a traceback for each. A third
+    A second signal ends the drain, also properly: uvicorn would tear down all tasks, with a traceback for each. A third
     one does not wait for the running step either.
     """
 
@@ -74,7 +74,7 @@ class Server(uvicorn.Server):
     def hurry(self) -> None:
         """End the drain."""
         self.stop()
-        self._hurry.set()  # the loop looks up every 0.1 s while it drains
+        self._hurry.set()  # the loop looks every 0.1 s while it drains
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         watcher = asyncio.create_task(self._connections.watch())
@@ -151,17 +151,17 @@ def serve(
     on_ready: Callable[[], None] = lambda: None,
     parent: Parent | None = None,
 ) -> None:
-    """Serve until a signal comes, or `parent` says so, and what runs has finished. `on_ready` is called once signals
-    are obeyed, before the first request.
+    """Serve until a signal comes, or `parent` says so, and running requests have finished. `on_ready` is called once
+    signals are handled, before the first request.
 
     Raises:
         DFlashError: the model could not be loaded, or the engine died.
     """
     server = make_server(app, drain_timeout=drain_timeout, tls=tls)
-    # The engine thread needs the GIL after every step, every few milliseconds; Python's default lets it wait for five.
+    # The engine's thread needs the GIL after every step, every few milliseconds; Python's default is to wait five.
     sys.setswitchinterval(0.0005)
-    # Set before the loop exists too: uvicorn captures signals only inside of it, and Ctrl-C while asyncio makes its
-    # loop would break that off half-way.
+    # Before the loop exists, too: uvicorn captures signals only inside it, and Ctrl-C would interrupt asyncio while it
+    # makes the loop.
     with server.capture_signals():
         if parent is not None:
             parent.on_stop, parent.on_hurry = server.stop, server.hurry

@@ -25,14 +25,14 @@ MANY = 100_000
 
 @dataclass(frozen=True)
 class ReplicaOptions:
-    """How the app is spread.
+    """How the app is replicated.
 
     Attributes:
         n_replicas: processes with an engine each.
         n_requests: requests that one replica has at once, those that wait for its slots counted. If the replica of a
-            conversation has so many, another one takes it.
-        n_cpus, n_gpus: what Ray sets aside for each.
-        drain_timeout: seconds that running requests have when their replica is to end.
+            conversation has that many, another one takes it.
+        n_cpus, n_gpus: what Ray reserves for each.
+        drain_timeout: seconds that running requests have when their replica ends.
         patience: seconds that a request waits for a replica.
         health_period: seconds between two checks of a replica.
         limits: of bodies, which the gateway reads.
@@ -77,10 +77,10 @@ def application(make_app: Callable[[], FastAPI], options: ReplicaOptions | None 
 
 
 class _Deployed(Replica):
-    """A replica that ends as Ray ends it."""
+    """A replica that Ray can end."""
 
     async def __del__(self) -> None:
-        """Ray awaits it, once requests have ended."""
+        """Ray awaits this once requests have ended."""
         await self.close()
 
 

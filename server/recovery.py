@@ -23,8 +23,8 @@ class Recovery:
 
     Args:
         free, load: end the lost engine, and make a new one; `load` raises RPCError as long as a server is not back.
-        give_up: hears of what else `load` raises, which ends it.
-        held: keeps the engine from falling asleep, until it is left.
+        give_up: called with any other error of `load`, which ends the recovery.
+        held: keeps the engine awake until it is left.
     """
 
     def __init__(

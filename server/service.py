@@ -1,4 +1,4 @@
-"""Service: the engine's life inside a server, from loading over serving to its end."""
+"""Service: the engine's life inside a server: loading, serving, its end."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 
 # Seconds that a server stays up after its engine died: waiting requests get their errors, health checks see it.
 DEATH_GRACE = 10.0
-# Seconds that a scrape waits for the running step, between which the native counters are read.
+# Seconds that a scrape waits for the end of the running step, since native counters are read between steps.
 STATS_PATIENCE = 1.0
 
-# Seconds between two looks at whether an engine's RPC servers still answer.
+# Seconds between two checks whether an engine's RPC servers still answer.
 RPC_WATCH = 5.0
 
-# Steps of loading that are reported.
-TOLD_PROGRESS = 0.01
+# Least progress of loading that is reported.
+PROGRESS_STEP = 0.01
 
-# By how much an embedding model's process yields to the engine's threads, which all wait for their slowest.
+# An embedding model's process yields to the engine's threads, which all wait for their slowest.
 NICE = 5
 
 Loader = Callable[[Callable[[float], bool]], Engine]
@@ -100,15 +100,15 @@ class Settings:
 
 
 class Service:
-    """Loads the engine in the background while the socket already answers; `stop` ends the server, `failure` says
-    why. Without `load` there is no engine, only models for embeddings or scores."""
+    """Loads the engine in the background while the socket already answers. `stop` ends the server, `failure` says why.
+    Without `load` there is no engine, only models for embeddings or scores."""
 
     def __init__(self, load: Loader | None, settings: Settings) -> None:
         self.settings = settings
         self.stop: Callable[[], None] = lambda: None
-        self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # hears of loading and of sleep
+        self.tell: Callable[[dict[str, Any]], object] = lambda _state: None  # called when it loads, sleeps and wakes
         self.failure: Exception | None = None
-        self.progress = self._told = 0.0
+        self.progress = self._reported = 0.0
         self._load = load
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
@@ -144,7 +144,7 @@ class Service:
 
     @property
     def has_engine(self) -> bool:
-        """Is there one to load?"""
+        """Whether there is one to load."""
         return self._load is not None
 
     @property
@@ -181,8 +181,7 @@ class Service:
         return EngineStats.of(await self.native_stats())
 
     async def native_stats(self) -> Mapping[str, Any]:
-        """dflash_engine_stats as of now, or the last known ones if the running step takes long or the engine sleeps or
-        is dead."""
+        """dflash_engine_stats; the last known ones if the running step takes long or the engine is not awake."""
         if self._engine is self._asleep is not None:
             return self._stats
         try:
@@ -194,7 +193,7 @@ class Service:
 
     @property
     def state(self) -> Literal["ready", "sleeping", "lost", "dead"]:
-        """Of an engine that was loaded."""
+        """The state of an engine that was loaded."""
         if self.failure is not None:
             return "dead"
         if self.recovery.refusal is not None:
@@ -206,7 +205,7 @@ class Service:
         if not self._ready and self.failure is None:
             status, body = describe(LOADING)
             return status, {**body, "progress": round(self.progress, 3)}
-        if self.failure is not None:  # whose message may hold paths, and anybody may ask for this
+        if self.failure is not None:  # its message may hold paths, and anybody may ask for this
             return describe(DEAD)
         if (refusal := self.recovery.refusal) is not None:
             return describe(refusal)
@@ -263,7 +262,7 @@ class Service:
         engine.ended.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._on_end, engine, ended.result()))
         self._metrics = None
         self.control_texts = {name: _text(engine, name) for name in ("bos_token", "eos_token")}
-        # What is loaded stays: spare the collector, which holds the GIL, from walking it again and again.
+        # Loaded objects stay: spare the collector, which holds the GIL, from walking them again and again.
         gc.collect()
         gc.freeze()
         log.info("context: %s", context(engine))
@@ -280,7 +279,7 @@ class Service:
 
     async def _free_engine(self) -> None:
         engine = self.engine
-        _ = self.metrics, await self.stats()  # its counts go on
+        _ = self.metrics, await self.stats()  # to keep its counts
         self._asleep = engine
         await asyncio.to_thread(engine.close)
         give_back_memory()
@@ -307,8 +306,8 @@ class Service:
         return engine + [process.summary() for process in self.processes]
 
     def _on_progress(self, done: float) -> bool:
-        if not self._ready and done - self._told >= TOLD_PROGRESS:
-            self._told = done
+        if not self._ready and done - self._reported >= PROGRESS_STEP:
+            self._reported = done
             self.tell({"state": "loading", "progress": done})
         self.progress = done
         return not self._stopping and self.failure is None
@@ -343,7 +342,7 @@ def summary(engine: Engine) -> str:
 
 
 def context(engine: Engine) -> str:
-    """One line about how much context there is, of how much, and how to have another."""
+    """One line about how much context there is, what limits it, and how to change it."""
     info = engine.info
     total, trained = int(info.get("n_ctx", engine.n_ctx_slot)), int(info["target"]["n_ctx_train"])
     many = engine.n_slots > 1

@@ -48,8 +48,8 @@ def is_unix(host: str) -> bool:
 def listen(host: str, port: int, *, reuse_port: bool = False, only_v6: bool = False) -> socket.socket:
     """A listening TCP socket; `only_v6` keeps :: from taking the IPv4 addresses as well."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it a kept connection waits 40 ms per
-    # answer.
+    # asyncio disables Nagle's algorithm only where the protocol is named; with it, a kept connection waits 40 ms for
+    # each answer.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":  # there it would let two servers share the port

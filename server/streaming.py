@@ -106,9 +106,9 @@ async def events(
 
 
 class EventStream(Response):
-    """Streams `events`. The status line goes out at once, as reading a prompt may take longer than clients and proxies
-    wait for one; so an error is an event, too. A stream that has been silent for `ping_interval` seconds is pinged; -1:
-    never."""
+    """Streams `events`. The status line goes out at once, since reading a prompt may take longer than clients and
+    proxies wait for one; so an error is an event, too. A stream that has been silent for `ping_interval` seconds is
+    pinged; -1: never."""
 
     media_type = "text/event-stream"
 

@@ -1,4 +1,4 @@
-"""From checked fields to generations, and from those to a response."""
+"""From checked fields to generations, and from these to a response."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dflash_local.server.streaming import EventStream, cancelled_on_disconnect
 async def respond(
     request: Request, fields: RequestFields, reply: Reply, generations: list[Generation], n_prompts: int
 ) -> Response:
-    """The generations' answer, as a stream or whole. They are cancelled if the client goes away."""
+    """The generations' answer, streamed or whole. They are cancelled if the client disconnects."""
     request.state.generations = generations  # for the log
     if fields.stream:
         return EventStream(
@@ -53,10 +53,10 @@ async def respond(
 async def start_chat(
     service: Service, body: ChatRequest, *, of: Fields | None = None
 ) -> tuple[RequestFields, list[Generation], list[ChatAnswer]]:
-    """Queue all choices of a chat completion, which other formats (`of`) are turned into too (`ChatRequest.of`); a
-    parser for each. Fields without effect go into the body's `ignored`.
+    """Queue all choices of a chat completion, with a parser for each. If another format (`of`) was turned into it,
+    fields without effect go into the `ignored` of that body, else of its own.
 
-    Templates, grammars and long prompts take their time: that is done in a thread, not on the loop's.
+    This runs in a thread, because templates, grammars and long prompts take time.
     """
     engine = service.engine
     fields = parse_fields(body, service.settings.defaults)
@@ -101,19 +101,18 @@ def native_reply(
 
 
 def ignored_parts(body: GenerationFields, fields: RequestFields) -> list[str]:
-    """The parts of a schema that came with the body and that its grammar will not hold."""
+    """The parts of a schema that came with the body and that its grammar cannot enforce."""
     return body.sent_parts(Engine.ignored(fields.sampling))
 
 
 async def apply_chat(service: Service, body: ChatRequest, *, of: Fields | None = None) -> ChatPrompt:
-    """A chat completion's prompt. Fields without effect go into the `ignored` of the body, or of the one that it was
-    made `of`."""
+    """A chat completion's prompt. Fields without effect go into the `ignored` of `of`, if given, else of `body`."""
     return await asyncio.to_thread(_apply, service, body, of or body)
 
 
-def _apply(service: Service, body: ChatRequest, told: Fields) -> ChatPrompt:
+def _apply(service: Service, body: ChatRequest, owner: Fields) -> ChatPrompt:
     prompt = service.engine.apply_chat(parse_chat(body, service.settings.defaults))
-    told.ignore(body.sent_parts(prompt.ignored), strict=service.settings.strict_fields)
+    owner.ignore(body.sent_parts(prompt.ignored), strict=service.settings.strict_fields)
     return prompt
 
 
@@ -124,10 +123,10 @@ async def count_tokens(service: Service, body: ChatRequest, *, of: Fields | None
 
 
 def submit_options(engine: Engine, fields: RequestFields) -> dict[str, Any]:
-    """The options of Engine.submit."""
+    """The arguments of Engine.submit."""
     if not fields.prediction:
         return fields.options
-    # Text like the answer's, which control tokens would end.
+    # Plain text, as the answer is: a control token would end it.
     tokens = engine.tokenize(fields.prediction, add_special=False, parse_special=False)
     return fields.options | {"prediction": tokens}
 

@@ -19,7 +19,7 @@ class Tls:
 
     @classmethod
     def of(cls, key: str | None, cert: str | None) -> Tls | None:
-        """Of the two flags; None if neither is given.
+        """From the two flags; None if neither is given.
 
         Raises:
             RequestError: one is missing, cannot be read, or they do not belong together.

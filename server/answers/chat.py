@@ -61,7 +61,7 @@ class FunctionDelta(Answer):
 
 
 class CallDelta(Answer):
-    """More of the call number `index`."""
+    """More of call number `index`."""
 
     index: int
     id: NotRequired[str]

@@ -10,7 +10,7 @@ from dflash_local.server.answers.answer import Answer, about
 from dflash_local.server.answers.native import NativeCompletion
 from dflash_local.server.answers.timings import DraftingAnswer, Measured, ProgressAnswer, TimingsAnswer, Usage
 
-# A class would mangle the name.
+# A class would mangle this name.
 Verbose = TypedDict(
     "Verbose",
     {"__verbose": NotRequired[Annotated[NativeCompletion, about("with verbose; of a stream, in its last event")]]},

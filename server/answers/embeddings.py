@@ -65,7 +65,7 @@ class RankList(Answer):
 
 
 class TeiRank(Answer):
-    """The same in the words of text-embeddings-inference."""
+    """The same in the terms of text-embeddings-inference."""
 
     index: int
     score: float

@@ -17,7 +17,7 @@ class ErrorDetail(Answer):
     param: Annotated[str | None, about("the field to blame")]
     code: str | None
     n_prompt_tokens: NotRequired[Annotated[int, about("of a prompt that does not fit")]]
-    n_ctx: NotRequired[Annotated[int, about("tokens that would")]]
+    n_ctx: NotRequired[Annotated[int, about("tokens that would fit")]]
 
 
 class ErrorAnswer(Answer):

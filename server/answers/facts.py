@@ -50,7 +50,7 @@ class Models(Answer):
 
 
 class DefaultSettings(Answer):
-    """What holds for requests that do not say."""
+    """Defaults of requests."""
 
     params: dict[str, Any]
     n_ctx: int
@@ -82,7 +82,7 @@ class Props(CommonProps):
     ]
     model_ftype: NotRequired[Annotated[str | None, about("how most of its tensors are quantized")]]
     chat_template: NotRequired[str]
-    chat_template_caps: NotRequired[Annotated[dict[str, bool], about("what the template can")]]
+    chat_template_caps: NotRequired[Annotated[dict[str, bool], about("what the template can do")]]
     bos_token: NotRequired[str]
     eos_token: NotRequired[str]
     dflash: NotRequired[Annotated[dict[str, Any], about("target, drafter, context and memory")]]
@@ -107,5 +107,5 @@ class Slot(Answer):
     n_prompt_tokens: NotRequired[Annotated[int, about("tokens that it holds")]]
     n_prompt_tokens_processed: NotRequired[Annotated[int, about("of the prompt, those that were read")]]
     n_prompt_tokens_cache: NotRequired[Annotated[int, about("of the prompt, those that were in the cache")]]
-    params: NotRequired[Annotated[dict[str, Any], about("what the request wanted")]]
+    params: NotRequired[Annotated[dict[str, Any], about("what the request asked for")]]
     next_token: NotRequired[list[NextToken]]

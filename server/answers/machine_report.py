@@ -93,7 +93,7 @@ class ProcessBytes(Answer):
     """The server's process, 0 if unknown."""
 
     resident: int
-    files: Annotated[int, about("of it, mapped from files")]
+    files: Annotated[int, about("part of it that is mapped from files")]
     peak: int
 
 
@@ -113,7 +113,7 @@ class HostCache(Answer):
 
 
 class SlotMemory(Answer):
-    """Of a slot, if its target is recurrent."""
+    """Memory of a slot, if its target is recurrent."""
 
     slot_state: NotRequired[Annotated[int, about("recurrent state of a sequence, a part of the context")]]
     slot_tape: NotRequired[Annotated[int, about("what rolls it back")]]
@@ -132,7 +132,7 @@ class Context(Answer):
     """Tokens."""
 
     n_ctx: Annotated[int, about("of all slots")]
-    n_ctx_slot: Annotated[int, about("most of a slot")]
+    n_ctx_slot: Annotated[int, about("most that a slot can have")]
     shared: bool
 
 
@@ -158,11 +158,11 @@ class Fitted(Answer):
 
 
 class Kernels(Answer):
-    """Of a device with two kernels for products with a type of weights."""
+    """A device that has two kernels for products with a type of weights."""
 
     device: str
     type: str
-    rows: Annotated[int, about("from so many rows on its matrix kernel serves")]
+    rows: Annotated[int, about("fewest rows for which the matrix kernel is used")]
     tuned: Annotated[bool, about("measured here (doctor --tune)")]
 
 
@@ -174,9 +174,9 @@ class Choices(Answer):
     resting: Annotated[bool, about("whether the drafter rests")]
     plain_rate: Annotated[float, about("tokens per second that plain decoding of one slot is expected to yield")]
     drafted_rate: Annotated[float, about("tokens per second that drafted steps are expected to yield; 0: unknown")]
-    nodes: Annotated[dict[int, int], about("how often a slot's tree had so many nodes, the anchor counted")]
-    lengths: Annotated[dict[int, int], about("how often a block of so many tokens was denoised")]
-    reasons: Annotated[dict[str, int], about("how often for which reason")]
+    nodes: Annotated[dict[int, int], about("how often a slot's tree had that many nodes, the anchor counted")]
+    lengths: Annotated[dict[int, int], about("how often a block of that many tokens was denoised")]
+    reasons: Annotated[dict[str, int], about("how often each reason decided")]
     drafter_failure: str
 
 
@@ -193,7 +193,7 @@ class Totals(Answer):
 
 
 class LiveSlot(Answer):
-    """A slot; what it does, or did last."""
+    """A slot: what it does, or did last."""
 
     id: int
     state: Literal["idle", "reading", "writing"]
@@ -204,15 +204,15 @@ class LiveSlot(Answer):
     cached: Annotated[int | None, about("of them, found in a cache")]
     read: Annotated[int | None, about("of them, held by now")]
     tokens: Annotated[int | None, about("of the answer")]
-    max_tokens: Annotated[int | None, about("it may have; -1: no limit")]
+    max_tokens: Annotated[int | None, about("most that it may have; -1: no limit")]
     tokens_per_second: Annotated[float | None, about("after the first")]
     acceptance_length: float | None
 
 
 class ThroughputSecond(Answer):
-    """What a second brought."""
+    """Throughput of one second."""
 
-    t: Annotated[int, about("it began so many seconds after the model was loaded")]
+    t: Annotated[int, about("its beginning, in seconds since the model was loaded")]
     tokens: Annotated[float, about("written. A step counts in each second by the share of its time")]
     prompt_tokens: float
     passes: float
@@ -227,7 +227,7 @@ class LastSeconds(Answer):
     """Throughput. Seconds without a step are left out."""
 
     now: Annotated[float, about("seconds since the model was loaded")]
-    kept: Annotated[int, about("so many seconds are remembered")]
+    kept: Annotated[int, about("how many seconds are kept")]
     running: int
     waiting: int
     seconds: list[ThroughputSecond]

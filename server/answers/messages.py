@@ -51,7 +51,7 @@ Block = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class ThinkingTokens(Answer):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     thinking_tokens: int
 

@@ -28,7 +28,7 @@ class NativeChunk(Answer):
 
 
 class NativeCompletion(Measured):
-    """A completion. As the last event of a stream it has no `content` and `tokens` but empty ones."""
+    """A completion. As the last event of a stream, its `content` and `tokens` are empty."""
 
     index: int
     content: str
@@ -56,6 +56,6 @@ class NativeUsage(Answer):
     dflash: NotRequired[Annotated[DraftingAnswer, about("beside `timings`")]]
 
 
-NativeFields = Annotated[dict[str, Any], about("fields of a completion, if response_fields names them")]
-NativeAnswer = NativeCompletion | NativeFields | list[NativeCompletion | NativeFields]  # of several prompts
-NativeEvent = NativeChunk | NativeCompletion | NativeUsage | NativeFields
+ChosenFields = Annotated[dict[str, Any], about("fields of a completion, if response_fields names them")]
+NativeAnswer = NativeCompletion | ChosenFields | list[NativeCompletion | ChosenFields]  # of several prompts
+NativeEvent = NativeChunk | NativeCompletion | NativeUsage | ChosenFields

@@ -17,30 +17,28 @@ class NodeAnswer(Answer):
     t: Annotated[str, about("its token's text")]
     p: Annotated[int, about("its parent's place in the tree; -1: it is the anchor")]
     prob: Annotated[float | None, about("the drafter's, given the parent; null if it did not propose the token")]
-    value: Annotated[float, about("the chance that the walk gets here, as it was estimated")]
+    value: Annotated[float, about("the estimated chance that the walk gets here")]
     by: Proposer
 
 
-# `pass` is no name in a class.
+# A class cannot have a field named `pass`.
 _Number = TypedDict(
     "_Number", {"pass": Annotated[int, about("of this answer; 0: the prompt's last pass, which verifies nothing")]}
 )
 
 
 class PassAnswer(Answer, _Number):
-    """A target pass: what it verified, and what the answer got of it."""
+    """A target pass: what it verified, and what the answer got from it."""
 
     choice: int
     nodes: Annotated[int, about("of the tree, the anchor counted; 1: plain decoding")]
     depth: Annotated[int, about("of the tree")]
     denoised: Annotated[int, about("length of the drafter's block; 0: there was none")]
-    accepted: Annotated[int, about("draft tokens that the target samples, too")]
+    accepted: Annotated[int, about("draft tokens that the target sampled, too")]
     reason: Annotated[str, about("why the controller chose so")]
     draft_ms: Annotated[float, about("the drafter's pass before it")]
     verify_ms: float
-    plain_ms: Annotated[
-        float, about("a pass for one token by the measured costs, all slots that write together; 0: unknown")
-    ]
+    plain_ms: Annotated[float, about("expected time of a pass for one token of each slot that writes; 0: unknown")]
     tokens: Annotated[
         list[str],
         about(

@@ -10,10 +10,10 @@ from dflash_local.server.answers.answer import Answer, about
 
 
 class LikelyToken(Answer):
-    """A token that stood to choose."""
+    """A candidate."""
 
     id: int
-    token: Annotated[str, about("its text, as far as it is any by itself")]
+    token: Annotated[str, about("its text, as far as it has one by itself")]
     bytes: list[int]
     logprob: NotRequired[float]
     prob: NotRequired[Annotated[float, about("in place of `logprob`, with post_sampling_probs")]]
@@ -27,16 +27,16 @@ class TokenAnswer(LikelyToken):
 
 
 class ChatLogprobs(Answer):
-    """Of the tokens of a chat's answer, or of an event of it."""
+    """The tokens of a chat's answer, or of one of its events."""
 
     content: list[TokenAnswer]
     refusal: None
 
 
 class TextLogprobs(Answer):
-    """Of the tokens of a text; nothing is known of the first one of a prompt."""
+    """The tokens of a text; a prompt's first one has no probability."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
     top_logprobs: Annotated[list[dict[str, float] | None], about("the likeliest, and the token itself")]
-    text_offset: Annotated[list[int], about("at which character of the text each begins")]
+    text_offset: Annotated[list[int], about("the character of the text at which each begins")]

@@ -44,14 +44,14 @@ class OutputItem(ItemHead):
 
 
 class InputDetails(Answer):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: Annotated[int, about("taken from a slot's cache")]
     cache_write_tokens: int
 
 
 class OutputDetails(Answer):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     reasoning_tokens: int
 
@@ -74,7 +74,7 @@ class ResponseFailure(Answer):
 
 
 class ResponseEcho(Answer):
-    """What a response repeats of its request, with what holds where that was silent."""
+    """What a response repeats of its request, with the defaults of what the request left out."""
 
     instructions: str | None
     max_output_tokens: int | None
@@ -94,7 +94,7 @@ class ResponseEcho(Answer):
 
 
 class ResponseOutcome(Answer):
-    """What came of it so far."""
+    """The result so far."""
 
     completed_at: int | None
     error: ResponseFailure | None

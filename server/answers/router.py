@@ -13,21 +13,21 @@ Source = Literal["cache", "models_dir", "preset"]
 
 
 class Success(Answer):
-    """It was begun."""
+    """It has begun."""
 
     success: Literal[True]
 
 
 class ModelStatus(Answer):
-    """How it is with a model."""
+    """The state of a model."""
 
     value: Status
     args: Annotated[list[str], about("command line of its process")]
     preset: NotRequired[Annotated[str, about("its section in the file of presets")]]
     progress: NotRequired[Annotated[float, about("of loading, 0 to 1")]]
     failed: NotRequired[Annotated[bool, about("its last process ended by itself")]]
-    exit_code: NotRequired[Annotated[int, about("with which status; negative: by that signal")]]
-    error: NotRequired[Annotated[str, about("and its last words")]]
+    exit_code: NotRequired[Annotated[int, about("its exit status; negative: the signal that killed it")]]
+    error: NotRequired[Annotated[str, about("its last lines")]]
 
 
 class RouterModel(Answer):
@@ -54,7 +54,7 @@ class RouterModels(Answer):
 
 
 class RouterProps(Answer):
-    """The router's properties, in llama-server's words."""
+    """The router's properties, in llama-server's terms."""
 
     role: Literal["router"]
     max_instances: int

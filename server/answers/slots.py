@@ -1,4 +1,4 @@
-"""What became of a slot that was saved, restored or erased."""
+"""Slots that were saved, restored or erased."""
 
 from __future__ import annotations
 

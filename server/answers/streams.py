@@ -1,4 +1,4 @@
-"""What is kept of streams."""
+"""Kept streams."""
 
 from __future__ import annotations
 

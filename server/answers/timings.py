@@ -1,4 +1,4 @@
-"""What every generated answer tells about itself."""
+"""What every generated answer reports about itself."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from dflash_local.server.answers.passes import PassAnswer
 
 
 class PromptTokens(Answer):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: Annotated[int, about("taken from a slot's cache")]
 
 
 class CompletionTokens(Answer):
-    """Of the answer's tokens."""
+    """Details of the answer's tokens."""
 
     reasoning_tokens: NotRequired[Annotated[int, about("of a chat's thoughts")]]
-    accepted_prediction_tokens: NotRequired[
-        Annotated[int, about("with a prediction: tokens of it that the answer has")]
-    ]
-    rejected_prediction_tokens: NotRequired[Annotated[int, about("those that it has not")]]
+    accepted_prediction_tokens: NotRequired[Annotated[int, about("tokens of the prediction that the answer has")]]
+    rejected_prediction_tokens: NotRequired[Annotated[int, about("those that it does not have")]]
 
 
 class Usage(Answer):
@@ -40,7 +38,7 @@ class ProgressAnswer(Answer):
     """How much of a prompt has been read."""
 
     total: int
-    cache: Annotated[int, about("of the tokens that were read, those from the cache")]
+    cache: Annotated[int, about("tokens of `processed` that came from the cache")]
     processed: int
     time_ms: int
 
@@ -61,7 +59,7 @@ class TimingsAnswer(Answer):
     draft_n_accepted: int
 
 
-# `pass` is no name in a class.
+# A class cannot have a field named `pass`.
 _Pass = TypedDict(
     "_Pass", {"pass": NotRequired[Annotated[PassAnswer, about("with return_drafts: that of this event")]]}
 )

@@ -1,1 +1,1 @@
-"""Processes that the server starts: one for each embedding model, and of a router one for each model."""
+"""Processes that the server starts: one per embedding model, and in a router one per model."""

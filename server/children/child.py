@@ -1,4 +1,4 @@
-"""Child: a process that the server started, from its start to its end."""
+"""Child: a process that the server started."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dflash_local.server.children import frames
 
 log = logging.getLogger(__name__)
 
-# Seconds that a child gets to end by itself.
+# Seconds that a child has to exit by itself.
 PATIENCE = 5.0
 # Characters of a line that is passed on; longer ones are cut.
 LONGEST_LINE = 4096
 
-# Windows' way to keep Ctrl-C from it; other systems have sessions.
+# Windows' way to keep Ctrl-C from a child; elsewhere it gets a session of its own.
 _OWN_GROUP: int = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 Listener = Callable[[str], None]
 
 
 class Child:
-    """A process that talks in frames over its standard input and output, for one event loop.
+    """A process that talks in frames over its standard input and output; for one event loop.
 
-    It must end when its input does (children/parent.py): so it does not outlive a server that was killed.
+    It must exit when its input ends (children/parent.py), so that it does not outlive a server that was killed.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, on_line: Listener | None) -> None:
@@ -39,8 +39,8 @@ class Child:
     async def start(
         cls, command: Sequence[str], *, env: Mapping[str, str] | None = None, on_line: Listener | None = None
     ) -> Child:
-        """Start it. With `on_line`, which hears of each line of its log, it is also out of reach of the terminal's
-        Ctrl-C; without, it shares the log and the terminal.
+        """Start it. With `on_line`, which is called with each line of its log, the terminal's Ctrl-C does not reach it;
+        without, it shares the log and the terminal.
 
         Raises:
             OSError: it cannot be started.
@@ -59,32 +59,32 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     async def receive(self) -> frames.Frame | None:
-        """What it says next; None once it is gone."""
+        """Its next frame; None once it is gone."""
         assert self._process.stdout is not None
         return await frames.receive(self._process.stdout)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Say something to it; nothing happens if it is gone."""
+        """Send it a message; does nothing if it is gone."""
         assert self._process.stdin is not None
         self._process.stdin.write(frames.pack(message))
 
     async def drain(self) -> None:
         """Wait until it has read most of what was sent to it."""
         assert self._process.stdin is not None
-        with suppress(ConnectionError):  # who receives learns what became of it
+        with suppress(ConnectionError):  # receive() reports that it is gone
             await self._process.stdin.drain()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def wait(self) -> int:
-        """Wait for its end, and for the end of its log. Its exit status; negative: the signal that killed it."""
+        """Wait for its end and the end of its log. Returns its exit status; negative: the signal that killed it."""
         status = await self._process.wait()
         if self._reading is not None:
             # A process that it started may still hold the pipe.
@@ -93,7 +93,7 @@ class Child:
         return status
 
     async def end(self) -> int:
-        """End it by the end of its input, or by force after PATIENCE seconds. Its exit status."""
+        """Close its input, kill it after PATIENCE seconds, and return its exit status."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

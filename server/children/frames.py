@@ -1,4 +1,4 @@
-"""Frames: how the server and its children talk over pipes. A frame is a JSON object and, behind it, bytes."""
+"""Frames: how the server and its children talk over pipes. A frame is a JSON object, followed by bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import struct
 from typing import Any
 
-_HEAD = struct.Struct("<IQ")  # bytes of the object, bytes behind it
+_HEAD = struct.Struct("<IQ")  # sizes of the object and of the bytes
 
 Frame = tuple[dict[str, Any], bytes]
 

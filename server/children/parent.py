@@ -1,4 +1,4 @@
-"""The child's side: its parent, at the other ends of standard input and output."""
+"""Parent: the server as its child sees it, at the other ends of standard input and output."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from dflash_local.server.children import frames
 
 
 class Parent:
-    """The process that started this one. Any thread may `say` something; one of them reads.
+    """The process that started this one. Any thread may `say` something; only one may read.
 
-    From then on whatever prints, prints into the log. The input is read past Python's buffers: a thread that waits in
-    one of them would abort the interpreter when it ends.
+    Once this exists, everything that is printed goes to the log. Input is read without Python's buffers: a thread that
+    waits in one of them would abort the interpreter at its exit.
     """
 
     def __init__(self) -> None:
         self._output = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)
         self._saying = threading.Lock()
-        self.on_stop: Callable[[], None] | None = None  # for `obey`: it should end soon, and at once
+        self.on_stop: Callable[[], None] | None = None  # called by `obey`
         self.on_hurry: Callable[[], None] | None = None
         self.on_gone: Callable[[], None] = lambda: None  # called before the process ends
 
     def say(self, message: dict[str, Any], data: bytes = b"") -> None:
-        """Say something to it; nothing happens if it is gone."""
+        """Send it a message; does nothing if it is gone."""
         with self._saying, suppress(OSError):
             self._output.write(frames.pack(message, data))
             self._output.flush()
 
     def read(self) -> frames.Frame | None:
-        """What it says next; None once it is gone."""
+        """Its next frame; None once it is gone."""
         return frames.read(0)
 
     def obey(self) -> None:
-        """In a thread: end as the parent says, {"do": "stop"} or {"do": "hurry"}, and at once when it is gone."""
+        """In a thread: do as the parent says, {"do": "stop"} or {"do": "hurry"}, and exit at once when it is gone."""
 
         def run() -> None:
             while frame := self.read():

@@ -1,2 +1,1 @@
-"""Embeddings and scores of texts, by a model of its own in a process of its own: llama.cpp's embedding code, through
-llama-cpp-python."""
+"""Embeddings and scores of texts: llama.cpp's embedding code, through llama-cpp-python, in a process of its own."""

@@ -1,4 +1,4 @@
-"""What /metrics says of models for embeddings and scores."""
+"""The part of /metrics about models for embeddings and scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTERS = {
 
 
 def embedding_metrics(processes: Sequence[EmbeddingProcess]) -> str:
-    """In Prometheus' words, under names of our own beside an engine's; empty without such a model."""
+    """Prometheus text under names of our own, for a server that also has an engine; empty without such a model."""
     lines: list[str] = []
     for name, (text, field) in _COUNTERS.items() if processes else ():
         lines += head(f"dflash:{name}", "counter", text)
@@ -26,7 +26,7 @@ def embedding_metrics(processes: Sequence[EmbeddingProcess]) -> str:
 
 
 def metrics_without_engine(processes: Sequence[EmbeddingProcess]) -> str:
-    """The same under llama-server's names for generation: it has no others for embeddings."""
+    """The same under llama-server's names for generation, since it has no others for embeddings."""
     totals = {
         ("prompt_tokens_total", "counter"): sum(process.n_tokens for process in processes),
         ("n_decode_total", "counter"): sum(process.n_passes for process in processes),

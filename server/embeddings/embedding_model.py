@@ -1,5 +1,4 @@
-"""EmbeddingModel: one vector, or one score, for a text, by llama-cpp-python's functions. It lives in the worker's
-process."""
+"""EmbeddingModel: a vector or a score for each text, by llama-cpp-python. It lives in the worker's process."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from dflash_local.errors import ComputeError, ContextLengthError, ModelError
 from dflash_local.server.embeddings.options import POOLINGS, ModelOptions
 from dflash_local.server.embeddings.texts import Text, Tokens
 
-# Default for tokens of the longest text: memory grows with them, for some models with their square.
+# Default limit for the tokens of a text: memory grows with them, for some models with their square.
 MAX_CONTEXT = 8192
-# The same for a language model that needs the whole text in one pass: llama.cpp makes room for logits of every row.
+# The same for a language model that reads a whole text in one pass: llama.cpp allocates logits for every row.
 MAX_WHOLE = 2048
 # Rows of one pass where a text may be read in pieces.
 CHUNK = 512
 # Texts of one pass.
 MAX_TEXTS = 32
-# No text of fewer bytes is refused before it is tokenized.
+# A text of fewer bytes is always tokenized before it is refused.
 MIN_BYTES = 1 << 20
 
 
@@ -38,7 +37,7 @@ class EmbeddingModel:
         keys, tensors = read_model(Path(options.path))
         causal = keys.get(f"{_text(keys['general.architecture'].data)}.attention.causal")
         self._is_causal = causal is None or bool(causal.data)
-        # Without a head, a score is the first number of a hidden state: as meaningless as in llama-server.
+        # Without a head, a score is the first number of a hidden state: meaningless, in llama-server too.
         self.has_head = not {"cls.weight", "cls.output.weight"}.isdisjoint(tensors)
 
         llama_cpp.llama_backend_init()
@@ -58,7 +57,7 @@ class EmbeddingModel:
         self._batch = llama_cpp.llama_batch_init(self._n_rows, 0, 1)
         self.n_passes = 0
         self._max_bytes = max(self.n_ctx * self._longest_piece(), MIN_BYTES)
-        list(self.run([self.tokenize("a") or [0]]))  # what a graph asserts, it asserts now
+        list(self.run([self.tokenize("a") or [0]]))  # a graph that asserts does so now
         self.n_passes = 0
 
     def close(self) -> None:
@@ -88,15 +87,15 @@ class EmbeddingModel:
     # ---- text ----
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> Tokens:
-        """Token ids. Raises ContextLengthError for a text that cannot fit, whatever it says, and RequestError for one
-        that the tokenizer cannot take."""
+        """Token ids. Raises ContextLengthError for a text that is too long whatever its tokens are, and RequestError
+        for one that the tokenizer refuses."""
         n_bytes = len(text.encode())
         if n_bytes > self._max_bytes:
             raise ContextLengthError(f"{n_bytes} bytes are too large to process: at most {self._max_bytes} are read")
         return native.vocab_tokenize(self._vocab, text, add_special=add_special, parse_special=parse_special)
 
     def tokens_of(self, text: Text) -> Tokens:
-        """Of a string, of ids, or of both in turn: only a string that comes first gets special tokens before it."""
+        """Token ids of a string, of ids, or of a mixed list: only a leading string gets special tokens before it."""
         if isinstance(text, str):
             return self.tokenize(text)
         parts = [
@@ -227,7 +226,7 @@ class EmbeddingModel:
         return context
 
     def _reads_in_pieces(self, context: Any) -> bool:
-        """Not so encoders, and what pools over all rows: they need the whole text in one pass."""
+        """Encoders do not, nor do models that pool over all rows: they need the whole text in one pass."""
         pooling = POOLINGS[llama_cpp.llama_pooling_type(context)]
         remembers = llama_cpp.llama_get_memory(context) is not None
         return remembers and self._is_causal and pooling in ("none", "last", "rank")

@@ -1,4 +1,4 @@
-"""EmbeddingProcess: the server's handle on a worker, from its start to its end."""
+"""EmbeddingProcess: the server's handle on a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Embeddings:
-    """One answer: the JSON of each text's vector, and how many tokens they had together."""
+    """One answer: each text's vector as JSON, and the number of tokens of all texts."""
 
     parts: list[bytes]
     n_tokens: int
@@ -31,16 +31,16 @@ class Embeddings:
 
 @dataclass(frozen=True)
 class Scores:
-    """One answer: a score for each document, and how many tokens all pairs had together."""
+    """One answer: a score for each document, and the number of tokens of all pairs."""
 
     scores: list[float]
     n_tokens: int
 
 
 class EmbeddingProcess:
-    """A worker that is started when it is needed, and again after it died; for one event loop.
+    """A worker that is started when it is needed, and again if it died; for one event loop.
 
-    `facts` are the model's, known from the first start on.
+    `facts` are the model's, known once it has been loaded.
     """
 
     def __init__(self, options: ModelOptions, *, nice: int = 0, max_queue: int = 64) -> None:
@@ -62,14 +62,14 @@ class EmbeddingProcess:
 
     @property
     def is_running(self) -> bool:
-        """Is the model in memory?"""
+        """Whether the model is in memory."""
         return self._reader is not None
 
     async def start(self) -> None:
-        """Load the model, if it is not.
+        """Load the model unless it is loaded.
 
         Raises:
-            ModelError: the file is damaged, or no embedding model.
+            ModelError: the file is damaged, or is no embedding model.
         """
         async with self._starting:
             if self._closed:
@@ -129,7 +129,7 @@ class EmbeddingProcess:
         status = await process.wait()
         self._reader = None
         error: DFlashError = EngineDeadError("the server stops")
-        if self._process is process:  # nobody ended it
+        if self._process is process:  # it ended by itself
             self._process = None
             error = ComputeError(_why(status))
             log.error("%s: %s; the next request starts it again", self.options.path, error)
@@ -152,7 +152,7 @@ class EmbeddingProcess:
         return len(self._pending)
 
     async def embed(self, texts: Any, *, normalize: int, base64: bool, param: str) -> Embeddings:
-        """The vectors of `texts` (texts.py), which is the request's `param`, as JSON.
+        """The vectors of `texts` (texts.py) as JSON; `param` is the request's name for the texts.
 
         Raises:
             RequestError: a text is malformed, empty or too long.
@@ -210,10 +210,10 @@ def _why(status: int) -> str:
     return f"the embedding model's process ended ({reason(status)}); the log has llama.cpp's reason"
 
 
-def _error(told: dict[str, Any]) -> DFlashError:
+def _error(described: dict[str, Any]) -> DFlashError:
     """The error that a worker described."""
-    kind = getattr(errors, told["kind"])
-    more = {"param": told["param"]} if issubclass(kind, errors.RequestError) else {}
-    error = kind(told["message"], hint=told["hint"], **more)
+    kind = getattr(errors, described["kind"])
+    more = {"param": described["param"]} if issubclass(kind, errors.RequestError) else {}
+    error = kind(described["message"], hint=described["hint"], **more)
     assert isinstance(error, DFlashError)
     return error

@@ -1,4 +1,4 @@
-"""What `input` of an embedding request may be: a text, token ids, both in turn, or a list of such."""
+"""The texts of an embedding request's `input`: a text, token ids, both mixed, or a list of these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def parse_texts(value: Any, param: str) -> list[Text]:
     """The texts of a request's `param`.
 
     Raises:
-        RequestError: it is none of them; images, audio and video are named.
+        RequestError: it holds anything else; images, audio and video are named.
     """
     if isinstance(value, list) and not any(type(item) is int for item in value):
         texts = [_text(item, f"{param}[{index}]", param) for index, item in enumerate(value)]

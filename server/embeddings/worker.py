@@ -1,10 +1,10 @@
-"""The worker: a process that holds one embedding model and answers what the server asks over pipes.
+"""The worker: a process that holds one embedding model and answers the server over pipes.
 
     python -m dflash_local.server.embeddings.worker '{"path": "model.gguf", ...}'
 
-A process of its own, because llama-cpp-python's functions run under no guard: whatever a file makes llama.cpp assert
-ends this process, not the server; and because the numbers of a long answer are written as text here, where nobody waits
-for Python's lock. It ends when its standard input does.
+It is a process of its own because llama-cpp-python's functions are unguarded: whatever a file makes llama.cpp assert
+ends this process, not the server. Also, the numbers of a long answer are written as text here, where nobody waits for
+Python's lock. It exits when its standard input ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Worker:
         self._jobs: deque[tuple[int, Job]] = deque()
 
     def serve(self) -> None:
-        """Until the parent is gone."""
+        """Serve until the parent is gone."""
         threading.Thread(target=self._listen, daemon=True).start()
         while True:
             while not self._jobs or not self._inbox.empty():
@@ -152,7 +152,7 @@ class Worker:
 
 @contextmanager
 def blamed_on(param: str, index: int) -> Iterator[None]:
-    """Errors of a text get its place in the request."""
+    """Errors of a text name its place in the request."""
     try:
         yield
     except RequestError as error:
@@ -175,7 +175,7 @@ def _base64(result: np.ndarray) -> bytes:
 
 
 def _numbers(result: np.ndarray) -> bytes:
-    """As JSON: nine digits tell every float32 from its neighbours."""
+    """As JSON: nine digits distinguish every float32 from its neighbours."""
     if result.ndim == 2:
         return b"[" + b",".join(map(_numbers, result)) + b"]"
     return ("[" + ",".join([f"{number:.9g}" for number in result.tolist()]) + "]").encode()
@@ -186,13 +186,13 @@ def _lengths(items: list[Any]) -> list[int]:
 
 
 def describe(error: DFlashError) -> Message:
-    """An error as the other side raises it again."""
+    """An error as a message, from which the server raises it again."""
     kind = type(error).__name__
     return {"kind": kind, "message": error.message, "hint": error.hint, "param": getattr(error, "param", None)}
 
 
 def log_from(level: int) -> None:
-    """Print what llama.cpp says from `level` on. llama-cpp-python's own filter counts levels as they were once."""
+    """Print llama.cpp's messages from `level` on. llama-cpp-python's own filter has outdated numbers for the levels."""
     printing = False
 
     @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
@@ -206,7 +206,7 @@ def log_from(level: int) -> None:
     _alive.append(on_log)
 
 
-_alive: list[Any] = []  # llama.cpp keeps a bare pointer
+_alive: list[Any] = []  # callbacks, of which llama.cpp keeps a bare pointer
 
 
 def _give_way(nice: int) -> None:
@@ -220,16 +220,16 @@ def _give_way(nice: int) -> None:
 
 
 def main() -> None:
-    """Load, say so, and serve."""
-    # The terminal's Ctrl-C and a supervisor's SIGTERM reach the whole group: the server ends this process when it is
-    # done with it.
+    """Load the model, report it, and serve."""
+    # Ctrl-C in a terminal and a supervisor's SIGTERM reach the whole group, but it is the server that ends this
+    # process, once it is done with it.
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     parent = Parent()
     options = json.loads(sys.argv[1])
     if nice := options.pop("nice", 0):
         _give_way(nice)
-    native.load()  # before log_from(): it takes llama.cpp's log for itself
+    native.load()  # before log_from(), since it installs a log callback of its own
     log_from(LOG_INFO if options["verbose"] else LOG_ERROR)
 
     def run() -> None:

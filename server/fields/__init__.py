@@ -1,1 +1,1 @@
-"""What comes in: request bodies, read, checked and turned into parameters of the engine."""
+"""Request bodies: read, checked and turned into parameters of the engine."""

@@ -33,12 +33,12 @@ async def read_bytes(request: Request, limit: int) -> bytes:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """A JSON object. Raises HTTPError 400 if it is none."""
+    """A JSON object. Raises HTTPError 400 if it is not one."""
     try:
-        text = raw.decode(json.detect_encoding(raw))  # json.loads() itself lets half of a character pass
+        text = raw.decode(json.detect_encoding(raw))  # json.loads() itself accepts half a character
         body = json.loads(text, parse_constant=_no_constant)
         if "\\ud" in text.lower():
-            json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
+            json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded
     except (ValueError, RecursionError) as error:
         raise HTTPError(400, f"the request body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):

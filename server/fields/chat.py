@@ -14,7 +14,7 @@ from dflash_local.server.fields.probs import ChatProbFields
 
 
 class Document(BaseModel):
-    """A part of a conversation, for the docs alone: libdflash reads and checks it."""
+    """A part of a conversation, declared for the docs alone: libdflash reads and checks it."""
 
     model_config = ConfigDict(extra="allow")
 

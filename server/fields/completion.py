@@ -37,7 +37,7 @@ class CompletionRequest(TextProbFields, VerboseFields, CompletionFields):
 
 
 class NativeFields(NativeProbFields, GenerationFields):
-    """What an answer in llama-server's own format shall tell."""
+    """What an answer in llama-server's own format contains."""
 
     return_tokens: bool | None = Field(None, description="the answer's token ids in `tokens`")
     response_fields: list[str] | None = Field(
@@ -47,7 +47,7 @@ class NativeFields(NativeProbFields, GenerationFields):
     POLICY: ClassVar = Policy(
         must={"response_fields": "a list of texts"},
         nothing={"response_fields": ("",)},
-        harmless={"verbose": "this format tells all of it"},
+        harmless={"verbose": "this format always has all of it"},
     )
 
 

@@ -1,4 +1,4 @@
-"""ControlRequest: what may be done to an answer on its way."""
+"""ControlRequest: an action on a running answer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dflash_local.server.fields.fields import Fields, Policy
 
 
 class ControlRequest(Fields):
-    """Do something to a chat completion that runs."""
+    """Do something to a running chat completion."""
 
-    id: str = Field(description="of the chat completion, as its events tell it")
-    action: Literal["reasoning_end"] = Field(description="reasoning_end: go on with the answer itself")
+    id: str = Field(description="the chat completion's id, from its events")
+    action: Literal["reasoning_end"] = Field(description="reasoning_end: stop thinking and go on with the answer")
 
-    POLICY: ClassVar = Policy(harmless={"model": "there is one"})
+    POLICY: ClassVar = Policy(harmless={"model": "there is only one"})

@@ -1,4 +1,4 @@
-"""Fields of a body that are made of Python's own: those of SamplingParams and the options of a request."""
+"""Fields of bodies that are made of SamplingParams' and RequestOptions' fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = {int: "integer", float: "number"}
 BODY_OPTIONS: Mapping[str, BodyField] = {
     name: option.body for name, option in REQUEST_OPTIONS.items() if option.body is not None
 }
-"""How bodies say the options of a request, by Python's names."""
+"""The options of a request that a body may set, by Python's names."""
 
 
 def _sampling_schema(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,17 +31,17 @@ def _sampling_schema(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sampling_field(spec: dataclasses.Field[Any]) -> Any:
-    """Without a type: SamplingParams and libdflash check the values."""
+    """Untyped: SamplingParams and libdflash check the values."""
     text = spec.metadata["help"]
     if "range" in spec.metadata and spec.default is not None:
         text += f" (default: {spec.default:g})"
-    # Texts have a type: a chat has some of its own and never looks at what was sent.
+    # Texts are typed: a chat sets some itself and never looks at what was sent.
     kind = str | None if spec.metadata.get("schema") == {"type": "string"} else Any
     return Annotated[kind, WithJsonSchema(_sampling_schema(spec.metadata))], Field(None, description=text)
 
 
 def _option_field(option: RequestOption, body: BodyField, kind: Any) -> Any:
-    """Without a type where the engine checks the values."""
+    """Untyped where the engine checks the values."""
     kind = kind | None if body.schema is None else Annotated[Any, WithJsonSchema(dict(body.schema))]
     low = option.low if body.low is None else body.low
     return kind, Field(None, alias=body.name, ge=low, le=body.high, description=body.help or option.help)
@@ -71,7 +71,7 @@ else:
 
 
 def chosen_options(body: OptionFields, defaults: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
-    """All options that a body may say, by Python's names: its own, else those of `defaults`, else RequestOptions'."""
+    """All options that a body may set, by Python's names: from the body, from `defaults`, or RequestOptions' own."""
     options = {name: REQUEST_DEFAULTS[name] for name in BODY_OPTIONS} | dict(defaults)
     for name, field in BODY_OPTIONS.items():
         value = getattr(body, name)

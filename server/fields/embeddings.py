@@ -11,7 +11,7 @@ from dflash_local.server.fields.fields import Fields, Policy, Refused
 
 _Texts = str | list[Any] | dict[str, Any]
 _TEXTS = "a text, token ids, texts and ids in turn, content parts, or a list of such"
-_ALONE = "nobody is told apart"
+_ALONE = "users are not distinguished"
 _CUT = Refused("texts are never cut: give them in pieces", unless=(False, 0, -1, "NONE", "none"))
 
 
@@ -41,7 +41,7 @@ class EmbeddingFields(Fields):
     )
 
     def texts(self) -> tuple[Any, str]:
-        """The texts, and where they stood."""
+        """The texts, and the field that they came in."""
         for param in ("input", "content"):
             if (value := getattr(self, param)) is not None:
                 return value, param
@@ -52,7 +52,7 @@ class EmbeddingRequest(EmbeddingFields):
     """Embeddings in OpenAI's format."""
 
     encoding_format: Literal["float", "base64"] | None = Field(None, description="how vectors are written")
-    dimensions: int | None = Field(None, description="none but the model's own number is granted")
+    dimensions: int | None = Field(None, description="only the model's own number is accepted")
 
 
 class NativeEmbeddingRequest(EmbeddingFields):
@@ -61,13 +61,13 @@ class NativeEmbeddingRequest(EmbeddingFields):
     POLICY: ClassVar = Policy(
         refused={
             "encoding_format": Refused("use /v1/embeddings", unless=("float",)),
-            "dimensions": "use /v1/embeddings, which grants the model's own number",
+            "dimensions": "use /v1/embeddings, which accepts the model's own number",
         }
     )
 
 
 class RerankRequest(Fields):
-    """A query and documents, in the words of Jina and Cohere, or (`texts`) of text-embeddings-inference."""
+    """A query and documents, in the terms of Jina and Cohere, or (`texts`) of text-embeddings-inference."""
 
     query: str | None = Field(None, description="what the documents should answer")
     documents: Annotated[Any, WithJsonSchema({"type": "array", "minItems": 1})] = Field(
@@ -77,9 +77,9 @@ class RerankRequest(Fields):
         None, description="the same; the answer is then a bare list with `score`"
     )
     model: str | None = Field(None, description="any name: there is one model for scores")
-    top_n: int | None = Field(None, ge=1, description="how many of the best are told (default: all)")
-    return_text: bool | None = Field(None, description="each text with its score, where `texts` were given")
-    return_documents: bool | None = Field(None, description="each document with its score")
+    top_n: int | None = Field(None, ge=1, description="how many of the best to return (default: all)")
+    return_text: bool | None = Field(None, description="return each text with its score, if `texts` were given")
+    return_documents: bool | None = Field(None, description="return each document with its score")
 
     POLICY: ClassVar = Policy(
         harmless={"user": _ALONE, "priority": "requests take turns"},
@@ -94,7 +94,7 @@ class RerankRequest(Fields):
 
     @property
     def is_tei(self) -> bool:
-        """Are these the words of text-embeddings-inference?"""
+        """Whether the body is in the terms of text-embeddings-inference."""
         return self.documents is None and self.texts is not None
 
     def pairs(self) -> tuple[str, list[str]]:

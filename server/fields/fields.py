@@ -1,4 +1,4 @@
-"""Fields: what a request's body may say, as a pydantic model, and what becomes of each name that a client sends."""
+"""Fields: what a request's body may hold, as a pydantic model, and what becomes of each name that a client sends."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Kind = Literal["read", "mapped", "harmless", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A field that means others: `to` makes them of its value, under any of their names; `help` says which.
+    """A field that stands for others: `to` makes them from its value, under any of their names; `help` says which.
 
-    A name that begins with a dot is a part of the value that nobody knows.
+    A name that begins with a dot is an unknown part of the value.
     """
 
     help: str
@@ -37,7 +37,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A field that cannot be granted, and why. The values in `unless` ask for what happens anyway."""
+    """A field that is refused, and why. The values in `unless` are accepted: they ask for what happens anyway."""
 
     why: str
     unless: tuple[Any, ...] = (False, 0, "", [], {})
@@ -58,15 +58,15 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is known about names that a body may hold besides the fields themselves.
+    """What is known about the names in a body, besides the fields themselves.
 
     Attributes:
-        names: other names of a field. The first of them that is sent counts; the field's own is in its place among
-            them, or before them.
-        must: what a value must be, for types that have no single word.
-        nothing: values of a field that say as little as null, to llama-server too: forms are sent with empty texts.
-        mapped, harmless, refused: names that mean other fields; that change nothing (and why that is right); that
-            cannot be granted (and why).
+        names: other names of a field. The first that is sent counts; the field's own is at its place among them, or
+            before them.
+        must: what a value must be, for types that no single word describes.
+        nothing: values of a field that count as absent, as null does, to llama-server too: forms send empty texts.
+        mapped, harmless, refused: names that stand for other fields; names that change nothing, and why that is right;
+            names that are refused, and why.
     """
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Policy:
     refused: Mapping[str, Refused | str] = field(default_factory=dict)
 
     def over(self, base: Policy) -> Policy:
-        """Both; where they differ, this one."""
+        """Both policies; where they differ, this one counts."""
         return Policy(**{spec.name: getattr(base, spec.name) | getattr(self, spec.name) for spec in fields(self)})
 
 
@@ -85,7 +85,7 @@ class Fields(BaseModel):
     """A body, or an object in it. Its pydantic fields are what is read; null counts as absent everywhere.
 
     POLICY has what else clients are known to send, and adds to that of the bases. Every other name is unknown: it is
-    told in `ignored`, or refused if `strict`.
+    listed in `ignored`, or refused if `strict`.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", serialize_by_alias=True)
@@ -127,7 +127,7 @@ class Fields(BaseModel):
 
     @property
     def ignored(self) -> list[str]:
-        """Names that were sent and change nothing, because nobody here knows them or another one says it already."""
+        """Names that were sent but changed nothing: they are unknown, or another name had already set the field."""
         return self._ignored
 
     def ignore(self, names: list[str], *, strict: bool = False) -> None:
@@ -138,13 +138,12 @@ class Fields(BaseModel):
         """
         if strict and names:
             raise RequestError(
-                f"{shown(names[0])} is unknown here, or nothing can heed it", param=shown(names[0]), hint="leave it out"
+                f"{shown(names[0])} is unknown here, or has no effect", param=shown(names[0]), hint="leave it out"
             )
         self._ignored += names
 
     def sent_parts(self, names: Iterable[str]) -> list[str]:
-        """Those parts of fields, such as "tools[].mood", that came with this body and not from the command line, by
-        the names that the client used."""
+        """The parts of fields, such as "tools[].mood", that came in this body, not in a flag, by the client's names."""
         given, parts = self.given(), []
         for name in names:
             root, rest = re.match(r"([^.\[]*)(.*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -161,7 +160,7 @@ class Fields(BaseModel):
         return {name: value for name, value in named.items() if value is not None}
 
     def blame(self, error: RequestError) -> RequestError:
-        """`error` with the name that the client used, where that is another than the field's own."""
+        """`error` with the client's name for the field, if that is another."""
         sent = self._sent_as.get(error.param or "")
         if sent is None:
             return error
@@ -170,7 +169,7 @@ class Fields(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """The published schema has all names that are accepted; what is unknown is accepted too (and named)."""
+        """The published schema has all names that are accepted; unknown ones are accepted too (and listed)."""
         schema: dict[str, Any] = handler(core_schema)
         inner = handler.resolve_ref_schema(schema)
         inner["properties"] = _published(cls, inner.get("properties", {}), inner.get("required", ()))
@@ -209,7 +208,7 @@ class _Reader:
                 raise RequestError(f"{sent}: {rule.refused.why}", param=sent)
 
     def _take(self, rule: Rule, sent: str, value: Any, *, implied: bool) -> None:
-        """Keep the value under the best name; one that differs from it is not lost without a word."""
+        """Keep the value under the best name; another name's value is listed as ignored if it differs."""
         rank = rule.rank + 100 * implied
         if rule.target in self._values:
             held_rank, held = self._sent_as[rule.target]
@@ -261,13 +260,13 @@ _logged: set[tuple[str, str]] = set()
 
 
 def log_ignored(path: str, names: list[str]) -> None:
-    """Tell the log of names that nobody knows, each once."""
+    """Log the unknown names, each once."""
     for name in names[:MAX_NAMES]:
         key = (path, shown(name))
         if key not in _logged and len(_logged) < MAX_LOGGED:
             _logged.add(key)
             log.warning(
-                "%s: the field %s is unknown, or nothing heeds it: it changes nothing (--strict-fields refuses it)",
+                "%s: the field %s is unknown or has no effect (--strict-fields refuses it)",
                 *key,
             )
 

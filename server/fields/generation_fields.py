@@ -1,4 +1,4 @@
-"""GenerationFields: what every request that generates text may say."""
+"""GenerationFields: the fields of every request that generates text."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class StreamOptions(Fields):
 
     POLICY: ClassVar = Policy(
         harmless={"include_obfuscation": "events are not padded"},
-        refused={"continuous_usage_stats": "usage is told once, at the end: use include_usage"},
+        refused={"continuous_usage_stats": "usage comes once, at the end: use include_usage"},
     )
 
 
-# Where an empty text, or an empty anything, is a form's way to say nothing.
+# Where forms send an empty value to say nothing.
 _TEXTLESS = (
     "grammar", "grammar_type", "grammar_triggers", "preserved_tokens", "json_schema", "guided_json", "logit_bias",
     "dry_sequence_breakers",
@@ -46,7 +46,7 @@ class GenerationFields(OptionFields, SamplingFields):
         None, ge=1, le=MAX_CHOICES, description="how many answers; with a seed, answer i has seed + i"
     )
     best_of: int | None = Field(None, description="more than n: refused")
-    prediction: Prediction | None = Field(None, description="text that the answer is expected to have: it is drafted")
+    prediction: Prediction | None = Field(None, description="text expected in the answer: it is drafted")
     sse_ping_interval: int | None = Field(
         None, ge=-1, le=MAX_PING, description="seconds after which a silent stream is pinged; -1: never"
     )
@@ -73,17 +73,17 @@ class GenerationFields(OptionFields, SamplingFields):
             "options": Mapped("Ollama's: fields of this body", lambda value: _object("options", value)),
         },
         harmless={
-            "user": "nobody is told apart",
-            "safety_identifier": "nobody is told apart",
+            "user": "users are not distinguished",
+            "safety_identifier": "users are not distinguished",
             "metadata": "nothing is stored",
             "store": "nothing is stored",
-            "service_tier": "there is one",
+            "service_tier": "there is only one",
             "prompt_cache_key": "prompts are found in the cache by their tokens",
             "prompt_cache_retention": "prompts stay in the cache while there is room",
             "keep_alive": "the model stays loaded",
             "priority": "requests run in the order in which they come",
             "request_id": "answers have ids of their own",
-            "guided_decoding_backend": "there is one",
+            "guided_decoding_backend": "there is only one",
             "backend_sampling": "it changes no text",
             "n_keep": "the context is never shifted",
             "n_discard": "the context is never shifted",
@@ -136,7 +136,7 @@ def _schema(name: str, value: Any) -> Any:
 
 
 def _choice(name: str, value: Any) -> Mapping[str, Any]:
-    """A grammar of literal texts: what vLLM answers is the bare text, no JSON string."""
+    """A grammar of literal texts, since vLLM answers with the bare text, not a JSON string."""
     if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
         raise RequestError(f"{name} must be a list of texts, got {value!r:.80}", param=name)
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
@@ -172,9 +172,9 @@ def _ollama_format(name: str, value: Any) -> Mapping[str, Any]:
 
 
 class VerboseFields(GenerationFields):
-    """What an answer in OpenAI's format shall tell besides."""
+    """Fields for more in an answer of OpenAI's format."""
 
     verbose: bool | None = Field(
         None,
-        description="what llama-server's own format tells of an answer, in `__verbose` of the last event; -v says yes",
+        description="add llama-server's own answer, as `__verbose` of the last event (default: -v)",
     )

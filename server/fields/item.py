@@ -1,4 +1,4 @@
-"""Item: an object inside a body, read key by key; keys that nobody read are not lost without a word."""
+"""Item: an object inside a body, read key by key; keys that nobody read are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Item:
         self._read: set[str] = set()
 
     def get(self, key: str, kind: type[T]) -> T | None:
-        """The value if it is there."""
+        """The value, None if absent."""
         self._read.add(key)
         value = self._object.get(key)
         return None if value is None else _as(kind, value, f"{self.place}.{key}")
@@ -52,7 +52,7 @@ class Item:
         raise self.refusal(key, "must be a string or a list")
 
     def says(self, key: str, value: object) -> bool:
-        """Whether a key has this very value."""
+        """Whether a key has exactly this value."""
         self._read.add(key)
         return self._object.get(key) == value
 
@@ -75,13 +75,13 @@ class Item:
         return RequestError(f"{self.place}.{key} {why}", param=f"{self.place}.{key}")
 
     def ignore(self, what: str) -> None:
-        """Tell the client that something in it changes nothing."""
+        """Report that something in it has no effect."""
         name = re.sub(r"\[\d+\]", "", f"{self.place}.{what}" if what else self.place)
         if name not in self._ignored:
             self._ignored.append(name)
 
     def finish(self, *harmless: str) -> None:
-        """Name the keys that were neither read nor are `harmless`."""
+        """Report the keys that were neither read nor are `harmless`."""
         for key, value in self._object.items():
             if value is not None and key not in self._read and key not in harmless:
                 self.ignore(key)

@@ -18,8 +18,8 @@ from dflash_local.server.thoughts import unseal
 
 MAX_TOKENS = 4096  # of an answer if the client does not say, as in llama-server
 
-# Claude Code's first block of instructions. It differs in every request, so that no two prompts would have a prefix in
-# common, and it means nothing to a model.
+# Claude Code's first block of instructions. It means nothing to a model, and differs in every request, so that no two
+# prompts would share a prefix.
 _BILLING_HEADER = re.compile(r"x-anthropic-billing-header:(?:[ \t]*[\w.-]+=[^;\n]*;)*\s*")
 _EFFORTS = {"xhigh": "high", "max": "high"}  # templates know low, medium and high
 
@@ -100,11 +100,11 @@ class MessagesRequest(SingleFields):
         harmless={
             "cache_control": "prompts are found in the cache by their tokens",
             "inference_geo": "it runs where this server runs",
-            "speed": "there is one",
+            "speed": "there is only one",
             "betas": "nothing here needs any",
             "diagnostics": "nothing is stored",
-            "user_profile_id": "nobody is told apart",
-            "workspace_id": "nobody is told apart",
+            "user_profile_id": "users are not distinguished",
+            "workspace_id": "users are not distinguished",
         },
         refused={
             "container": "there are no containers",
@@ -115,11 +115,11 @@ class MessagesRequest(SingleFields):
 
     @property
     def hides_thoughts(self) -> bool:
-        """The client wants thoughts back as a signature only."""
+        """Whether the client wants thoughts back as a signature only."""
         return self.thinking is not None and self.thinking.display == "omitted"
 
     def chat(self, *, strict: bool = False) -> ChatRequest:
-        """The chat completion that it asks for; what that cannot say is added to `ignored`.
+        """The chat completion that it asks for; what a chat completion cannot express is added to `ignored`.
 
         Raises:
             RequestError: a turn, block or tool is malformed or cannot be read here.
@@ -176,7 +176,7 @@ def _read_turn(turn: Item, transcript: Transcript, ignored: list[str]) -> None:
 
 def _read_user_block(block: Item, transcript: Transcript) -> None:
     if block.need("type", str) == "tool_result":
-        # Among the other blocks in their order: a call's result comes before what the user says to it.
+        # In the order of the blocks: a call's result comes before what the user says to it.
         transcript.result(block.need("tool_use_id", str), _result(block))
         block.finish("cache_control", "toolset_name")
     elif text := _text(block):
@@ -193,7 +193,7 @@ def _read_assistant_block(block: Item, transcript: Transcript) -> None:
         if thoughts := unseal(block.text("data")):
             transcript.think(thoughts)
         else:
-            block.ignore("redacted_thinking")  # its words are Anthropic's secret
+            block.ignore("redacted_thinking")  # Anthropic encrypted it
     elif kind == "tool_use":
         transcript.call(block.need("id", str), block.need("name", str), block.get("input", dict) or {})
         block.finish("cache_control", "caller", "toolset_name")
@@ -202,7 +202,7 @@ def _read_assistant_block(block: Item, transcript: Transcript) -> None:
 
 
 def _text(block: Item) -> str:
-    """What a block says that holds nothing but text; nothing if it is about another server's work."""
+    """The text of a block that holds nothing else; empty if it is about another server's work."""
     kind = block.need("type", str)
     if kind == "text":
         text = block.need("text", str)
@@ -241,7 +241,7 @@ def _document(source: Item) -> str:
     return content if isinstance(content, str) else "\n".join(_text(part) for part in source.items("content"))
 
 
-# What a model of texts cannot read, in the words by which Anthropic's clients know that they must leave it out.
+# What a text model cannot read, in the wording by which Anthropic's clients know to leave it out.
 _UNREADABLE = {
     "image": "Could not process image",
     "document": "Could not process PDF",
@@ -250,7 +250,7 @@ _UNREADABLE = {
 
 
 def _no_media(block: Item, kind: str) -> RequestError:
-    """At Anthropic's place of it: clients find the block by that."""
+    """Names the block's place as Anthropic does, since clients find it by that."""
     place = re.sub(r"(\.content\[\d+\])(\.content\[\d+\])$", r"\1.tool_result\2", block.place) + f".{kind}"
     return RequestError(f"{place}: {_UNREADABLE[kind]}: this model reads text only", param=place)
 
@@ -269,7 +269,7 @@ def _texts(value: Any, place: str, ignored: list[str]) -> Iterator[str]:
 
 
 def _result(block: Item) -> str:
-    """What a tool gave back. Chat templates have no mark for a failure, so the text must tell."""
+    """What a tool returned. Chat templates have no mark for a failure, so the text has to say it."""
     content = block.texts("content")
     text = content if isinstance(content, str) else "\n".join(_text(part) for part in block.items("content"))
     failed = block.get("is_error", bool) and "error" not in text.lower()
@@ -312,7 +312,7 @@ def _tools(body: MessagesRequest, ignored: list[str]) -> dict[str, Any]:
 
 
 def _thinking(thinking: Thinking | None) -> dict[str, Any]:
-    """Without a word from the client the server's own setting holds."""
+    """Without thinking fields the server's own setting holds."""
     if thinking is None:
         return {}
     chosen: dict[str, Any] = {"enable_thinking": thinking.type != "disabled"}
@@ -334,7 +334,7 @@ def _output(body: MessagesRequest) -> dict[str, Any]:
 
 
 def _note_edits(management: Any, ignored: list[str]) -> None:
-    """Name the edits that would have changed the conversation."""
+    """Report the edits that would have changed the conversation."""
     if management is None:
         return
     item = Item(management, "context_management", ignored)

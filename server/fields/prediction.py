@@ -1,4 +1,4 @@
-"""OpenAI's predicted outputs: text that the answer is expected to have."""
+"""OpenAI's predicted outputs: text expected in the answer."""
 
 from __future__ import annotations
 

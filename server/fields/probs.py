@@ -1,5 +1,5 @@
-"""What a client wants to know about probabilities: OpenAI's `logprobs`, `top_logprobs` and `echo`, llama-server's
-`n_probs` and `post_sampling_probs`."""
+"""What a client asks about probabilities: OpenAI's `logprobs`, `top_logprobs` and `echo`, llama-server's `n_probs` and
+`post_sampling_probs`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dflash_local.errors import RequestError
 from dflash_local.server.fields.fields import Fields, Policy
 
 MAX_TOP_LOGPROBS = 20  # of a chat, as OpenAI's
-MAX_PROBS = 100  # of everything else: an answer tells of each of its tokens
+MAX_PROBS = 100  # of everything else: an answer has them for each of its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Probs:
-    """What is wanted. `n_top`: likeliest tokens to list beside each token; None: nothing is told of any."""
+    """What is asked for. `n_top`: likeliest tokens to list beside each token; None: no probabilities at all."""
 
     n_top: int | None = None
     post_sampling: bool = False
@@ -25,7 +25,7 @@ class Probs:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of Engine.submit."""
+        """As options of Engine.submit."""
         if self.n_top is None:
             return {}
         return {
@@ -36,17 +36,17 @@ class Probs:
 
 
 class ProbFields(Fields):
-    """llama-server's names, which all formats have."""
+    """llama-server's names, which all formats accept."""
 
     n_probs: int | None = Field(
-        None, ge=0, le=MAX_PROBS, description="tell of each token how likely it was, and so many of the likeliest"
+        None, ge=0, le=MAX_PROBS, description="return each token's log-probability, and this many of the likeliest"
     )
     post_sampling_probs: bool | None = Field(
-        None, description="probabilities of what the samplers left, not logarithms of the model's own"
+        None, description="return probabilities after the samplers, not the model's own log-probabilities"
     )
 
     def probs(self) -> Probs:
-        """All of it together.
+        """What the fields ask for together.
 
         Raises:
             RequestError: a field contradicts another.
@@ -55,15 +55,14 @@ class ProbFields(Fields):
 
 
 class ChatProbFields(ProbFields):
-    """Of a chat."""
+    """The fields of chats."""
 
-    logprobs: bool | None = Field(None, description="tell of each token how likely it was")
+    logprobs: bool | None = Field(None, description="return each token's log-probability")
     top_logprobs: int | None = Field(
-        None, ge=0, le=MAX_TOP_LOGPROBS, description="so many of the likeliest, too; needs logprobs"
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="return this many of the likeliest, too; needs logprobs"
     )
 
     def probs(self) -> Probs:
-        """All of it together."""
         if self.top_logprobs and not self.logprobs:
             raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
         n_top = self.n_probs or None
@@ -73,12 +72,12 @@ class ChatProbFields(ProbFields):
 
 
 class TextProbFields(ProbFields):
-    """Of OpenAI's completions."""
+    """The fields of OpenAI's completions."""
 
     logprobs: Annotated[int, Field(ge=0, le=MAX_PROBS)] | Literal[False] | None = Field(
-        None, description="tell of each token how likely it was, and so many of the likeliest"
+        None, description="return each token's log-probability, and this many of the likeliest"
     )
-    echo: bool | None = Field(None, description="the answer begins with the prompt; with logprobs it is told of, too")
+    echo: bool | None = Field(None, description="the answer begins with the prompt, log-probabilities included")
 
     POLICY: ClassVar = Policy(
         must={"logprobs": f"an integer from 0 to {MAX_PROBS}"},
@@ -86,7 +85,6 @@ class TextProbFields(ProbFields):
     )
 
     def probs(self) -> Probs:
-        """All of it together."""
         n_top = self.n_probs or None if self.logprobs is None or self.logprobs is False else self.logprobs
         if self.post_sampling_probs and n_top is not None:
             raise RequestError(
@@ -97,7 +95,7 @@ class TextProbFields(ProbFields):
 
 
 class NativeProbFields(ProbFields):
-    """Of llama-server's completions."""
+    """The fields of llama-server's completions."""
 
     POLICY: ClassVar = Policy(
         names={"n_probs": ("n_probs", "logprobs")},

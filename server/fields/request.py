@@ -1,4 +1,4 @@
-"""From a checked body to RequestFields: what it asks for, with the command line's defaults."""
+"""RequestFields: what a checked body asks for, with the command line's defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dflash_local.server.fields.probs import ProbFields, Probs
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """What a client asks for, but for the prompt: already checked."""
+    """What a client asks for, except the prompt: already checked."""
 
     stream: bool
     include_usage: bool
@@ -27,12 +27,12 @@ class RequestFields:
     sampling: SamplingParams
     probs: Probs
     prediction: str
-    options: dict[str, Any]  # of Engine.submit
+    options: dict[str, Any]  # arguments of Engine.submit
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the command line sets for requests that are silent about it."""
+    """What the command line sets for requests that leave it out."""
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int = -1
@@ -45,13 +45,13 @@ class Defaults:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of Engine.submit; chats show the control tokens that their parser needs, unless all are shown."""
+        """As options of Engine.submit. Chats show the control tokens that their parser needs, unless all are shown."""
         special = {"special": True} if self.special else {}
         return {"max_tokens": self.max_tokens, "stop": self.stop, "cache_prompt": self.cache_prompt, **special}
 
 
 def parse_fields(body: GenerationFields, defaults: Defaults) -> RequestFields:
-    """Everything but the prompt. In a chat, grammar and schema belong to the conversation: parse_chat() has them."""
+    """Everything except the prompt. In a chat, grammar and schema belong to the conversation: see parse_chat()."""
     if body.best_of not in (None, 1, body.n or 1):
         raise RequestError("best_of: choosing among more answers than n is not supported", param="best_of")
     probs = body.probs() if isinstance(body, ProbFields) else Probs()

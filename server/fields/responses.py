@@ -68,8 +68,8 @@ class TextFormat(Fields):
 
     type: Literal["text", "json_object", "json_schema"]
     schema_: dict[str, Any] | None = Field(None, alias="schema", description="for json_schema")
-    name: str | None = Field(None, description="is told again")
-    description: str | None = Field(None, description="is told again")
+    name: str | None = Field(None, description="returned in the response")
+    description: str | None = Field(None, description="returned in the response")
     strict: bool | None = Field(None, description="a schema always holds")
 
 
@@ -84,7 +84,7 @@ class ResponsesRequest(SingleFields):
     """A response in OpenAI's newer format."""
 
     input: SkipValidation[str | list[InputItem] | None] = Field(None, description="the conversation so far")
-    instructions: str | None = Field(None, description="what comes before it")
+    instructions: str | None = Field(None, description="instructions before the conversation")
     tools: SkipValidation[list[ResponseTool] | None] = Field(None, description="functions that the model may call")
     tool_choice: Annotated[Any, WithJsonSchema({"type": ["string", "object"]})] = Field(
         None, description="auto, none, required, one function, or allowed_tools"
@@ -96,10 +96,10 @@ class ResponsesRequest(SingleFields):
     include: list[str] | None = Field(None, description="thoughts always come with encrypted_content")
     truncation: Literal["auto", "disabled"] | None = Field(None, description="prompts are never cut")
     store: bool | None = Field(None, description="nothing is stored")
-    metadata: dict[str, Any] | None = Field(None, description="is told again")
-    prompt_cache_key: str | None = Field(None, description="is told again")
-    safety_identifier: str | None = Field(None, description="is told again")
-    user: str | None = Field(None, description="is told again")
+    metadata: dict[str, Any] | None = Field(None, description="returned in the response")
+    prompt_cache_key: str | None = Field(None, description="returned in the response")
+    safety_identifier: str | None = Field(None, description="returned in the response")
+    user: str | None = Field(None, description="returned in the response")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="more variables for the chat template")
     enable_thinking: bool | None = Field(None, description="a variable for the chat template")
 
@@ -132,7 +132,7 @@ class ResponsesRequest(SingleFields):
         return self._used_tools
 
     def chat(self, *, strict: bool = False) -> ChatRequest:
-        """The chat completion that it asks for; what that cannot say is added to `ignored`.
+        """The chat completion that it asks for; what a chat completion cannot express is added to `ignored`.
 
         Raises:
             RequestError: an item or tool is malformed or cannot be read here.
@@ -244,7 +244,7 @@ def _text(part: Item) -> str:
     elif kind == "refusal":
         text = part.need("refusal", str)
     elif kind in ("input_image", "computer_screenshot"):
-        # OpenAI's words, by which Codex knows that it must leave images out
+        # OpenAI's wording, by which Codex knows to leave images out
         why = "The image data you provided does not represent a valid image"
         raise part.refusal("type", f"is '{kind}'. {why} for this model, which reads text only")
     elif kind in ("input_file", "input_audio"):
@@ -256,7 +256,7 @@ def _text(part: Item) -> str:
 
 
 def _output(item: Item) -> str:
-    """What a tool gave back: text, text parts, or objects of its own kind."""
+    """What a tool returned: text, text parts, or objects of its own kind."""
     output = item.texts("output")
     if isinstance(output, str):
         return output
@@ -290,7 +290,7 @@ _CALLS: dict[str, Callable[[Item], tuple[str, str | dict[str, Any]]]] = {
 
 
 def _not_included(wanted: list[str]) -> list[str]:
-    """Names of what an answer will not include. Most is about tools that do not run here: there is none of it."""
+    """What `include` asks for and an answer will not have: most of it is about tools that do not run here."""
     if "message.output_text.logprobs" in wanted:
         raise RequestError("include: log-probabilities are not supported here", param="include")
     known = ("reasoning.", "file_search_call.", "web_search_call.", "computer_call_output.", "code_interpreter_call.")
@@ -299,12 +299,12 @@ def _not_included(wanted: list[str]) -> list[str]:
 
 # ---- tools ----
 
-# What a response says of a tool whose request did not.
+# What a response shows for keys of a tool that the request left out.
 _TOOLS: dict[str, dict[str, Any]] = {"function": {"parameters": None, "strict": None}, "namespace": {"description": ""}}
 
 
 def _functions(body: ResponsesRequest, ignored: list[str]) -> list[tuple[ToolName, dict[str, Any], str]]:
-    """The functions among the tools, with their places; all others are named as ignored, since models call them by
+    """The functions among the tools, with their places. All other tools are listed as ignored: models call them by
     means that only their servers have."""
     if body.tools is not None and not isinstance(body.tools, list):
         raise RequestError("tools must be a list", param="tools")

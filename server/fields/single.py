@@ -1,4 +1,4 @@
-"""SingleFields: what requests may say whose format has a place for one answer."""
+"""SingleFields: the fields of formats that have a place for only one answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_PLACE = "this format has no place for log-probabilities"
 
 
 class OwnStreamOptions(Fields):
-    """Of a stream that tells its usage in any case."""
+    """Options of a stream that reports its usage in any case."""
 
     POLICY: ClassVar = Policy(
         harmless={
@@ -39,13 +39,13 @@ class SingleFields(GenerationFields):
         refused={"logprobs": _NO_PLACE, "top_logprobs": _NO_PLACE, "n_probs": _NO_PLACE},
     )
 
-    # What a chat completion's names, or their beginnings, are here; `.parameters` are a tool's.
+    # A chat completion's names, or their beginnings -> this format's; `.parameters` are a tool's.
     OWN_NAMES: ClassVar[Mapping[str, str]] = {}
 
     _tool_places: list[str] = PrivateAttr(default_factory=list)  # of the chat completion's tools, in its order
 
     def blame(self, error: RequestError) -> RequestError:
-        """`error` with the name that this format has for what the chat completion calls otherwise."""
+        """`error` with this format's name for what the chat completion calls otherwise."""
         param = error.param or ""
         if (own := self._own_name(param)) != param:
             error.message, error.param = error.message.replace(param, own, 1), own
@@ -65,7 +65,7 @@ class SingleFields(GenerationFields):
         return param
 
     def passed_on(self, *more: str) -> dict[str, Any]:
-        """What a chat completion says with the same fields: those of every generation, and `more`."""
+        """The fields that a chat completion shares: those of every generation, and `more`."""
         chat = ({*GenerationFields.model_fields} | {*more}) - {"stream_options"}
         own = type(self).model_fields.keys() - chat
         return {name: value for name, value in self.given().items() if name not in own}

@@ -1,4 +1,4 @@
-"""The body of what moves slots to files and back."""
+"""The body of a request to save or restore a slot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checked_filename(filename: str | None) -> str:
     """The name of a file in a folder, and of nothing else, on every system (llama.cpp's fs_validate_filename).
 
     Raises:
-        RequestError: it is none.
+        RequestError: it is not one.
     """
     if not filename or len(filename.encode()) > MAX_NAME:
         raise RequestError(f"filename must be a name of 1 to {MAX_NAME} bytes", param="filename")

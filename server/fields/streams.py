@@ -1,4 +1,4 @@
-"""StreamsLookup: the body of a question for kept streams."""
+"""StreamsLookup: the body of a lookup of kept streams."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from dflash_local.server.fields.fields import Fields
 
 
 class StreamsLookup(Fields):
-    """Which streams are asked for."""
+    """Which streams to look for."""
 
     conversation_ids: list[str] = Field(description="their X-Conversation-Ids; each stands for its `ID::MODEL`, too")

@@ -23,8 +23,8 @@ class TokenizeRequest(Fields):
     content: Annotated[Any, WithJsonSchema(_PARTS)] = Field(None, description="the text, or texts and token ids")
     add_special: bool | None = Field(None, description="add BOS and EOS as the model wants (default: false)")
     parse_special: bool | None = Field(None, description="read control tokens in the text (default: true)")
-    with_pieces: bool | None = Field(None, description="tell each token's text too")
-    prompt: str | None = Field(None, description="vLLM's name of `content`; BOS and EOS are added unless told")
+    with_pieces: bool | None = Field(None, description="return each token's text too")
+    prompt: str | None = Field(None, description="vLLM's name of `content`; BOS and EOS are added by default")
     add_special_tokens: bool | None = Field(None, description="vLLM's name of `add_special`")
 
 

@@ -9,8 +9,8 @@ _JOINT = "\n"  # between the texts of one turn, as llama.cpp joins text parts
 
 
 class Transcript:
-    """Turns in order. What one side says in several items is one turn: many templates want user and assistant to
-    alternate, and an assistant's thoughts, text and calls were one answer."""
+    """Turns in order. Successive items of one side are one turn: many templates want user and assistant to alternate,
+    and an assistant's thoughts, text and calls were one answer."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ class Transcript:
         self._turn("assistant").setdefault("tool_calls", []).append(call)
 
     def result(self, call_id: str, text: str) -> None:
-        """What a tool gave back."""
+        """What a tool returned."""
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
 
     def _say(self, role: str, text: str) -> None:

@@ -1,1 +1,1 @@
-"""What goes out: the shapes of answers, a module for each owner of a format."""
+"""Builders of answers: a module for each owner's format."""

@@ -74,7 +74,7 @@ class ChatReply(Reply):
         return [*events, self._delta(index, {}, chat.finish_reason)]
 
     def _add_logprobs(self, index: int, events: list[ChatCompletionChunk]) -> None:
-        """The first event brings all tokens that are due."""
+        """The first event takes all tokens that are due."""
         for event in events:
             event["choices"][0]["logprobs"] = self._logprobs(index, self._unsent[index])
             self._unsent[index] = []

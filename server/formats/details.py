@@ -1,4 +1,4 @@
-"""Details: what an answer in llama-server's own format has besides its text."""
+"""Details: what an answer in llama-server's own format has in addition to its text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Details:
         self._generations = generations
 
     def part(self, index: int, text: str, tokens: list[int], n_tokens: int) -> NativeChunk:
-        """An event in the middle of a stream, after so many tokens."""
+        """An event in the middle of a stream, after `n_tokens` tokens."""
         generation = self._generations[index]
         return {
             "index": index,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.reply import Body
 
-# Neither caches nor proxies may hold an event back.
+# Caches and proxies must not hold events back.
 STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 

@@ -1,4 +1,4 @@
-"""The machine report: what the engine, the library and the system say of the machine, as /machine answers it."""
+"""The machine report: what the engine, the library and the system know about the machine, as /machine answers it."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from dflash_local.server.service import Settings
 from dflash_local.stats import EngineStats
 from dflash_local.throughput import SECONDS
 
-# It takes a while to find out on a machine with many cores, and does not change.
+# Finding out takes a while on a machine with many cores, and the answer does not change.
 _this_machine = cache(this_machine)
 PARTS: tuple[Part, ...] = get_args(Part)
-# A part of the memory -> the option that says how many of its layers the GPU has.
+# The option that says how many layers of a part the GPU has.
 _LAYERS: dict[Part, Literal["n_gpu_layers", "n_gpu_layers_draft"]] = {
     "target": "n_gpu_layers",
     "context": "n_gpu_layers",
@@ -84,12 +84,12 @@ def machine(engine: Engine, settings: Settings, stats: Mapping[str, Any], state:
 
 
 def computer() -> Computer:
-    """What the system says of it."""
+    """The computer, as the system describes it."""
     return pick(Computer, {**_this_machine().to_json(), "memory_available": free_memory(), "load": load_average()})
 
 
 def _library() -> dict[str, Any]:
-    """What the library says of the devices, which may have gone."""
+    """What the library reports of the devices, which may have gone."""
     try:
         return native.library_info()
     except DFlashError:
@@ -131,9 +131,9 @@ def _memory(engine: Engine, stats: Mapping[str, Any], library: dict[str, Any]) -
 
 
 def _on(part: Part, placed: Placement) -> Place:
-    """Where a part lies, as far as the options say: the library does not report which layers are on which GPU."""
+    """Where a part is, by the options: the library does not report which layers are on which GPU."""
     asked = placed[_LAYERS[part]] if part in _LAYERS else None
-    if not asked:  # no layer, no GPU, or host memory by its nature
+    if not asked:  # no layer, no GPU, or always in host memory
         return "cpu"
     return "gpu" if asked < 0 else "split"
 

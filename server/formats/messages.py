@@ -31,7 +31,7 @@ class MessagesReply(Reply):
         stops: the client's stop sequences, without the template's own.
         max_tokens: what the client allowed.
         count: tokens of an answer up to the end of a part of its text.
-        hide_thoughts: a block of thoughts is empty but for its signature, which brings them back.
+        hide_thoughts: a block of thoughts is empty except for its signature, which brings them back.
     """
 
     PREFIX = "msg_"
@@ -64,7 +64,7 @@ class MessagesReply(Reply):
         return named_event({"type": "ping"})
 
     def progress(self, index: int, progress: Progress) -> list[MessageEvent]:
-        """In a ping, which clients skip: the format has no event for it."""
+        """In a ping, which clients skip, because the format has no event for it."""
         return [{"type": "ping", "prompt_progress": prompt_progress(progress)}]
 
     def failure(self, error: Exception) -> list[MessageError]:
@@ -181,11 +181,11 @@ class MessagesReply(Reply):
     # ---- parts of both ----
 
     def _signature(self, thoughts: str) -> str:
-        """Never empty: there are clients that drop thoughts without one."""
+        """Never empty: some clients drop thoughts without a signature."""
         return seal(thoughts if self._hide else "")
 
     def _usage(self, chat: ChatCompletion) -> MessageUsage:
-        """Anthropic counts what came from the cache apart from the rest of the prompt."""
+        """Anthropic counts cached tokens apart from the rest of the prompt."""
         done, thoughts = chat.completion, chat.message.get("reasoning_content", "")
         return {
             "input_tokens": done.prompt_tokens - done.cached_tokens,

@@ -8,10 +8,10 @@ from typing import Any
 
 from dflash_local.generation import Chunk, Completion, Progress
 from dflash_local.server.answers.native import (
+    ChosenFields,
     NativeAnswer,
     NativeChunk,
     NativeCompletion,
-    NativeFields,
     NativeUsage,
 )
 from dflash_local.server.formats.details import Details
@@ -24,7 +24,7 @@ class NativeReply(Reply):
     """llama-server's `/completion`.
 
     Args:
-        fields: of an answer, those that the client wants, with `/` before names inside of objects; empty: all.
+        fields: the fields of an answer that the client wants, with `/` before names inside objects; empty: all.
     """
 
     PREFIX = ""
@@ -55,7 +55,7 @@ class NativeReply(Reply):
             events.append({**event, "completion_probabilities": probs.detailed(placed)})
         return events
 
-    def end(self, index: int, completion: Completion) -> list[NativeCompletion | NativeFields]:
+    def end(self, index: int, completion: Completion) -> list[NativeCompletion | ChosenFields]:
         last: NativeCompletion = {**self._details.whole(index, completion), "content": "", "tokens": []}
         if self._probs and (placed := self._probs[index].finish(completion, with_end=True)):
             last["completion_probabilities"] = self._probs[index].detailed(placed)
@@ -83,7 +83,7 @@ class NativeReply(Reply):
     def _part(self, index: int, text: str, tokens: list[int]) -> NativeChunk:
         return self._details.part(index, text, tokens, self._n_tokens[index])
 
-    def _chosen(self, body: NativeCompletion) -> NativeCompletion | NativeFields:
+    def _chosen(self, body: NativeCompletion) -> NativeCompletion | ChosenFields:
         if not self._fields:
             return body
         found = ((path, _inside(body, path)) for path in self._fields)
@@ -91,7 +91,7 @@ class NativeReply(Reply):
 
 
 def _inside(body: Any, path: str) -> list[Any]:
-    """What lies there, in a list; an empty one if nothing does."""
+    """The value at a path, in a list; an empty list if there is none."""
     for name in path.split("/"):
         if not isinstance(body, dict) or name not in body:
             return []

@@ -10,7 +10,7 @@ from dflash_local.generation import Completion, Generation, Step
 from dflash_local.native import Origin, VerifiedTree
 from dflash_local.server.answers.passes import NodeAnswer, PassAnswer, Proposer
 
-# By plain numbers: this is looked up for every node.
+# Keyed by plain numbers: this is looked up for every node.
 _BY: dict[int, Proposer] = {
     Origin.TARGET.value: "target",
     Origin.DRAFTER.value: "draft",
@@ -33,7 +33,7 @@ class ChoicePasses:
         self._n_passes = 0
 
     def push(self, step: Step, tokens: Sequence[int]) -> PassAnswer:
-        """The next pass, and the tokens that the answer got of it. A character that spans tokens is the last one's."""
+        """The next pass, and the tokens that the answer got from it. A split character belongs to its last token."""
         number, self._n_passes = self._n_passes, self._n_passes + 1
         return {
             "pass": number,
@@ -52,7 +52,7 @@ class ChoicePasses:
         }
 
     def whole(self, completion: Completion) -> list[PassAnswer]:
-        """Those of a finished answer, but for the prompt's last pass."""
+        """Those of a finished answer, except the prompt's last pass."""
         end = len(completion.tokens) - sum(step.n_tokens for step in completion.steps)
         self._decoder.decode(b"".join(self._names[token] for token in completion.tokens[:end]))
         self._n_passes = 1
@@ -77,7 +77,7 @@ class ChoicePasses:
 
 
 def choice_passes(engine: Engine, generations: Sequence[Generation]) -> list[ChoicePasses]:
-    """One for each choice, or none at all if nobody asked."""
+    """One for each choice; none at all unless the request asks for them."""
     if not all(generation.request.return_drafts for generation in generations):
         return []
     return [ChoicePasses(choice, engine.pieces(special=True)) for choice in range(len(generations))]

@@ -1,4 +1,4 @@
-"""Probabilities of tokens, in the shapes of their owners, in order with the text that the tokens make."""
+"""Probabilities of tokens in each owner's shape, aligned with the text that the tokens make."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from dflash_local.token_probs import TokenProb
 
 Pieces = Mapping[int, bytes]
 
-# What stands for minus infinity, which JSON has not: the least float32, as in llama-server.
+# Stands for minus infinity, which JSON lacks: the least float32, as in llama-server.
 LEAST = -3.4028234663852886e38
 
 
 class Placed(NamedTuple):
-    """A token, and at which character of the text its own begins. Nothing is known of a prompt's first token."""
+    """A token, and the character at which its text begins. A prompt's first token has no probability."""
 
     token: int
     start: int
     prob: TokenProb | None
 
 
-class Placement:
-    """Puts the tokens of one answer in order with its text, which may lag behind them.
+class Alignment:
+    """Aligns the tokens of one answer with its text, which may lag behind them.
 
-    A token goes out with the first character of its text. What is hidden from the text (control tokens) goes out with
-    what follows it. Tokens of which a stop string leaves nothing never do.
+    A token goes out with the first character of its text. Tokens that the text hides (control tokens) go out with what
+    follows them. Tokens of which a stop string leaves nothing never do.
     """
 
     def __init__(self, pieces: Pieces) -> None:
@@ -40,7 +40,7 @@ class Placement:
         self._n_decoded = self._n_shown = 0  # characters
 
     def push(self, text: str, probs: Iterable[TokenProb]) -> list[Placed]:
-        """Add tokens and the text that became certain; the tokens that go out with it."""
+        """Add tokens, and text that became certain; returns the tokens that go out with it."""
         for prob in probs:
             self._waiting.append(Placed(prob.token, self._n_decoded, prob))
             self._n_decoded += len(self._decoder.decode(self._pieces[prob.token]))
@@ -68,22 +68,22 @@ class ChoiceProbs:
         self._n_top, self._post_sampling = wanted.n_top or 0, wanted.post_sampling
         self._generation = generation
         self._shown = engine.pieces(generation.request.special)
-        self._placement = Placement(self._shown)
+        self._alignment = Alignment(self._shown)
 
     def push(self, chunk: Chunk) -> list[Placed]:
         """The tokens that go out with a chunk's text."""
-        return self._placement.push(chunk.text, chunk.probs or ())
+        return self._alignment.push(chunk.text, chunk.probs or ())
 
     def finish(self, completion: Completion, *, with_end: bool = False) -> list[Placed]:
         """The tokens that go out with the end of a stream; `with_end` the one that ended the answer, too."""
         end = completion.end_prob if with_end else None
         last = [Placed(end.token, len(completion.text), end)] if end else []
-        return self._placement.finish(completion) + last
+        return self._alignment.finish(completion) + last
 
     def whole(self, completion: Completion, *, with_end: bool = False) -> list[Placed]:
         """All tokens of a finished answer."""
-        self._placement = Placement(self._shown)
-        tokens = self._placement.push(completion.text, completion.probs or ())
+        self._alignment = Alignment(self._shown)
+        tokens = self._alignment.push(completion.text, completion.probs or ())
         return tokens + self.finish(completion, with_end=with_end)
 
     def prompt(self, tokens: Sequence[int], text: str) -> list[Placed]:
@@ -121,7 +121,7 @@ class ChoiceProbs:
         """A part of the text for each token that goes out with it; the last one has the rest."""
         if not placed:
             return [([], text)] if text else []
-        begin = self._placement.n_shown - len(text)
+        begin = self._alignment.n_shown - len(text)
         cuts = [0, *(max(one.start - begin, 0) for one in placed[1:]), len(text)]
         return [([one], text[cuts[i] : cuts[i + 1]]) for i, one in enumerate(placed)]
 
@@ -142,7 +142,7 @@ class ChoiceProbs:
         return found
 
     def _name(self, token: int) -> str:
-        """Tokens that are no text by themselves have a name by their bytes, as OpenAI's have."""
+        """Tokens that are no text by themselves are named by their bytes, as OpenAI's are."""
         piece = self._names[token]
         try:
             return piece.decode()
@@ -151,7 +151,7 @@ class ChoiceProbs:
 
 
 def choice_probs(engine: Engine, wanted: Probs, generations: Sequence[Generation]) -> list[ChoiceProbs]:
-    """One for each choice, or none at all if nobody asked."""
+    """One for each choice; none at all unless the request asks for them."""
     if wanted.n_top is None:
         return []
     return [ChoiceProbs(engine, wanted, generation) for generation in generations]

@@ -53,11 +53,11 @@ class Reply(ABC):
         return f"data: {encode(body).decode()}\n\n"
 
     def failure(self, error: Exception) -> list[Body]:
-        """Events of an error in the middle of a stream."""
+        """Events for an error in the middle of a stream."""
         return [describe_openai_error(error)[1]]
 
     def ping(self) -> str:
-        """What keeps a silent stream open: by default a comment, which clients skip."""
+        """Keeps a silent stream open: by default a comment, which clients skip."""
         return ":\n\n"
 
     def progress(self, index: int, progress: Progress) -> list[Body]:
@@ -89,12 +89,12 @@ class Reply(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no event for it")
 
     def close(self, events: list[Body], completions: list[Completion]) -> None:
-        """Add to the last of a stream's events what it carries besides."""
+        """Add to a stream's last event what only that one carries."""
         self.add_timings(events[-1], [done.timings for done in completions])
         events[-1] |= self._verbose(completions)
 
     def add_timings(self, event: Body, parts: list[Timings]) -> None:
-        """Add how long things took until this event."""
+        """Add the timings so far."""
         event |= timings(parts)
 
     def add_pass(self, event: Body, index: int, chunk: Chunk) -> None:
@@ -103,7 +103,7 @@ class Reply(ABC):
             event["dflash"]["pass"] = self.passes[index].push(chunk.step, chunk.tokens)
 
     def _measured(self, completions: list[Completion]) -> Measured:
-        """Of a whole answer; with return_drafts, its passes too."""
+        """The timings of a whole answer; with return_drafts, its passes too."""
         found = timings([done.timings for done in completions])
         if self.passes:
             of_choices = zip(self.passes, completions, strict=True)
@@ -147,6 +147,6 @@ def timings(parts: list[Timings]) -> Measured:
 
 @cache
 def fingerprint() -> str:
-    """What computes: our build and llama.cpp's commit in it, in the shape of llama-server's build info."""
+    """Our build and its llama.cpp commit, in the form of llama-server's build info."""
     stamp = installed_stamp() or {}
     return f"b{stamp.get('key', '0')[:8]}-{stamp.get('llama_cpp_commit', 'unknown')[:9]}"

@@ -70,7 +70,7 @@ class ResponsesReply(Reply):
         return [self._events.next(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
 
     def ping(self) -> str:
-        """An event, not a comment: Codex gives up on streams that bring none for five minutes."""
+        """An event, not a comment: Codex gives up on streams without events for five minutes."""
         return "".join(self.frame(event) for event in self.begin(0) or [self._still_in_progress()])
 
     def progress(self, index: int, progress: Progress) -> list[ResponseEvent]:
@@ -98,10 +98,10 @@ class ResponsesReply(Reply):
         return {**self._finished(chat), **timings([done.timings for done in completions])}
 
     def failure(self, error: Exception) -> list[ResponseEvent]:
-        """As OpenAI has it: also of a prompt that is too long, which is how clients learn that they must shorten it."""
-        told = describe_openai_error(error, RESPONSES)[1]["error"]
-        code = told["code"] if told["code"] == "context_length_exceeded" else "server_error"
-        response = self._response("failed", {**_NOTHING_YET, "error": {"code": code, "message": told["message"]}})
+        """As OpenAI does, also for a prompt that is too long: by this, clients learn to shorten it."""
+        detail = describe_openai_error(error, RESPONSES)[1]["error"]
+        code = detail["code"] if detail["code"] == "context_length_exceeded" else "server_error"
+        response = self._response("failed", {**_NOTHING_YET, "error": {"code": code, "message": detail["message"]}})
         return [*self.begin(0), self._events.next("response.failed", response=response)]
 
     @property
@@ -154,7 +154,7 @@ _NOTHING_YET: ResponseOutcome = {
 
 
 def echo(body: ResponsesRequest, fields: RequestFields) -> ResponseEcho:
-    """What a response repeats of its request, with what holds where that was silent."""
+    """What a response repeats of its request, with the defaults of what the request left out."""
     limit = fields.options["max_tokens"]
     text: dict[str, Any] = {"format": {"type": "text"}}
     if body.text is not None:

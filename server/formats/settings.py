@@ -1,4 +1,4 @@
-"""Settings: what a request asks for, with all defaults, in llama-server's words."""
+"""Settings: what a request asks for, with all defaults, in llama-server's terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPEC_TYPES = {"dspark": "draft-dspark"}
 
 
 def default_settings(engine: Engine, defaults: Defaults) -> dict[str, Any]:
-    """What a request gets that says nothing."""
+    """The settings of a request that sets nothing."""
     format = defaults.chat.get("reasoning_format", "auto")
     return {**_settings(engine, defaults.sampling, defaults.max_tokens), "stream": False, "reasoning_format": format}
 
@@ -55,7 +55,7 @@ def _settings(engine: Engine, sampling: SamplingParams, max_tokens: int) -> dict
 
 
 def _biases(engine: Engine, sampling: SamplingParams) -> list[dict[str, Any]]:
-    """Minus infinity, which a banned token gets, is null in JSON."""
+    """Minus infinity, the bias of a banned token, is null in JSON."""
     given: Any = sampling.logit_bias or []
     pairs = [(_id(name), bias) for name, bias in given.items()] if isinstance(given, Mapping) else given
     banned = [(token, None) for token in engine.eog_tokens] if sampling.ignore_eos else []
@@ -66,5 +66,5 @@ def _biases(engine: Engine, sampling: SamplingParams) -> list[dict[str, Any]]:
 
 
 def _id(name: str) -> int | str:
-    """OpenAI's objects have token ids for names."""
+    """OpenAI's objects have token ids as keys."""
     return int(name) if name.isdecimal() else name

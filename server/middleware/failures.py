@@ -1,4 +1,4 @@
-"""Failures: what no handler expected becomes an answer, too."""
+"""Failures: unexpected exceptions become answers, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 class Failures:
     """ASGI middleware: an unexpected exception is logged and answered with a 500 in the shape of all errors.
 
-    Starlette would do that outside of all middleware, where no header tells a browser that its page may read it.
+    Starlette would answer outside all middleware, without the header by which a browser lets its page read the answer.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -12,7 +12,7 @@ from dflash_local.generation import Completion, Generation, Timings
 
 log = logging.getLogger(__name__)
 
-# What monitors and pages poll: logged at the level DEBUG.
+# Polled by monitors and pages: logged at the level DEBUG.
 POLLED = frozenset(
     {"/", "/favicon.ico", "/health", "/v1/health", "/machine", "/metrics", "/models", "/v1/models", "/props", "/slots"}
 )
@@ -20,8 +20,8 @@ LONGEST = 200
 
 
 class RequestLog:
-    """ASGI middleware, the outermost. Who generates leaves its generations in the request's state, as `generations`; a
-    router leaves the name of the model that answers, as `instance`."""
+    """ASGI middleware, the outermost. A handler that generates leaves its generations in the request's state, as
+    `generations`; a router leaves the name of the answering model, as `instance`."""
 
     def __init__(self, app: ASGIApp, prefix: str = "") -> None:
         self._app, self._prefix = app, prefix

@@ -1,4 +1,4 @@
-"""Slashes: a path with one slash too many is the path without it."""
+"""Slashes: a path with superfluous slashes is the path without them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _MANY = re.compile("//+")
 
 
 class Slashes:
-    """ASGI middleware: drops a slash at the end, and makes several of them one. A redirect would not do: clients send
-    a POST again without its body, or as a GET."""
+    """ASGI middleware: drops a slash at the end, and merges several into one. A redirect would not do: clients repeat a
+    POST without its body, or as a GET."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -9,7 +9,7 @@ import { build } from "esbuild";
 const ROOT = dirname(fileURLToPath(import.meta.url));
 const OUT = join(ROOT, "dist");
 
-// KaTeX brings each font in three formats; every browser of today reads the first.
+// KaTeX ships each font in three formats; every current browser reads the first.
 const oneFontFormat = {
   name: "one-font-format",
   setup(builder) {
@@ -43,7 +43,7 @@ for (const name of ["index.html", "icon.svg"]) writeFileSync(join(OUT, name), re
 writeFileSync(join(OUT, "licenses.txt"), licenses(Object.keys(metafile.inputs)));
 writeFileSync(join(OUT, "build.json"), `${JSON.stringify({ sources: hashOf(sources()), files: hashesOf(OUT) }, null, 1)}\n`);
 
-/** What the bundle is made of, but for node_modules, which the lock file names. tests/page/test_build.py has the same. */
+/** The bundle's sources, except node_modules, which the lock file pins. tests/page/test_build.py has the same list. */
 function sources() {
   const kept = (name) => !["dist", "node_modules"].includes(name.split(sep)[0]);
   return readdirSync(ROOT, { recursive: true })

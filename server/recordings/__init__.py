@@ -1,1 +1,1 @@
-"""What streams sent, kept for clients that lost their connection."""
+"""Recorded streams, for clients that lost their connection."""

@@ -1,4 +1,4 @@
-"""Recorder: a stream whose client gives it a name goes on when the client is gone, and is kept for its return."""
+"""Recorder: a stream that its client has named goes on when the client is gone, and is kept for its return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CANCELLED = HTTPError(400, f"the request was cancelled by its {HEADER}", code="c
 
 
 class Recorder:
-    """ASGI middleware. To the app a recorded request has a client that never leaves, until it is cancelled."""
+    """ASGI middleware. For the app, the client of a recorded request never leaves, until the request is cancelled."""
 
     def __init__(self, app: ASGIApp, recordings: Recordings) -> None:
         self._app, self._recordings = app, recordings
@@ -45,7 +45,7 @@ class _Recorded:
 
     @property
     def cancelled_early(self) -> bool:
-        """It was cancelled before its answer began; nothing has been sent."""
+        """Whether it was cancelled before its answer began, when nothing had been sent."""
         return self._recording is not None and self._recording.cancelled.is_set() and not self._answered
 
     async def receive(self) -> Message:
@@ -85,7 +85,7 @@ class _Recorded:
 
 
 def _streams(body: bytes) -> bool:
-    """Does this body ask for a stream? The app tells what else is wrong with it."""
+    """Whether this body asks for a stream. The app reports anything that is wrong with it."""
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Recording: what one stream has sent so far, for its client to come back to."""
+"""Recording: what one stream has sent so far, for its client to return to."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 
-MAX_BYTES = 4 * 2**20  # kept of one stream: the newest
+MAX_BYTES = 4 * 2**20  # most bytes kept of one stream: the newest
 
 
 class Recording:
-    """The bytes of a stream, by their place in it. It is written by one request and read by any number of others."""
+    """The bytes of a stream by their offset. One request writes it, any number of others read it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.started_at = time.time()
         self.completed_at = 0.0  # 0: it still grows
-        self.began = False  # its answer's headers were sent
-        self.total = 0  # bytes that it ever had
-        self.dropped = 0  # of those, how many of the first are gone
+        self.began = False  # the headers were sent
+        self.total = 0  # bytes so far
+        self.dropped = 0  # bytes at the beginning that are gone
         self.cancelled = asyncio.Event()
         self._chunks: deque[bytes] = deque()
         self._changed = asyncio.Event()
 
     def begin(self) -> None:
-        """The answer's headers are sent."""
+        """The answer's headers have been sent."""
         self.began = True
 
     def append(self, chunk: bytes) -> None:
@@ -42,12 +42,12 @@ class Recording:
         self._wake()
 
     def cancel(self) -> None:
-        """Let who writes it end as if its client had left."""
+        """Make its writer end as if the client had left."""
         self.cancelled.set()
         self.finish()
 
     async def read(self, start: int) -> AsyncIterator[bytes]:
-        """The bytes from `start` on, those to come too, until the end.
+        """The bytes from `start` on until the end, including those still to come.
 
         Raises:
             LookupError: they are no longer kept.

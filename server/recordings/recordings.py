@@ -1,4 +1,4 @@
-"""Recordings: those that are kept, by the names that their clients gave them."""
+"""Recordings, by the names that their clients gave them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIANT = "::"  # a name may be followed by this and a model
 
 
 class Recordings:
-    """One recording for each name; the oldest that ended make room for new ones."""
+    """One recording per name; when there is no room, the oldest finished ones go."""
 
     def __init__(self, ttl: float = TTL, most: int = MAX_KEPT) -> None:
         self._ttl, self._most = ttl, most
@@ -47,11 +47,11 @@ class Recordings:
         return recording
 
     def find(self, name: str) -> Recording | None:
-        """The one of this name."""
+        """The recording of this name."""
         return self._kept.get(name)
 
     def known(self, names: Sequence[str]) -> list[Recording]:
-        """Those of the names, and of each name's variants."""
+        """The recordings of these names, and of each name's variants."""
         wanted = set(names)
         return [kept for name, kept in self._kept.items() if name in wanted or name.split(VARIANT)[0] in wanted]
 
@@ -61,7 +61,7 @@ class Recordings:
             recording.cancel()
 
     def forget(self, recording: Recording) -> None:
-        """Keep it no longer; who reads it still may."""
+        """Stop keeping it; its readers may go on."""
         if self._kept.get(recording.name) is recording:
             del self._kept[recording.name]
 

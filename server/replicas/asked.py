@@ -14,11 +14,11 @@ from starlette.types import Scope
 
 from dflash_local.server.recordings.recordings import HEADER
 
-REPLICA = "X-DFlash-Replica"  # who answered; in a request: who must answer
-# What of a scope another process can use.
+REPLICA = "X-DFlash-Replica"  # the replica that answered; in a request: the one that must answer
+# The keys of a scope that another process can use.
 _SENT = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
          "client", "server")  # fmt: skip
-_SHORTEST = 64  # characters of a prompt that are worth a key
+_SHORTEST = 64  # characters of the shortest prompt that is worth a key
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Asked:
     """A request.
 
     Attributes:
-        keys: names of its beginnings, the longest first. What shares one has that beginning in its cache.
-        replica: who must answer it; empty: anybody may.
+        keys: names of its conversation's beginnings, the longest first. Requests that share one share that beginning.
+        replica: which one must answer it; empty: any may.
     """
 
     scope: Mapping[str, Any]
@@ -73,8 +73,7 @@ def _beginnings(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _first_turn(fields: Mapping[str, Any], messages: list[Any]) -> str:
-    """All up to the first message of the user: later turns have it, too, and other chats with the same instructions
-    begin elsewhere."""
+    """All up to the user's first message: later turns share it; other chats with the same instructions do not."""
     first = next((i for i, message in enumerate(messages) if _is_user(message)), len(messages) - 1)
     around = [fields.get(name) for name in ("model", "system", "instructions", "tools")]
     return _text([around, messages[: first + 1]])
@@ -86,7 +85,7 @@ def _is_user(message: Any) -> bool:
 
 def _halves(fields: Mapping[str, Any], prompt: Any) -> Iterator[str]:
     """The whole prompt, and its beginnings of a power of two characters that are at least a quarter of it: less is not
-    worth a busier replica. A prompt that grows has the earlier one's beginnings."""
+    worth a busier replica. A prompt that grew shares beginnings with the earlier one."""
     text = prompt if isinstance(prompt, str) else _text(prompt).rstrip("]}")
     around = _text(fields.get("model"))
     yield around + text

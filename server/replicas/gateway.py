@@ -1,4 +1,4 @@
-"""Gateway: reads a request whole, lets Ray choose the replica for it, and passes on what that one sends."""
+"""Gateway: reads a request whole, lets Ray choose its replica, and passes on what the replica sends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dflash_local.server.replicas.asked import Asked
 
 log = logging.getLogger(__name__)
 
-# A replica that dies before its answer began is not asked again; another one is, so often.
+# How many replicas are asked, if each dies before its answer begins.
 TRIES = 3
 
 LOST = HTTPError(

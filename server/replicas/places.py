@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
-# Beginnings that are remembered, of some 150 bytes each.
+# Beginnings that are remembered, some 150 bytes each.
 KEPT = 100_000
 
 
 class Places:
-    """What a gateway sent where, the least recently used forgotten first."""
+    """What a gateway sent where; the least recently used is forgotten first."""
 
     def __init__(self, n_kept: int = KEPT) -> None:
         self._n_kept = n_kept
         self._replicas: OrderedDict[str, str] = OrderedDict()
 
     def find(self, keys: Sequence[str], replicas: Collection[str]) -> str | None:
-        """Which of `replicas` has the longest of the beginnings `keys`; None: none has any."""
+        """The one of `replicas` that has the longest of the beginnings `keys`; None if none has any."""
         for key in keys:
             replica = self._replicas.get(key)
             if replica in replicas:
@@ -26,7 +26,7 @@ class Places:
         return None
 
     def keep(self, keys: Sequence[str], replica: str) -> None:
-        """It has them now."""
+        """Remember that `replica` has them now."""
         for key in reversed(keys):
             self._replicas[key] = replica
             self._replicas.move_to_end(key)

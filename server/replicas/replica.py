@@ -19,7 +19,7 @@ from dflash_local.server.service import Service
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.05  # seconds between two looks at whether the model is loaded
+_LOOK = 0.05  # seconds between two checks whether the model is loaded
 
 
 class Replica:
@@ -46,8 +46,8 @@ class Replica:
             await asyncio.sleep(_LOOK)
 
     async def answer(self, asked: Asked) -> AsyncIterator[list[Message]]:
-        """What the app sends, as it comes. The first list is empty: the replica has begun. If nobody listens any more,
-        to the app its client has left."""
+        """What the app sends, as it comes. The first list is empty: the replica has begun. When nobody listens any
+        more, the app sees its client leave."""
         yield []
         sent: asyncio.Queue[Message | None] = asyncio.Queue()
         left = asyncio.Event()

@@ -1,4 +1,4 @@
-"""ConversationRouter: Ray Serve's choice of a replica, by who has the conversation."""
+"""ConversationRouter: chooses a replica of Ray Serve by who has the conversation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dflash_local.server.replicas.asked import Asked
 from dflash_local.server.replicas.places import Places
 
 
-class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray has no types here
+class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray is untyped here
     """A conversation returns to its replica; a new one goes to the replica with the fewest requests.
 
     If its replica has as many requests as it takes, another one gets the conversation, and keeps it.
@@ -36,7 +36,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]  # ray has no typ
         return [[replica] for replica in (*home, *replicas.values())]
 
     def _by_requests(self, replicas: list[Any]) -> list[Any]:
-        """Those with the fewest requests first. Who was not asked lately has none."""
+        """Those with the fewest requests first. One that was not asked lately counts as having none."""
         shuffled = random.sample(replicas, k=len(replicas))
         return sorted(shuffled, key=lambda replica: self.replica_queue_len_cache.get(replica.replica_id) or 0)
 

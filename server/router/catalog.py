@@ -48,10 +48,10 @@ class Catalog:
     presets: Path | None = None
 
     def read(self) -> dict[str, Model]:
-        """All models by their names. It takes as long as reading headers does.
+        """All models by their names. It takes as long as reading their headers.
 
         Raises:
-            RequestError: the folder or the file cannot be read, says what no flag says, or two models share a name.
+            RequestError: the folder or the presets cannot be read, a flag is unknown, or two models share a name.
         """
         every, presets = read_presets(self.presets) if self.presets else (Preset(), {})
         common = self.flags.options(every.pairs, EVERY)
@@ -96,7 +96,7 @@ class Catalog:
         return {entry.name for entry in cached if entry.path in taken and models[entry.name].source == CACHE}
 
     def _finished(self, model: Model, hidden: set[str]) -> Model:
-        """With names taken out of its flags, and with the router's own flags over them."""
+        """The model with its names taken out of its flags, and the router's own flags over them."""
         options = dict(model.options)
         aliases, tags = self.flags.names(options, "alias"), self.flags.names(options, "tags")
         options = {key: words for key, words in options.items() if key not in ("alias", "tags")}

@@ -41,7 +41,7 @@ class Found:
 
 
 class Folder:
-    """What --models-dir holds. GGUF headers are read once for each file, and again after it changed."""
+    """What --models-dir holds. The header of each file is read once, and again after it changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,8 +99,8 @@ class Folder:
 
 
 def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
-    """Of the drafters that fit the target by their headers, the one with the fewest reservations; of several the one
-    beside it, then the one whose name is most like its own."""
+    """Of the drafters whose headers fit the target, the one with the fewest reservations; among equals the one beside
+    it, then the one with the most similar name."""
     try:
         header = Target.read(target)
     except ModelError:
@@ -118,12 +118,12 @@ def best_drafter(target: Path, drafters: Sequence[Path]) -> Path | None:
 
 
 def _word(path: Path) -> str:
-    """A name without what only tells that it is a drafter."""
+    """A name without the parts that only mark a drafter."""
     return re.sub(r"^(dflash|dspark)[-_.]", "", path.stem.lower())
 
 
 def _n_same(one: str, other: str) -> int:
-    """How many characters at their beginnings are the same."""
+    """Length of their common beginning."""
     pairs = zip(one, other, strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 

@@ -1,4 +1,4 @@
-"""Instance: one model's process, from its start to its end, as often as it is wanted."""
+"""Instance: one model's process, from its start to its end, any number of times."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SLEEPING: Status = "sleeping"
 # Seconds that an instance has to end its answers with an error, before it is killed.
 LAST_WORDS = 3.0
 # Lines of an instance's log that are kept to say why it ended, and how many of them are shown if none is an error.
-KEPT_LINES, TOLD_LINES = 40, 5
+KEPT_LINES, SHOWN_LINES = 40, 5
 _LEVEL = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
-# For its log, which the router writes on; and for what it tells the router.
+# The router writes the instance's log, and gets its state through pipes.
 _FLAGS = ("--no-log-timestamps", "--log-prefix", "--log-colors", "off", "--no-log-jsonl", "--parent-pipes")
 
 
@@ -46,7 +46,7 @@ class Launch:
 
 
 class Instance:
-    """A model, and its process while it is loaded. `changed` hears of every change, with the name of the event.
+    """A model, and its process while it is loaded. `changed` is called on every change, with the name of the event.
 
     Attributes:
         status: one of UNLOADED, LOADING, LOADED, SLEEPING.
@@ -77,12 +77,12 @@ class Instance:
 
     @property
     def is_up(self) -> bool:
-        """Does it take requests? One that sleeps does, and wakes by them."""
+        """Whether it takes requests. One that sleeps does, and they wake it."""
         return self.status in (LOADED, SLEEPING) and not self.stopping
 
     @property
     def is_running(self) -> bool:
-        """Is there a process?"""
+        """Whether it has a process."""
         return self.status != UNLOADED
 
     @property
@@ -93,7 +93,7 @@ class Instance:
 
     @property
     def client(self) -> httpx.AsyncClient:
-        """What sends it requests. Each has a connection of its own: one that is kept might be closed just then."""
+        """An HTTP client for its requests. Each has a connection of its own: a kept one might be closed just then."""
         if self._client is None:
             limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
             transport = httpx.AsyncHTTPTransport(uds=str(self._socket), limits=limits)
@@ -114,7 +114,7 @@ class Instance:
         self._running = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Begin to end it: what it answers has `stop_timeout` seconds, what it loads none."""
+        """Begin to end it: running answers have `stop_timeout` seconds, a load that is under way none."""
         if self.is_running and not self.stopping:
             self.stopping = True
             self._ending = asyncio.create_task(self._end())
@@ -140,20 +140,20 @@ class Instance:
         self._child = None
         self._ended(status, f"its process ended ({reason(status)}): {' '.join(self._last_words())}")
 
-    async def _hear(self, told: Mapping[str, Any], began: float) -> None:
-        if told["state"] == LOADING:
-            self.progress = told["progress"]
+    async def _hear(self, news: Mapping[str, Any], began: float) -> None:
+        if news["state"] == LOADING:
+            self.progress = news["progress"]
             self._set(self.status, "status_change")
-        elif told["state"] == SLEEPING:
+        elif news["state"] == SLEEPING:
             self._set(SLEEPING, "status_change")
-        elif told["state"] == LOADED:
+        elif news["state"] == LOADED:
             if self.status == LOADING:
                 self.info = await self._facts()
                 log.info("%s: loaded in %.1f s", self.model.name, time.monotonic() - began)
             self._set(LOADED, "status_change")
 
     async def _facts(self) -> dict[str, Any]:
-        """What it says of its model."""
+        """Facts about its model."""
         with suppress(httpx.HTTPError, ValueError, LookupError):
             entries = (await self.client.get("/v1/models", timeout=PATIENCE)).json()["data"]
             return {name: value for name, value in entries[0].items() if name == "meta"}
@@ -203,7 +203,7 @@ class Instance:
         """The error that it ended with, or else its last lines."""
         lines = [*self._lines]
         errors = [index for index, line in enumerate(lines) if line.startswith("error: ")]
-        for line in lines[errors[-1] :] if errors else lines[-TOLD_LINES:]:
+        for line in lines[errors[-1] :] if errors else lines[-SHOWN_LINES:]:
             yield line.removeprefix("error: ").strip()
 
     # ---- errors ----
@@ -218,7 +218,7 @@ class Instance:
 
 
 async def _first(running: asyncio.Task[None], other: Any, seconds: float) -> None:
-    """Wait for the task, or for the other, for so many seconds at most."""
+    """Wait for the task or the other one, for `seconds` at most."""
     tasks = [running, *([asyncio.ensure_future(other)] if other is not None else [])]
     await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks[1:]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dflash_local.server.answers.router import Source
 
-# A flag's place in the parser -> the flag as it is typed, with its value. Of two that have one place the later counts.
+# A flag's place in the parser -> the flag as it is typed, with its value. Of two flags with one place the later counts.
 Options = Mapping[str, tuple[str, ...]]
 
 # Seconds in which a model that is being unloaded may finish its answers.
@@ -46,7 +46,7 @@ class Model:
 
 
 class Flags(Protocol):
-    """What the router has to know about the flags of `serve`; the command line has them."""
+    """What the router needs to know about the flags of `serve`; the command line knows it."""
 
     def options(self, pairs: Mapping[str, str], section: str) -> dict[str, tuple[str, ...]]:
         """Flags from the keys and values of a section. Raises RequestError that names both."""

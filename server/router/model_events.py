@@ -1,4 +1,4 @@
-"""Events: what happens to models, for everybody who listens at /models/sse."""
+"""Events of models, for all who listen at /models/sse."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dflash_local.server.answers.router import ModelEvent
 from dflash_local.server.connected import ClientLeft, beside, while_connected
 from dflash_local.server.encoding import encode
 from dflash_local.server.formats.events import STREAM_HEADERS
 
-# Events that a listener may be behind with; of more, the oldest are lost.
+# Events that a listener may lag behind; beyond that, the oldest are lost.
 MOST = 1024
 PING_SECONDS = 30.0
 
@@ -25,10 +26,12 @@ class Events:
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[bytes]] = set()
 
-    def tell(self, event: str, model: str, data: dict[str, Any] | None = None) -> None:
-        """An event of a model ("*": of all), in llama-server's words."""
+    def publish(self, event: str, model: str, data: dict[str, Any] | None = None) -> None:
+        """An event of a model ("*": of all), in llama-server's terms."""
         if self._listeners:
-            body = {"model": model, "event": event, **({} if data is None else {"data": data})}
+            body: ModelEvent = {"model": model, "event": event}
+            if data is not None:
+                body["data"] = data
             line = b"data: " + encode(body) + b"\n\n"
             for queue in self._listeners:
                 if queue.full():

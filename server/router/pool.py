@@ -42,20 +42,20 @@ class Waiting:
     ready: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def fail(self, error: Exception) -> None:
-        """Tell them that it will not be."""
+        """Fail all of them."""
         if not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # perhaps nobody waits any more
+            self.ready.exception()  # retrieved, as perhaps nobody waits any more
 
 
 class Pool:
-    """Instances by name, for one event loop. When a model is wanted and there is no room, the one that was used least
-    recently and answers nothing is unloaded; models that are wanted get their room in the order of their requests.
+    """Instances by name, for one event loop. When a model is wanted and there is no room, the least recently used one
+    that is idle is unloaded; models get their room in the order of their requests.
 
     Args:
         most: models loaded at once; 0: any number.
         max_waiting: requests that may wait for a model.
-        changed: hears of every change of an instance.
+        changed: called on every change of an instance.
     """
 
     def __init__(self, launch: Launch, most: int, max_waiting: int, changed: Changed) -> None:
@@ -106,17 +106,17 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def use(self, name: str, *, is_work: bool = True) -> AsyncIterator[Instance]:
-        """The instance of a model, loaded, which stays so until the block ends. Who only looks (not `is_work`) does not
-        keep it from being the one that was used least recently.
+        """The instance of a model, which stays loaded until the block ends. Only looking at it (not `is_work`) does not
+        count as use.
 
         Raises:
-            DFlashError: it cannot be loaded, or too many wait.
+            DFlashError: it cannot be loaded, or too many requests wait.
         """
         instance = self._instances[name]
         waiting = None
         try:
             while not instance.is_up:
-                if waiting is not None:  # it came up, and was unloaded again at once
+                if waiting is not None:  # it was loaded, and unloaded again at once
                     self._leave(name, waiting)
                     waiting = None
                 waiting = self._join(name)
@@ -235,7 +235,7 @@ class Pool:
 
 
 def event_data(instance: Instance) -> dict[str, Any]:
-    """What an event says of an instance, in llama-server's words."""
+    """What an event says of an instance, in llama-server's terms."""
     data: dict[str, Any] = {"status": instance.status}
     if instance.status == UNLOADED:
         data["exit_code"] = instance.exit_code

@@ -30,7 +30,7 @@ class Preset:
 
 
 def read_presets(path: Path) -> tuple[Preset, dict[str, Preset]]:
-    """The section EVERY, and those of models in the file's order; what these do not say themselves, EVERY says.
+    """The section EVERY, and those of models in the file's order, with EVERY's keys where they have none.
 
     Raises:
         RequestError: the file cannot be read, or is no such file.
@@ -47,7 +47,7 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
-        # An indented line is a line of its own, as for llama-server; for Python it would belong to the one before.
+        # llama-server takes an indented line as a line of its own; Python would append it to the one before.
         lines = "\n".join(line.strip() for line in path.read_text(encoding="utf-8").splitlines())
         parser.read_string(f"[{_TOP}]\n{lines}", str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 Headers = list[tuple[bytes, bytes]]
 
-# Of one connection, or about what the router does itself: who may ask, which streams are kept.
+# Headers of one connection, or of what the router does itself: checking access, keeping streams.
 _NOT_SENT = frozenset(
     b"host content-length origin authorization x-api-key cookie connection keep-alive proxy-authenticate "
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade expect x-conversation-id".split()
@@ -35,9 +35,9 @@ _EVENTS = b"text/event-stream"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the router read of a request: its body, whether it wants a stream, and after how many silent seconds that
-    is pinged (-1: never)."""
+class IncomingRequest:
+    """What the router read of a request: its body, whether it wants a stream, and the seconds of silence after which
+    that is pinged (-1: never)."""
 
     body: bytes = b""
     stream: bool = False
@@ -47,13 +47,12 @@ class Asked:
 class Forwarded(Response):
     """The answer of a model's instance, as it comes. If the client leaves, the instance stops working on it.
 
-    A stream that has to wait for the model is begun, and pinged, once the wait is long: clients and proxies give up on
-    those that are silent.
+    A stream that waits long for its model is begun and pinged, because clients and proxies give up on silent ones.
     """
 
-    def __init__(self, pool: Pool, name: str, asked: Asked) -> None:
+    def __init__(self, pool: Pool, name: str, incoming: IncomingRequest) -> None:
         super().__init__()
-        self._pool, self._name, self._asked = pool, name, asked
+        self._pool, self._name, self._incoming = pool, name, incoming
         self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +74,7 @@ class Forwarded(Response):
 
     async def _forward(self, scope: Scope, send: Send, instance: Instance) -> None:
         request = instance.client.build_request(
-            scope["method"], _url(scope), headers=_sent(scope["headers"]), content=self._asked.body
+            scope["method"], _url(scope), headers=_sent(scope["headers"]), content=self._incoming.body
         )
         is_stream = self._begun
         try:
@@ -117,7 +116,7 @@ class Forwarded(Response):
     @asynccontextmanager
     async def _pinged(self, send: Send) -> AsyncIterator[None]:
         """Begin a stream and ping it while the block waits."""
-        if not self._asked.stream or self._asked.ping_interval <= 0:
+        if not self._incoming.stream or self._incoming.ping_interval <= 0:
             yield
             return
         async with beside(self._ping(send)):
@@ -125,7 +124,7 @@ class Forwarded(Response):
 
     async def _ping(self, send: Send) -> None:
         while True:
-            await asyncio.sleep(self._asked.ping_interval)
+            await asyncio.sleep(self._incoming.ping_interval)
             if not self._begun:
                 self._begun = True
                 headers = [(name.lower().encode(), value.encode()) for name, value in STREAM_HEADERS.items()]

@@ -1,4 +1,4 @@
-"""Router: the life of a server without a model of its own, from reading what there is to the end of all instances."""
+"""Router: a server without a model of its own, from finding the models to the end of all instances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_MODELS = "there are no models yet: --models-dir FOLDER, --models-preset FILE,
 
 @dataclass(frozen=True)
 class RouterOptions:
-    """What the command line decides about a router.
+    """What the command line sets for a router.
 
     Attributes:
         models_max: loaded at once; 0: any number.
@@ -80,10 +80,10 @@ class Router:
             if models != self._models:
                 self._models = models
                 self.pool.set_models(models)
-            self.events.tell("models_reload", "*")
+            self.events.publish("models_reload", "*")
 
     def drain(self) -> None:
-        """No more requests will come; who listens to events has heard the last one."""
+        """No more requests will come; listeners have had their last event."""
         self.stopping.set()
 
     async def close(self) -> None:
@@ -92,4 +92,4 @@ class Router:
         shutil.rmtree(self._launch.folder, ignore_errors=True)
 
     def _on_change(self, instance: Instance, event: str) -> None:
-        self.events.tell(event, instance.model.name, event_data(instance))
+        self.events.publish(event, instance.model.name, event_data(instance))

@@ -38,7 +38,7 @@ def _no_engine(_progress: Any) -> Any:
 
 
 def _joined(single: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The document of an instance, with the router's own endpoints in it or in their places."""
+    """The document of an instance, with the router's own endpoints added, or in place of the instance's."""
     schemas = single["components"]["schemas"] | own["components"]["schemas"]
     paths = {path: single["paths"].get(path, {}) | operations for path, operations in own["paths"].items()}
     return {**single, "paths": single["paths"] | paths, "components": {**single["components"], "schemas": schemas}}

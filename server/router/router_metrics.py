@@ -1,4 +1,4 @@
-"""What /metrics says of a router: its models, and what their instances count, each with the model's name."""
+"""The /metrics of a router: its models, and the counters of their instances, each with the model's name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dflash_local.server.prometheus import head, label
 from dflash_local.server.router.instance import LOADED, LOADING, SLEEPING, UNLOADED, Instance
 from dflash_local.server.router.pool import Pool
 
-# Seconds that an instance has to say what it counted.
+# Seconds that an instance has to report its counters.
 SCRAPE_SECONDS = 2.0
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 
 
 async def router_metrics(pool: Pool) -> str:
-    """In Prometheus' words. What is not loaded is not loaded for it."""
+    """Prometheus text. Asking for it loads no model."""
     up = [instance for instance in pool if instance.is_up]
     texts = await asyncio.gather(*(_scrape(instance) for instance in up))
     lines = [*_own(pool), *_merged(list(zip((one.model.name for one in up), texts, strict=True)))]

@@ -22,7 +22,7 @@ from dflash_local.server.formats.reply import fingerprint
 from dflash_local.server.http_errors import JSON, HTTPError, is_foreign, not_supported
 from dflash_local.server.router.instance import LOADING, Instance
 from dflash_local.server.router.model_events import EventFeed
-from dflash_local.server.router.proxy import Asked, Forwarded
+from dflash_local.server.router.proxy import Forwarded, IncomingRequest
 from dflash_local.server.router.router import NO_MODELS, Router
 from dflash_local.server.router.router_metrics import router_metrics
 from dflash_local.server.routes.endpoint import Endpoint, add_endpoint, nothing
@@ -32,7 +32,7 @@ _MOST_NAMED = 8
 
 
 def add_routes(app: FastAPI, router: Router) -> None:
-    """The router's own endpoints."""
+    """Add the router's own endpoints."""
     settings, pool = router.settings, router.pool
     created = int(time.time())
 
@@ -68,7 +68,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
         return JSON(Success(success=True))
 
     async def events(request: Request) -> Response:
-        """What happens to models, as it happens."""
+        """Events of models, as they happen."""
         return EventFeed(router.events, router.stopping)
 
     async def props(request: Request) -> Response:
@@ -132,7 +132,7 @@ def add_routes(app: FastAPI, router: Router) -> None:
 
 
 def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) -> None:
-    """The endpoints of an instance, but for paths that the router answers itself."""
+    """Add the endpoints of an instance, except paths that the router answers itself."""
     own = {route.path for route in app.routes if isinstance(route, Route)}
 
     async def handler(request: Request) -> Response:
@@ -145,7 +145,7 @@ def add_forwarding(app: FastAPI, router: Router, endpoints: Iterable[Endpoint]) 
 
 
 async def forward(router: Router, request: Request) -> Response:
-    """The answer of the instance that is meant. Raises DFlashError if none is, or it must not be loaded."""
+    """The answer of the instance that is meant. Raises DFlashError if there is none, or it must not be loaded."""
     settings = router.settings
     raw = await read_bytes(request, settings.max_body)
     body = parse_json(raw) if raw else {}
@@ -158,12 +158,12 @@ async def forward(router: Router, request: Request) -> Response:
         raise HTTPError(400, "model is not loaded", code="model_not_loaded")
     request.state.instance = instance.model.name  # for the log
     interval = body.get("sse_ping_interval")
-    asked = Asked(
+    incoming = IncomingRequest(
         body=raw,
         stream=body.get("stream") is True,
         ping_interval=interval if isinstance(interval, int) else settings.defaults.ping_interval,
     )
-    return Forwarded(router.pool, instance.model.name, asked)
+    return Forwarded(router.pool, instance.model.name, incoming)
 
 
 def _chosen(router: Router, name: Any, status: int) -> Instance:

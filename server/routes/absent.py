@@ -1,4 +1,4 @@
-"""Absent: paths of llama-server, OpenAI and Ollama that others have and this server does not, and why."""
+"""Absent: paths of llama-server, OpenAI and Ollama that this server does not have, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoint: a route that says what it reads and what it answers, and reads its body by that."""
+"""Endpoint: a route that declares what it reads and what it answers, and reads its body accordingly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Handler = Callable[..., Awaitable[Response]]
 class Endpoint(APIRoute):
     """A route whose handler takes the request, or the request and `body`: its annotation, a Fields, is what is read.
 
-    FastAPI documents it by its signature. It does not run it: bodies are checked by `Fields.of`, whose refusals are
+    FastAPI documents it by its signature but does not run it: bodies are checked by `Fields.of`, whose refusals are
     OpenAI's, and answers are sent as they are.
     """
 
@@ -58,21 +58,21 @@ class Endpoint(APIRoute):
 
         async def read_and_handle(request: Request) -> Response:
             service = request.app.state.service
-            needs(service)  # before the body is read: a server that loads says so in any case
+            needs(service)  # before the body is read: a server that still loads says so whatever is sent
             settings = service.settings
             body = reads.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
             try:
                 response: Response = await handler(request, body)
             except RequestError as error:
                 raise body.blame(error) from None
-            tell_ignored(response, self.path, body)
+            report_ignored(response, self.path, body)
             return response
 
         return read_and_handle
 
 
-def tell_ignored(answer: Response, path: str, body: Fields) -> None:
-    """Put the fields of the body that have no effect into the answer's header and the log."""
+def report_ignored(answer: Response, path: str, body: Fields) -> None:
+    """List the body's fields without effect in the answer's header and in the log."""
     if body.ignored:
         log_ignored(path, body.ignored)
         answer.headers[IGNORED] = ignored_header(body.ignored)

@@ -18,7 +18,7 @@ PATH = "/machine"
 _SINCE = "since"
 _DOCUMENTED = query_parameter(
     _SINCE,
-    "throughput from the second on that began so many seconds after the model was loaded",
+    "first second of throughput to report, counted since the model was loaded",
     {"type": "integer", "minimum": 0, "default": 0},
 )
 

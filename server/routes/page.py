@@ -15,7 +15,7 @@ from dflash_local.server.routes.endpoint import add_endpoint, nothing
 from dflash_local.server.service import Settings
 
 INDEX = "index.html"
-# The system's own list differs between machines, and browsers run no script of another type.
+# The system's own list differs between machines, and browsers run no script of a wrong type.
 MEDIA_TYPES = {
     "css": "text/css; charset=utf-8",
     "html": "text/html; charset=utf-8",
@@ -42,7 +42,7 @@ POLICY = "; ".join(
     )
 )
 HEADERS = {
-    "Cache-Control": "no-cache",  # asked for again each time; unchanged files are not sent again
+    "Cache-Control": "no-cache",  # always asked for again; unchanged files are not sent again
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -76,7 +76,7 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
     async def page(request: Request) -> Response:
         """A page to chat with the model."""
         path: bytes = request.scope["raw_path"]
-        if not path.endswith(b"/"):  # the prefix alone: the page's relative addresses would miss it
+        if not path.endswith(b"/"):  # the prefix alone, which the page's relative addresses would miss
             return RedirectResponse(path.rpartition(b"/")[2].decode() + "/", 308)
         return serve(request, INDEX)
 
@@ -85,7 +85,7 @@ def add_routes(app: FastAPI, settings: Settings) -> None:
         return serve(request, name)
 
     async def icon(request: Request) -> Response:
-        """Browsers ask for one even where the page names another."""
+        """Browsers ask for one even if the page names another."""
         return Response(status_code=204, headers={"Cache-Control": f"public, max-age={ICON_SECONDS}"})
 
     def serve(request: Request, name: str) -> Response:

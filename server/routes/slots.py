@@ -16,7 +16,7 @@ from dflash_local.server.fields.body import parse_json, read_bytes, read_json
 from dflash_local.server.fields.fields import Fields
 from dflash_local.server.fields.slot import SlotFileRequest, checked_filename
 from dflash_local.server.http_errors import JSON, not_supported
-from dflash_local.server.routes.endpoint import add_endpoint, tell_ignored
+from dflash_local.server.routes.endpoint import add_endpoint, report_ignored
 from dflash_local.server.service import Service, Settings
 
 PATH = "/slots/{id_slot}"
@@ -40,7 +40,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     settings = service.settings
 
     async def slot_action(request: Request) -> Response:
-        """Save what a slot holds to a file, let it hold what a file has, or erase it. A busy slot is waited for."""
+        """Save a slot to a file, restore it from one, or erase it. Waits for a slot that is busy."""
         if settings.slot_save_path is None:
             raise not_supported("This server does not support slots action. Start it with `--slot-save-path`")
         async with service.awake():
@@ -54,15 +54,15 @@ async def _act(request: Request, engine: Engine, settings: Settings, folder: Pat
     action = request.query_params.get("action")
     if action == "erase":
         raw = await read_bytes(request, settings.max_body)
-        body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # there is none to read
+        body = Fields.of(parse_json(raw) if raw.strip() else {}, strict=settings.strict_fields)  # it has no fields
         erased = JSON(SlotErased(id_slot=slot, n_erased=await asyncio.wrap_future(engine.erase_slot_soon(slot))))
-        tell_ignored(erased, PATH, body)
+        report_ignored(erased, PATH, body)
         return erased
     if action not in ("save", "restore"):
         raise RequestError(f"action must be save, restore or erase, got {action!r:.40}", param="action")
     file = SlotFileRequest.of(await read_json(request, settings.max_body), strict=settings.strict_fields)
     answer = JSON(await _move(engine, slot, action, folder, checked_filename(file.filename)))
-    tell_ignored(answer, PATH, file)
+    report_ignored(answer, PATH, file)
     return answer
 
 

@@ -25,7 +25,7 @@ def add_routes(app: FastAPI, recordings: Recordings) -> None:
     """What is kept of streams."""
 
     async def stream(request: Request) -> Response:
-        """A stream from one of its bytes on, as it was sent and goes on."""
+        """A stream from one of its bytes on: what was sent, and what is still to come."""
         recording = recordings.find(_name(request))
         start = _start(request)
         if recording is None:
@@ -74,7 +74,7 @@ async def _rest(recording: Recording, start: int) -> AsyncIterator[bytes]:
     try:
         async for piece in recording.read(start):
             yield piece
-    except LookupError:  # a reader that is slower than what it reads
+    except LookupError:  # the reader is slower than the stream
         yield LOST.encode()
 
 

@@ -19,7 +19,7 @@ from dflash_local.server.submission import apply_chat
 
 
 def tokenizer(service: Service) -> object:
-    """The engine's, or, without one, that of a model for embeddings."""
+    """The engine's tokenizer; without an engine, that of a model for embeddings."""
     return service.engine if service.has_engine else service.processes[0].facts
 
 
@@ -49,7 +49,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 if not vllm:
                     return JSON(Tokens(tokens=tokens))
                 return JSON(Tokens(tokens=tokens, count=len(tokens), max_model_len=engine.n_ctx_slot, token_strs=None))
-            # Each token is written once: a long text has few of them, many times.
+            # Each distinct token is converted once: a long text repeats few of them.
             kinds = sorted(set(tokens))
             items = {
                 token: bytes(JSON(Piece(id=token, piece=_text_or_bytes(piece))).body)

@@ -12,13 +12,13 @@ from dflash_local.errors import RequestError
 from dflash_local.server.http_errors import UNAUTHORIZED, error_response
 from dflash_local.server.middleware.prefix import route_path
 
-# What is the same for every server of this version is no secret, and browsers send no key for a page.
+# What is the same on every server of this version is no secret, and browsers send no key for a page.
 PUBLIC = frozenset({"/", "/favicon.ico", "/health", "/v1/health", "/docs", "/openapi.json"})
 
 
 def read_keys(listed: str | None, file: Path | None) -> tuple[str, ...]:
-    """The keys of --api-key (`listed`, with commas between them) and of --api-key-file, where a line that begins with #
-    is a comment.
+    """The keys of --api-key (`listed`, separated by commas) and of --api-key-file, where a line that begins with # is a
+    comment.
 
     Raises:
         RequestError: the file cannot be read, or one of the two is given and has no key: a server that was meant to be
@@ -56,7 +56,7 @@ class KeyCheck:
             await self._app(scope, receive, send)
 
     def _allows(self, headers: Sequence[tuple[bytes, bytes]]) -> bool:
-        # All credentials against all keys: the time that it takes tells nothing.
+        # All credentials against all keys, so that the time reveals nothing.
         return True in [
             hmac.compare_digest(credential, key) for credential in _credentials(headers) for key in self._keys
         ]

@@ -1,4 +1,4 @@
-"""BodyLimits: request bodies are bounded in size, in time, and all together."""
+"""BodyLimits: request bodies are bounded in size, in time, and in total."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from dflash_local.server.security.limits import Limits
 
 
 class BodyLimits:
-    """ASGI middleware: what `receive` gives out obeys the limits, or raises an HTTPError: 408 too slow, 413 too long,
-    503 too many at once."""
+    """ASGI middleware: `receive` keeps to the limits, or raises HTTPError: 408 too slow, 413 too long, 503 too many."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
-        self._held = 0  # bytes of all bodies beyond what is free
+        self._held = 0  # bytes of all bodies beyond their free part
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,7 +34,7 @@ class BodyLimits:
 
     @property
     def limits(self) -> Limits:
-        """The limits."""
+        """The server's limits."""
         return self._limits
 
     def hold(self, n_bytes: int) -> None:
@@ -51,7 +50,7 @@ class BodyLimits:
         self._held += n_bytes
 
     def release(self, n_bytes: int) -> None:
-        """These bytes are gone."""
+        """Stop counting these bytes."""
         self._held -= n_bytes
 
 
@@ -86,7 +85,7 @@ class _Body:
         await self._send(message)
 
     def release(self) -> None:
-        """Nothing of it counts any more."""
+        """Stop counting all of it."""
         self._owner.release(self._held)
         self._held = 0
 
@@ -101,5 +100,5 @@ class _Body:
 
 
 def too_long(limit: int) -> HTTPError:
-    """413."""
+    """The error 413."""
     return HTTPError(413, f"the body is longer than {limit} bytes (--max-body)", code="body_too_large")

@@ -1,4 +1,4 @@
-"""Connections: all that are open, how many and for how long; one of them is uvicorn's protocol with limits."""
+"""Connections: all open ones, how many and for how long; each is uvicorn's protocol with limits."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Connections:
                 connection.end_if_late(now, self._limits)
 
     def add(self, connection: Connection) -> bool:
-        """A new one. False if there are too many, and all of the others have a request."""
+        """Add a connection. False if there are too many, and all others are answering a request."""
         self._open.add(connection)
         has_room = len(self._open) <= self._limits.connections
         if not has_room and self._idle:
@@ -65,7 +65,7 @@ class Connections:
         return has_room
 
     def remove(self, connection: Connection) -> None:
-        """It is closed, or will be at once."""
+        """It is closed, or about to be."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
 
@@ -85,8 +85,8 @@ class Connection(H11Protocol):
         self._all = connections
         self._answer: ASGIApp = self.app
         self.app = self._run
-        self._n_requests = 0  # a second one may begin before the first one's code has ended
-        self._head_since: float | None = self.loop.time()  # no whole head since then; None: none is due
+        self._n_requests = 0  # a second one may begin before the first one's handler has returned
+        self._head_since: float | None = self.loop.time()  # since when a head is due; None: none is
         self._has_bytes = False  # of that head
         self._full_since: float | None = None  # the client does not read
         self._closing_since: float | None = None
@@ -135,14 +135,14 @@ class Connection(H11Protocol):
             self.transport.close()
 
     def drop(self) -> None:
-        """Make room: it has no request."""
+        """Close it to make room: it has no request."""
         if self.transport.get_write_buffer_size():
             self._abort()
         else:
             self.transport.close()
 
     def _abort(self) -> None:
-        """Close without the rest, which the system would go on to send otherwise, however long that takes."""
+        """Close without sending the rest, which the system would otherwise try for as long as it takes."""
         with suppress(OSError):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         self.transport.abort()

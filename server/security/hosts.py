@@ -27,9 +27,8 @@ def is_loopback(host: str) -> bool:
 
 
 class HostCheck:
-    """ASGI middleware for a server that listens on this machine only: 403 for a request that was sent to somebody
-    else's name. So a web page whose own name points here (DNS rebinding) gets nothing, though for the browser it is of
-    the same origin.
+    """ASGI middleware for a server that listens on this machine only: 403 for requests to a foreign host name. That
+    stops a web page whose own name points here (DNS rebinding): for the browser it is of the same origin.
 
     Addresses and names that nobody can register are fine: containers and tunnels use them.
     """

@@ -9,12 +9,12 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client cannot take from the others.
+    """What keeps one client from starving the others.
 
     Attributes:
         timeout: seconds that a client may take to send a body, or to read a part of an answer.
         head_timeout: seconds for the head of a request, and for the last bytes of an answer that has ended.
-        connections: open at once. When one more comes, the one that has waited longest without a request goes.
+        connections: open at once. One more closes the one that has been longest without a request.
         body: bytes of one body.
         bodies: bytes of all bodies that are being read or have not been turned into tokens yet.
         free_body: bytes of each body that do not count among them, so that large ones do not lock out small ones.

@@ -25,7 +25,7 @@ PREFLIGHT_SECONDS = 600
 
 @dataclass(frozen=True)
 class Cors:
-    """What browsers are told, with llama-server's defaults; see --cors-origins and its companions.
+    """CORS settings, with llama-server's defaults; see --cors-origins and its companions.
 
     Attributes:
         origins: origins, "*" for all, "localhost" for every port of this machine and for programs on it.
@@ -55,7 +55,7 @@ def _is_local(origin: str) -> bool:
 
 class CorsHeaders:
     """ASGI middleware: every answer, errors too, tells the browser whether the page may read it; every OPTIONS is
-    answered here, since preflight requests carry no key."""
+    answered here, because preflight requests carry no key."""
 
     def __init__(self, app: ASGIApp, cors: Cors) -> None:
         self._app, self._cors = app, cors
@@ -67,15 +67,15 @@ class CorsHeaders:
         elif origin is None:
             await self._app(scope, receive, send)
         else:
-            await self._app(scope, receive, self._telling(send, origin))
+            await self._app(scope, receive, self._with_headers(send, origin))
 
-    def _telling(self, send: Send, origin: str) -> Send:
-        async def telling(message: Message) -> None:
+    def _with_headers(self, send: Send, origin: str) -> Send:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._add(MutableHeaders(scope=message), origin)
             await send(message)
 
-        return telling
+        return send_with_headers
 
     def _add(self, headers: MutableHeaders, origin: str | None) -> None:
         reflects = self._cors.credentials or self._cors.origins != (ANY,)
@@ -104,7 +104,7 @@ class CorsHeaders:
 
 
 class OriginCheck:
-    """ASGI middleware: 403 for what a page of a foreign origin wants done. CORS alone keeps it from reading the answer,
+    """ASGI middleware: 403 for requests from pages of a foreign origin. CORS alone keeps them from reading the answer,
     not from asking: a POST of text/plain needs no preflight."""
 
     def __init__(self, app: ASGIApp, cors: Cors) -> None:
@@ -141,5 +141,5 @@ def parse_origins(text: str) -> tuple[str, ...]:
 
 
 def default_origins(keys: Sequence[str]) -> tuple[str, ...]:
-    """Without a key the user's own pages only: any page that he opens could use the model. A key keeps others out."""
+    """Without a key only the user's own pages: any other page in the browser could use the model."""
     return (ANY,) if keys else (LOCALHOST,)

@@ -11,7 +11,7 @@ import pytest
 
 from dflash_local.engine import Engine
 from dflash_local.generation import Completion, Timings
-from dflash_local.server.formats.probs import Placement
+from dflash_local.server.formats.probs import Alignment
 from dflash_local.server.service import Settings
 from tests.fake_native import CONTROL, EOG, FakeNative, prob_of
 from tests.server.conftest import events, post
@@ -235,17 +235,17 @@ def test_a_likelihood_of_a_prompt_that_ends_the_answer(server: Live) -> None:
     assert logprobs["token_logprobs"] == [None, -ord("n") / 512, -ord("d") / 512, -EOG / 512]
 
 
-def test_placement() -> None:
+def test_alignment() -> None:
     """Text that lags behind its tokens; what is left at the end goes out unless a stop string took it."""
     pieces = {1: b"ab", 2: b"\xc3", 3: b"\xa9", 4: b"", 5: b"cd"}
     for stopped_by in (None, "cd"):
-        placement = Placement(pieces)
-        assert placement.push("", [prob_of(1, 1)]) == []
-        assert [one[:2] for one in placement.push("ab", [prob_of(2, 1), prob_of(4, 1)])] == [(1, 0)]
-        assert [one[:2] for one in placement.push("é", [prob_of(3, 1)])] == [(2, 2), (4, 2), (3, 2)]
-        assert placement.push("", [prob_of(5, 1)]) == []
+        alignment = Alignment(pieces)
+        assert alignment.push("", [prob_of(1, 1)]) == []
+        assert [one[:2] for one in alignment.push("ab", [prob_of(2, 1), prob_of(4, 1)])] == [(1, 0)]
+        assert [one[:2] for one in alignment.push("é", [prob_of(3, 1)])] == [(2, 2), (4, 2), (3, 2)]
+        assert alignment.push("", [prob_of(5, 1)]) == []
         done = Completion("abé", [], "stop", 1, 0, Timings(), [], stopped_by=stopped_by)
-        assert [one[:2] for one in placement.finish(done)] == ([] if stopped_by else [(5, 3)])
+        assert [one[:2] for one in alignment.finish(done)] == ([] if stopped_by else [(5, 3)])
 
 
 # ---- refusals ----

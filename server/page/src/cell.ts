@@ -26,7 +26,7 @@ export class Cell<T> {
   }
 }
 
-/** The cell's value; the calling component is drawn again when it changes. */
+/** The cell's value; the calling component is redrawn when it changes. */
 export function useCell<T>(cell: Cell<T>): T {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   useLayoutEffect(() => cell.subscribe(() => redraw(undefined as never)), [cell]);

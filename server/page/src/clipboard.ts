@@ -1,4 +1,4 @@
-// The clipboard. Browsers lend it to pages from this machine or over HTTPS; elsewhere the old command does it.
+// The clipboard. Browsers offer it to pages from this machine or over HTTPS; elsewhere the old command has to do.
 
 export async function copyText(text: string): Promise<boolean> {
   try {

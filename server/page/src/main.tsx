@@ -19,7 +19,7 @@ async function start(): Promise<void> {
   library.shown.value = library.get(recall(SHOWN) ?? "") ?? null;
   library.shown.subscribe(() => {
     remember(SHOWN, library.shown.value?.record.id ?? null);
-    show("chat"); // who chooses a conversation wants to see it
+    show("chat"); // a chosen conversation is meant to be seen
   });
   render(<App />, document.body);
   await learnFacts();

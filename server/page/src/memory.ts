@@ -1,4 +1,4 @@
-// Small things that the browser remembers. Without storage (a private window, say) they live as long as the page.
+// Small things that the browser remembers; without storage (a private window, say) only as long as the page is open.
 
 const PREFIX = "dflash-local.";
 const fallback = new Map<string, string>();

@@ -1,4 +1,4 @@
-// Which view is shown, the chat or the machine: the address says it, so that it can be linked and left with Back.
+// Which view is shown, the chat or the machine. It is in the address, so that it can be linked and left with Back.
 
 import { Cell } from "./cell";
 

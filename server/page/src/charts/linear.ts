@@ -9,7 +9,7 @@ export interface Linear {
   domain: Pair;
   range: Pair;
   invert(pixel: number): number;
-  /** About so many round values. */
+  /** About this many round values. */
   ticks(count: number): number[];
 }
 

@@ -1,4 +1,4 @@
-// A plot: axes with ticks and a grid, marks between them, and what the pointer is over in words.
+// A plot: axes with ticks and a grid, marks between them, and in words what the pointer is over.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -10,7 +10,7 @@ export interface Axis {
   domain: [number, number];
   /** What it counts, at its end. */
   title: string;
-  /** How many ticks there should be about; or which. */
+  /** About how many ticks there should be, or which. */
   ticks?: number | number[];
   format?: (value: number) => string;
 }
@@ -21,18 +21,18 @@ export interface Scales {
 }
 
 export interface Readout {
-  /** Where on the x axis. */
+  /** Its place on the x axis. */
   at: number;
   lines: string[];
 }
 
 interface Props {
-  /** What it shows, for who does not see it. */
+  /** What it shows, for people who cannot see it. */
   label: string;
   height: number;
   x: Axis;
   y: Axis;
-  /** What is at a place of the x axis. */
+  /** What is at a place on the x axis. */
   readout?: (x: number) => Readout | null;
   children: (scales: Scales) => ComponentChildren;
 }

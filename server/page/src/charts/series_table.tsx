@@ -1,7 +1,7 @@
-// The numbers of a plot as a table, for who cannot see it or wants to copy them.
+// The numbers of a plot as a table, for people who cannot see it or want to copy them.
 
 interface Props {
-  /** What it has the numbers of. */
+  /** What the numbers are of. */
   of: string;
   head: string[];
   rows: (string | number)[][];

@@ -1,4 +1,4 @@
-// A bar of parts, one beside the other, of a whole that may be larger than their sum.
+// A bar of parts side by side, of a whole that may be larger than their sum.
 
 import { useWidth } from "./width";
 

@@ -1,4 +1,4 @@
-// The width of an element, as it changes: plots are drawn in real pixels, so that their text is readable on a phone.
+// The width of an element, as it changes: plots are drawn in real pixels, so that their text can be read on a phone.
 
 import type { RefObject } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";

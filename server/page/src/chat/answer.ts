@@ -1,5 +1,5 @@
-// Answer: a turn that is being written. It belongs to its turn, whatever is shown meanwhile, and its stream outlives the
-// page: the server keeps it under the turn's id.
+// Answer: a turn that is being written. It belongs to its turn, whatever the page shows meanwhile, and its stream
+// outlives the page: the server keeps it under the turn's id.
 
 import { Cell } from "../cell";
 import { passOf } from "../drafts/pass";
@@ -165,7 +165,7 @@ export class Answer {
   }
 }
 
-/** May the same be tried again? A lost connection may, and a stream that has not begun; what the server refuses not. */
+/** Whether a retry makes sense: after a lost connection, or a stream that has not begun, but not after a refusal. */
 function isPassing(error: unknown): boolean {
   return error instanceof TypeError || (error instanceof Refusal && error.status === 503 && /begun/.test(error.message));
 }

@@ -19,7 +19,7 @@ export async function send(text: string, files: TextFile[]): Promise<void> {
   await askBelow(conversation, conversation.record.leaf, text, files);
 }
 
-/** Ask another question in place of one: a branch. */
+/** Ask another question in place of this one: a branch. */
 export async function edit(conversation: Conversation, turn: Turn, text: string): Promise<void> {
   await askBelow(conversation, turn.parent, text, turn.files);
 }
@@ -29,7 +29,7 @@ export async function regenerate(conversation: Conversation, turn: Turn): Promis
   await answerBelow(conversation, turn.parent);
 }
 
-/** Hand in what the called tools said. */
+/** Send the results of the called tools. */
 export async function giveResults(conversation: Conversation, turn: Turn, results: string[]): Promise<void> {
   let parent = turn.id;
   for (const [index, call] of turn.toolCalls.entries()) {
@@ -52,7 +52,7 @@ export async function showBranch(conversation: Conversation, turn: Turn): Promis
   await library.saveRecord(conversation);
 }
 
-/** The answer of this conversation's shown path that is being written. */
+/** The answer on this conversation's shown path that is being written. */
 export function runningIn(conversation: Conversation | null): Answer | null {
   const leaf = conversation?.record.leaf;
   return (leaf && running.value.get(leaf)) || null;

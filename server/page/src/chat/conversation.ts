@@ -16,7 +16,7 @@ const TITLE_LENGTH = 60;
 
 export class Conversation {
   readonly turns = new Map<string, Turn>();
-  /** Counts changes of the tree; what a running answer writes is told by the answer itself. */
+  /** Counts changes of the tree; a running answer reports its text itself. */
   readonly changes = new Cell(0);
 
   constructor(readonly record: ConversationRecord) {}
@@ -57,7 +57,7 @@ export class Conversation {
     this.touch();
   }
 
-  /** Has the title or a turn all of these words? */
+  /** Whether the title or a turn has all of these words. */
   matches(words: string[]): boolean {
     const text = [this.record.title, ...[...this.turns.values()].map((turn) => turn.content)].join("\n").toLowerCase();
     return words.every((word) => text.includes(word));

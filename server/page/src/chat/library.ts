@@ -11,10 +11,10 @@ export class Library {
   /** Newest first. */
   readonly conversations = new Cell<Conversation[]>([]);
   readonly shown = new Cell<Conversation | null>(null);
-  /** Why nothing is kept, if that is so. */
+  /** Why nothing is kept, if nothing is. */
   readonly trouble = new Cell("");
   #database: Database | null = null;
-  /** Of the turns that were looked at. */
+  /** Of the turns that were opened. */
   #passes = new Map<string, Promise<Passes>>();
 
   async load(): Promise<void> {
@@ -25,7 +25,7 @@ export class Library {
       const turns = await this.#database.getAll("turns");
       for (const turn of turns) byId.get(turn.conversation)?.turns.set(turn.id, turn);
       this.conversations.value = [...byId.values()].sort(newestFirst);
-      // What was removed stays until now, so that it could be undone.
+      // What was removed stays until now, for undo.
       await sweepPasses(this.#database, turns.sort((one, other) => other.created - one.created).map((turn) => turn.id));
     } catch (error) {
       this.trouble.value = `Conversations are not kept: ${error instanceof Error ? error.message : error}`;
@@ -55,7 +55,7 @@ export class Library {
     await this.keep((database) => database.put("conversations", conversation.record));
   }
 
-  /** A turn with its passes, in one: where its stream is read again from must fit both. */
+  /** Keep a turn together with its passes: the place from which its stream is read again must fit both. */
   async saveTurn(turn: Turn): Promise<void> {
     const passes = await this.#passes.get(turn.id);
     await this.keep(async (database) => {
@@ -65,7 +65,7 @@ export class Library {
     });
   }
 
-  /** Those of an answer that begins. */
+  /** The passes of a new answer. */
   newPasses(turn: Turn): Passes {
     const passes = new Passes();
     this.#passes.set(turn.id, Promise.resolve(passes));

@@ -12,7 +12,7 @@ interface Message {
   tool_call_id?: string;
 }
 
-/** What the settings ask for now. An answer whose drafts are shown has a known seed, so that it can be proved. */
+/** What the settings ask for now. An answer whose drafts are shown needs a known seed for its proof. */
 export function askedNow(): Asked {
   const fields = chosenFields();
   if (showsDrafts.value) {
@@ -47,7 +47,7 @@ function newSeed(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! >>> 1;
 }
 
-/** -1, and llama.cpp's LLAMA_DEFAULT_SEED, mean a random one, which is not told. */
+/** -1, and llama.cpp's LLAMA_DEFAULT_SEED, mean a random one, which the server does not report. */
 export function isKnownSeed(seed: unknown): boolean {
   return typeof seed === "number" && seed >= 0 && seed !== RANDOM_SEED;
 }
@@ -55,7 +55,7 @@ export function isKnownSeed(seed: unknown): boolean {
 function messageOf(turn: Turn): Message[] {
   if (turn.role === "user") return [{ role: "user", content: withFiles(turn.content, turn.files) }];
   if (turn.role === "tool") return [{ role: "tool", content: turn.content, tool_call_id: turn.toolCallId ?? "" }];
-  // Of an answer that failed at once nothing was said.
+  // An answer that failed at once is empty.
   if (turn.state === "failed" && !turn.content && !turn.reasoning && !turn.toolCalls.length) return [];
   const message: Message = { role: "assistant", content: turn.content };
   if (turn.reasoning) message.reasoning_content = turn.reasoning;

@@ -9,7 +9,7 @@ interface Exported extends ConversationRecord {
   turns: Turn[];
 }
 
-/** All that there is of these conversations, as JSON. */
+/** Everything in these conversations, as JSON. */
 export function toJson(conversations: Conversation[]): string {
   const exported: Exported[] = conversations.map(({ record, turns }) => ({ ...record, turns: [...turns.values()] }));
   return JSON.stringify({ format: FORMAT, version: 1, conversations: exported }, null, 1);

@@ -1,6 +1,5 @@
 // Trial: the proof of an answer. The same request runs again with drafting off and the same seed. Two at once would
-// slow each other, so the plain answer runs alone, and the drafted one is played again beside it, from the times of its
-// passes.
+// slow each other down, so the plain answer runs alone, beside a replay of the drafted one by the times of its passes.
 
 import { Cell } from "../cell";
 import { type Difference, firstDifference } from "../drafts/difference";
@@ -31,14 +30,14 @@ export class Trial {
     return this.plain.turn.state === "running" || this.playedMs() < this.draftedMs();
   }
 
-  /** Run it, and tell what came of it. null: it did not come to its end. */
+  /** Run it and return the result; null if it did not finish. */
   async run(): Promise<Proof | null> {
     const stop = this.#runClocks();
     try {
       await this.plain.ask(this.#request());
       if (this.plain.turn.state !== "done") return null;
       this.difference = firstDifference(this.passes.text(), this.plain.passes.text());
-      // Where the user stopped an answer, plain decoding was told to end.
+      // Plain decoding ended where the user stopped the answer.
       const endsAlike = this.drafted.state === "stopped" || this.plain.turn.finish === this.drafted.finish;
       const isSame = this.difference === null && endsAlike;
       const tokens = this.passes.tokens;
@@ -52,7 +51,7 @@ export class Trial {
 
   stop(): void {
     this.plain.stop();
-    this.#startedAt = -Infinity; // the replay has come to its end
+    this.#startedAt = -Infinity; // the replay is over
   }
 
   /** Milliseconds of writing, by the server's clock. */
@@ -79,7 +78,7 @@ export class Trial {
 
   #request(): Record<string, unknown> {
     const body = chatRequest(this.conversation.path(this.drafted.parent), askedPlain(this.drafted.asked!));
-    // A stopped answer is compared as far as it went.
+    // A stopped answer is compared up to its end.
     return this.drafted.state === "done" ? body : { ...body, max_tokens: this.passes.tokens };
   }
 
@@ -102,7 +101,7 @@ export class Trial {
   }
 }
 
-/** Can it be shown that this answer is plain decoding's? Its request must be known, with its seed, and its raw text. */
+/** Whether this answer can be proved: its request must be known, with its seed, and its raw text. */
 export function canBeProved(turn: Turn, passes: Passes | null): boolean {
   const isComplete = turn.state === "done" || (turn.state === "stopped" && !!passes?.tokens);
   return isComplete && passes?.list[0]?.number === 0 && isKnownSeed(turn.asked?.fields["seed"]);

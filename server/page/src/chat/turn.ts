@@ -14,7 +14,7 @@ export interface ToolCall {
   arguments: string;
 }
 
-/** Of llama-server's `timings`, what is shown. Turns that were kept long ago lack `cache_n`. */
+/** The part of llama-server's `timings` that is shown. Turns from old versions lack `cache_n`. */
 export type Timings = Pick<
   TimingsAnswer,
   "prompt_n" | "prompt_ms" | "predicted_n" | "predicted_ms" | "predicted_per_second"
@@ -24,14 +24,14 @@ export type Timings = Pick<
 /** What drafting did (docs/serving.md, "What an answer says"). */
 export type Drafting = Pick<DraftingAnswer, "acceptance_length"> & Partial<DraftingAnswer>;
 
-/** How it was asked for: what the same request needs again, but for the turns before it. */
+/** What a repeat of its request needs, besides the turns before it. */
 export interface Asked {
   fields: Record<string, unknown>;
   system: string;
   model: string;
 }
 
-/** What plain decoding said to the same request. */
+/** What plain decoding answered to the same request. */
 export interface Proof {
   isSame: boolean;
   tokens: number;
@@ -54,12 +54,12 @@ export interface Turn {
   state: "running" | "done" | "stopped" | "failed";
   error: string;
   finish: string;
-  /** Bytes of its stream that are in it. */
+  /** Bytes of its stream that it contains. */
   offset: number;
   timings: Timings | null;
   drafting: Drafting | null;
   thoughtMs: number;
-  /** Does the library have passes of it? */
+  /** Whether the library has its passes. */
   hasPasses: boolean;
   asked: Asked | null;
   proof: Proof | null;

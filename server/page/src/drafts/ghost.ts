@@ -6,7 +6,7 @@ import { visible } from "./words";
 
 const LENGTH = 60;
 
-/** Put a cursor at the end of a line, with what this pass guessed there in vain. Returns how to take it away. */
+/** Put a cursor at the end of a line, with what this pass guessed there in vain. Returns a function that removes it. */
 export function putCursor(line: HTMLElement, pass: Pass | undefined): () => void {
   const cursor = document.createElement("span");
   cursor.className = "cursor";

@@ -1,4 +1,4 @@
-// How passes are kept in the browser's database: in parts of so many, of which only the last one grows.
+// How passes are kept in the browser's database: in parts of a fixed size, of which only the last one grows.
 
 import type { IDBPDatabase, IDBPTransaction } from "idb";
 import type { Schema } from "../chat/database";
@@ -6,7 +6,7 @@ import type { Pass } from "./pass";
 import { Passes } from "./passes";
 
 const PART = 128;
-/** Of so many answers, the newest. */
+/** How many answers, the newest ones, keep their passes. */
 const MAX_ANSWERS = 200;
 
 export interface Part {
@@ -15,7 +15,7 @@ export interface Part {
   passes: Pass[];
 }
 
-/** A transaction in which they can be written. */
+/** A transaction that can write them. */
 type Writing = IDBPTransaction<Schema, ("turns" | "passes")[], "readwrite">;
 
 /** Write what is new since the last time. */
@@ -34,7 +34,7 @@ export async function readPasses(database: IDBPDatabase<Schema>, turn: string): 
   return new Passes(parts.flatMap((part) => part.passes));
 }
 
-/** Forget those of turns that are gone, and of all but the newest answers. `turns` are the newest first. */
+/** Forget those of turns that are gone, and of all but the newest answers. `turns`: newest first. */
 export async function sweepPasses(database: IDBPDatabase<Schema>, turns: string[]): Promise<void> {
   const keys = await database.getAllKeys("passes");
   const have = new Set(keys.map(([turn]) => turn));

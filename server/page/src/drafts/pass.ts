@@ -1,9 +1,9 @@
 // Pass: what one pass of the target did, as it is kept: lists in place of objects, and shares in ten-thousandths,
-// which is what the server tells.
+// the server's own precision.
 
 import type { NodeAnswer, PassAnswer } from "../server/answers";
 
-/** Who proposed a token. Kept as the place in this list. */
+/** Who proposed a token. Kept as an index into this list. */
 export const ORIGINS = ["target", "draft", "lookup", "prediction"] as const satisfies NodeAnswer["by"][];
 
 /** In place of a probability: the drafter did not propose it. */
@@ -34,7 +34,7 @@ export interface Pass {
   verifyMs: number;
   /** What a pass that writes one token would cost; 0: unknown. */
   plainMs: number;
-  /** Milliseconds of writing, by the server's clock, when it was through. */
+  /** Milliseconds of writing, by the server's clock, at its end. */
   at: number;
   /** What it wrote; the first `accepted` of them were drafted. */
   texts: string[];
@@ -46,7 +46,7 @@ export interface Pass {
 
 export function passOf(event: PassAnswer, at: number): Pass {
   const nodes = event.tree.map(({ prob, by }) => ({ prob: tenThousandths(prob), origin: ORIGINS.indexOf(by) }));
-  // The walk may accept the token that ends the answer, which is none of its tokens.
+  // The walk may accept the token that ends the answer, which does not belong to its tokens.
   const accepted = event.path.slice(1, event.accepted + 1).map((node) => nodes[node]);
   return {
     number: event.pass,

@@ -2,7 +2,7 @@
 
 import { guessed, type Pass } from "./pass";
 
-/** An answer keeps so many nodes of trees, some 60 bytes each; of later passes only the newest has its tree. */
+/** Most tree nodes that an answer keeps, some 60 bytes each; of later passes only the newest has its tree. */
 const MAX_NODES = 200_000;
 const NOW_MS = 1000;
 
@@ -42,7 +42,7 @@ export class Passes {
     return this.list.at(-1);
   }
 
-  /** A pass that is here already (a stream that is read again may repeat it) is not added. */
+  /** Ignores a pass that is here already: a stream that is read again may repeat it. */
   add(pass: Pass): void {
     if (this.last && pass.number <= this.last.number) return;
     if (this.#treeNodes > MAX_NODES && this.last) this.last.tree = null;

@@ -1,4 +1,4 @@
-// The controller's reasons, with the words of docs/budget.md, and the colours that they have in pictures.
+// The controller's reasons, with the words of docs/budget.md, and their colours in pictures.
 
 export interface Reason {
   /** A variable of the style sheet, without its dashes. */

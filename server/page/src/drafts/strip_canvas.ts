@@ -1,5 +1,4 @@
-// StripCanvas: draws those bars of the strip that are in sight. The canvas stays where the box is; what the box scrolls
-// is as wide as all passes.
+// StripCanvas: draws the visible bars of the strip. The canvas stays in place; what scrolls is as wide as all passes.
 
 import type { Pass } from "./pass";
 import type { Passes } from "./passes";
@@ -30,7 +29,7 @@ export class StripCanvas {
     this.#ruler.remove();
   }
 
-  /** Show so many passes, one of them marked. */
+  /** Show this many passes, one of them marked. */
   grow(count: number, marked: number | null): void {
     if (count !== this.#count) this.#ruler.style.width = `${count * BAR_WIDTH}px`;
     this.#count = count;
@@ -89,7 +88,7 @@ export class StripCanvas {
     }
   }
 
-  /** A canvas knows no variables of style sheets: what the browser makes of them is asked once. */
+  /** A canvas knows no CSS variables: the browser is asked once for their values. */
   #colour(name: string): string {
     const known = this.#colours.get(name);
     if (known) return known;

@@ -34,7 +34,7 @@ export class TokenText {
     let isFirst = true;
     const edge = pass.texts.length > 1 ? "first" : "first single";
     pass.texts.forEach((text, token) => {
-      if (!text) return; // a part of a character, which the next token completes
+      if (!text) return; // a part of a character, completed by the next token
       const classes = classesOf(pass, token);
       for (const piece of linesOf(text)) {
         const span = document.createElement("span");

@@ -11,7 +11,7 @@ export interface Place {
 export interface Layout {
   places: Place[];
   isAccepted: boolean[];
-  /** Where what the target said itself stands: behind the path's end. */
+  /** Where the target's own token stands: behind the path's end. */
   bonus: Place;
   columns: number;
   rows: number;
@@ -30,7 +30,7 @@ export function layoutOf(tree: Tree): Layout {
       places[node] = { depth: depth + index, row };
       taken.add(keyOf(places[node]!));
     });
-    // What branches off deepest stays nearest.
+    // The deepest branch stays nearest.
     for (const node of [...chain].reverse()) {
       const at = places[node]!;
       const rest = sorted[node]!.filter((child) => !chain.includes(child));
@@ -82,7 +82,7 @@ export function columnsOf(tree: Tree): number[][] {
   return columns;
 }
 
-/** What was guessed in place of what the target said where the walk ended: the likeliest branch that it left. */
+/** What was guessed where the walk ended and the target said something else: the likeliest branch that it left. */
 export function refusedBranch(tree: Tree): number[] {
   const children = childrenOf(tree);
   const branch: number[] = [];

@@ -10,7 +10,7 @@ export const ORIGIN_WORDS: Record<NodeAnswer["by"], string> = {
   prediction: "prediction",
 };
 
-/** A token with its blanks visible, of so many characters at most. */
+/** A token with its blanks visible, cut to a number of characters. */
 export function visible(text: string, length = Infinity): string {
   if (!text) return "…"; // a part of a character
   const shown = text.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/^ +| +$/g, (blanks) => "·".repeat(blanks.length));
@@ -18,7 +18,7 @@ export function visible(text: string, length = Infinity): string {
   return characters.length > length ? `${characters.slice(0, length - 1).join("")}…` : shown;
 }
 
-/** Ten-thousandths as per cent; with a digit more where whole ones would say never or always. */
+/** Ten-thousandths as per cent, with one more digit where a whole number would say never or always. */
 export function percent(share: number): string {
   if (share === UNKNOWN) return "–";
   if (share < 10) return "<0.1%";
@@ -35,7 +35,7 @@ export function plural(count: number, noun: string): string {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** A pass in a line. */
+/** A pass in one line. */
 export function toldOf(pass: Pass): string {
   const tokens = plural(pass.texts.length, "token");
   if (pass.number === 0) return `pass 0, the prompt's last: ${tokens}`;

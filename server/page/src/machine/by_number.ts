@@ -1,4 +1,4 @@
-// Counts or times by a number, in its order.
+// Counts or times by number, in its order.
 
 export function byNumber(values: Record<string, number>): [number, number][] {
   return Object.entries(values)

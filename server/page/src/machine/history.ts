@@ -1,4 +1,4 @@
-// History: the seconds that the server told, one after the other, without gaps.
+// History: the seconds that the server reported, without gaps.
 
 import type { LastSeconds, ThroughputSecond } from "../server/answers";
 
@@ -19,7 +19,7 @@ export class History {
   #kept = 0;
   #seconds = new Map<number, ThroughputSecond>();
 
-  /** The first second that is not known for good: the last one that was told may have gone on. */
+  /** The first second that is not final: the last one reported may have gone on. */
   get next(): number {
     return Math.max(...this.#seconds.keys(), 0);
   }
@@ -32,7 +32,7 @@ export class History {
     for (const t of this.#seconds.keys()) if (t <= this.now - told.kept) this.#seconds.delete(t);
   }
 
-  /** So many seconds are shown: all that are kept, or fewer soon after the start. */
+  /** How many seconds are shown: all that are kept, or fewer soon after the start. */
   get window(): number {
     return Math.min(this.#kept, Math.max(LEAST_WINDOW, Math.ceil(this.now)));
   }
@@ -58,7 +58,7 @@ export class History {
   }
 }
 
-/** Tokens that a pass brought; null if there was none. */
+/** Tokens per pass; null if there was no pass. */
 export function acceptanceLength({ passes, accepted }: Pick<ThroughputSecond, "passes" | "accepted">): number | null {
   return passes > 0 ? 1 + accepted / passes : null;
 }

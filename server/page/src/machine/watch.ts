@@ -1,4 +1,4 @@
-// Watches the machine: asks the server again and again, but only while somebody looks.
+// Watches the machine: asks the server repeatedly, but only while somebody looks.
 
 import { Cell } from "../cell";
 import { props } from "../server/facts";
@@ -18,7 +18,7 @@ const IDLE_MS = 2000;
 const GONE_MS = 4000;
 
 export const seen = new Cell<Seen>({ state: "waiting" });
-/** Why what is shown is old; empty: it is not. */
+/** Why what is shown is out of date; empty: it is not. */
 export const trouble = new Cell("");
 
 let history = new History();
@@ -47,7 +47,7 @@ export function watch(): () => void {
   };
 }
 
-/** Milliseconds until the next look is worth it; 0: none is. */
+/** Milliseconds until the next request is worth it; 0: none is. */
 async function lookOnce(): Promise<number> {
   try {
     const told = props()?.role === "router" ? await fromRouter() : await fromServer();
@@ -73,7 +73,7 @@ async function fromServer(name = ""): Promise<Seen> {
   return { state: "told", machine, history };
 }
 
-/** To look at a model must not load it. */
+/** Looking at a model must not load it. */
 async function fromRouter(): Promise<Seen> {
   const name = chosen.value;
   const { computer, models } = await getJson<RouterMachine>("machine");

@@ -11,7 +11,7 @@ export function bytes(count: number): string {
   return `${digits(count / KIB)} KiB`;
 }
 
-/** A number with three digits that count, and never in powers of ten. */
+/** A number with three significant digits, never in powers of ten. */
 export function digits(value: number): string {
   const size = Math.abs(value);
   if (size >= 100 || size === 0) return whole(value);
@@ -27,7 +27,7 @@ export function whole(value: number): string {
   return Math.round(value).toLocaleString("en");
 }
 
-/** Of a model: 5.6 M, 0.6 B. */
+/** Parameters of a model: 5.6 M, 0.6 B. */
 export function parameters(count: number): string {
   return count >= 1e9 ? `${digits(count / 1e9)} B` : `${digits(count / 1e6)} M`;
 }

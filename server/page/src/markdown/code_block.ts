@@ -3,9 +3,9 @@
 import { copyText } from "../clipboard";
 import { highlighted } from "./highlighter";
 
-/** While it grows, only code that is shorter is coloured again and again. */
+/** While code grows, it is coloured again only if it is shorter than this. */
 const MAX_LIVE = 6000;
-/** The share of time that colouring may take meanwhile is one over this. */
+/** One over the share of time that colouring may take meanwhile. */
 const REST = 10;
 
 export class CodeBlock {
@@ -43,7 +43,7 @@ export class CodeBlock {
     this.#colourAt = now + REST * (performance.now() - now);
   }
 
-  /** Nothing more comes. */
+  /** The code is complete. */
   close(text: string): void {
     this.#text = text;
     if (!this.#colour()) this.#code.replaceChildren(text);
@@ -67,7 +67,7 @@ export class CodeBlock {
   }
 }
 
-/** Make blocks of the code that the parser wrote. */
+/** Turn the code that the parser wrote into blocks. */
 export function fillCodeBlocks(root: ParentNode): void {
   for (const pre of root.querySelectorAll<HTMLElement>("pre[data-language]")) {
     const block = new CodeBlock(pre.dataset["language"] ?? "");

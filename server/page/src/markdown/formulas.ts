@@ -1,4 +1,4 @@
-// Formulas, by KaTeX. While an answer grows its last paragraph is drawn again and again, so what was drawn is kept.
+// Formulas, by KaTeX. While an answer grows, its last paragraph is drawn many times, so drawn formulas are kept.
 
 import katex from "katex";
 
@@ -20,7 +20,7 @@ function drawn(text: string, displayMode: boolean): Node {
     try {
       katex.render(text, formula, { displayMode, throwOnError: true, maxExpand: 200, maxSize: 20, errorColor: "var(--wrong)" });
     } catch {
-      formula.className = "math-raw"; // incomplete as yet, or wrong: as it was written
+      formula.className = "math-raw"; // incomplete so far, or wrong: shown as it was written
       formula.textContent = text;
     }
     if (kept.size >= MAX_KEPT) kept.clear();

@@ -1,6 +1,6 @@
-// MarkdownView: Markdown that grows. Blocks that are complete are drawn once; only the last, open one is drawn again, so
-// the work does not grow with the square of the text. Of a list that is open, the same holds for its items. What begins
-// on the last line is not settled: a star there may be a list's, or begin bold text that goes on with what stands before.
+// MarkdownView: Markdown that grows. Complete blocks are drawn once; only the last, open one is drawn again, so that
+// the work does not grow with the square of the text. The same holds for the items of an open list. What begins on the
+// last line is undecided: a star there may mark a list item, or begin bold text within the paragraph before it.
 
 import type Token from "markdown-it/lib/token.mjs";
 import { CodeBlock, fillCodeBlocks } from "./code_block";
@@ -12,7 +12,7 @@ import { sanitized } from "./sanitizer";
 /** Where a token begins in the text. */
 type PlaceOf = (token: Token) => number;
 
-/** Drawing may take one part of the time while the text grows, and everything else so many. */
+/** While the text grows, drawing may take one part of the time for this many of everything else. */
 const REST = 4;
 
 export class MarkdownView {
@@ -26,9 +26,9 @@ export class MarkdownView {
   #code: CodeBlock | null = null;
   /** The open block, if it is a list with complete items. */
   #list: OpenList | null = null;
-  /** What was drawn behind the open block, and is not settled. */
+  /** What was drawn behind the open block and is undecided. */
   #unsettled: ChildNode[] = [];
-  /** Link targets that the text defines, as far as it was parsed last: what is incomplete must not stay. */
+  /** Link targets that the text defines, as last parsed: an incomplete one must not stay. */
   #environment: { references?: object } = {};
   #definesLinks = false;
   #drawAt = 0;
@@ -90,12 +90,12 @@ export class MarkdownView {
     this.root.append(drawn);
   }
 
-  /** Is the line that begins here complete? */
+  /** Whether the line that begins here is complete. */
   #isSettled(place: number): boolean {
     return this.#isDone || this.#text.indexOf("\n", place) >= 0;
   }
 
-  /** Is what was parsed from its open item on still the list that was drawn? An empty line changes all items. */
+  /** Whether what was parsed from its open item on continues the drawn list. An empty line changes all items. */
   #isSame(list: OpenList, tokens: Token[]): boolean {
     return list.goesOnWith(tokens[0]) && (list.isLoose || !isLoose(tokens));
   }
@@ -126,7 +126,7 @@ export class MarkdownView {
     this.root.append(this.#drawn(tokens));
   }
 
-  /** Are there complete items, and is it known whether there are empty lines between them? */
+  /** Whether there are complete items, and it is known if empty lines separate them. */
   #canBeginList(tokens: Token[], placeOf: PlaceOf): boolean {
     if (!isList(tokens[0])) return false;
     const items = itemsOf(tokens);
@@ -149,7 +149,7 @@ export class MarkdownView {
     list.open(this.#drawnItems(list, tokens, open));
   }
 
-  /** Items of a list, which was parsed from one of them on: alone it may look tight where the whole is not. */
+  /** Items of a list that was parsed from one of them on: that part may be tight where the whole list is not. */
   #drawnItems(list: OpenList, tokens: Token[], items = itemsOf(tokens)): DocumentFragment {
     if (list.isLoose) makeLoose(tokens);
     return this.#drawn(items.flat());

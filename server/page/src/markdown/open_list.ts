@@ -4,7 +4,7 @@ import type Token from "markdown-it/lib/token.mjs";
 
 export class OpenList {
   readonly element: HTMLElement;
-  /** What stands behind it is the open item, and one that is not settled. */
+  /** Behind it stand the open item, and an undecided one. */
   #border = document.createComment("");
 
   /** `start`: where it begins in the text. */
@@ -19,7 +19,7 @@ export class OpenList {
     this.element.append(this.#border);
   }
 
-  /** Does it go on with this list, which was parsed from one of its items on? */
+  /** Whether it continues this list, which was parsed from one of its items on. */
   goesOnWith(list: Token | undefined): boolean {
     return list?.type === this.list.type && list.markup === this.list.markup;
   }
@@ -30,7 +30,7 @@ export class OpenList {
     this.#border.before(items);
   }
 
-  /** Draw what is open anew. */
+  /** Redraw what is open. */
   open(items: Node): void {
     this.clear();
     this.element.append(items);
@@ -55,7 +55,7 @@ export function itemsOf(list: Token[]): Token[][] {
   return items;
 }
 
-/** Is there an empty line between items? Then their texts are paragraphs. */
+/** Whether an empty line separates items, which makes their texts paragraphs. */
 export function isLoose(list: Token[]): boolean {
   return paragraphsOf(list).some((token) => !token.hidden);
 }

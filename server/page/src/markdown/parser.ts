@@ -28,7 +28,7 @@ rules.image = (tokens, index) => {
   return `<a href="${escapeHtml(source)}">${escapeHtml(content || source)}</a>`;
 };
 
-// Wide tables are scrolled in their box, and styles in attributes are refused by the page's security policy.
+// Wide tables scroll in their box; the page's security policy refuses style attributes.
 rules.table_open = () => '<div class="table" tabindex="0"><table>\n';
 rules.table_close = () => "</table></div>\n";
 rules.th_open = (tokens, index) => cell("th", tokens[index]!.attrGet("style"));

@@ -1,4 +1,4 @@
-// The sanitizer: the only way by which HTML gets into the page. The browser holds us to it (Trusted Types).
+// The sanitizer: the only way for HTML to get into the page, which the browser enforces (Trusted Types).
 
 import DOMPurify from "dompurify";
 

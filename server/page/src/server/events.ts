@@ -1,4 +1,4 @@
-// Server-sent events, with their place in the stream, so that it can be read again from there.
+// Server-sent events, with their place in the stream, from which it can be read again.
 
 export interface StreamEvent {
   /** Its data: JSON, or [DONE]. */
@@ -46,7 +46,7 @@ function frameEnd(bytes: Uint8Array): number {
   return 0;
 }
 
-/** What the frame's `data:` lines say; comments (pings) and other fields say nothing. */
+/** What the frame's `data:` lines say; empty for comments (pings) and other fields. */
 function dataOf(frame: string): string {
   const lines = frame.split("\n").filter((line) => line.startsWith("data:"));
   return lines.map((line) => line.slice(5).trimStart()).join("\n");

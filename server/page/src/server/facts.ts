@@ -1,4 +1,4 @@
-// What the server tells of itself: whether it is ready, the model, the defaults, the fields of a request.
+// What the server says about itself: whether it is ready, the model, the defaults, the fields of a request.
 
 import { Cell } from "../cell";
 import type { ErrorAnswer, Health, Props, RouterProps } from "./answers";
@@ -17,7 +17,7 @@ export type Facts =
   | { state: "ready"; props: ServerProps }
   | { state: "failed"; message: string };
 
-/** JSON schema of a field, as far as it is used here. */
+/** The parts of a field's JSON schema that are used here. */
 export interface FieldSchema {
   type?: string;
   description?: string;
@@ -58,7 +58,7 @@ export function props(): ServerProps | null {
   return facts.value.state === "ready" ? facts.value.props : null;
 }
 
-/** What a request gets that says nothing; of a router's model only while it is loaded. */
+/** Defaults of requests; for a router's model only while it is loaded. */
 export async function defaultParams(): Promise<Record<string, unknown>> {
   return (await propsOf(chosen.value))?.default_generation_settings?.params ?? {};
 }
@@ -71,7 +71,7 @@ export async function propsOf(model: string): Promise<ServerProps | null> {
 
 let schemas: Promise<Record<string, FieldSchema>> | null = null;
 
-/** What a chat request may say, from the server's own document. */
+/** What a chat request may hold, by the server's own document. */
 export function requestFields(): Promise<Record<string, FieldSchema>> {
   schemas ??= getJson<OpenApi>("openapi.json").then((document) => document.components.schemas.ChatRequest.properties);
   return schemas;

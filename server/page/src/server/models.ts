@@ -24,7 +24,7 @@ export function choose(name: string): void {
   remember(NAME, name);
 }
 
-/** To look at a model must not load it. */
+/** Looking at a model must not load it. */
 export async function isLoaded(name: string): Promise<boolean> {
   const { status } = await getJson<RouterModel>(`v1/models/${name.split("/").map(encodeURIComponent).join("/")}`);
   return status.value === "loaded";

@@ -2,7 +2,7 @@
 
 import { askForKey, key } from "./keys";
 
-/** What the server refused, in its own words. */
+/** A refusal, in the server's words. */
 export class Refusal extends Error {
   constructor(
     readonly status: number,

@@ -77,7 +77,7 @@ function parseJson(field: Field, given: string): unknown {
   }
 }
 
-/** How a value stands in a form. */
+/** A value as a form shows it. */
 export function toText(value: unknown): string {
   if (value === undefined || value === null) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);

@@ -53,20 +53,20 @@ const FIELDS = "fields", SYSTEM = "system", THEME = "theme", DRAFTS = "drafts";
 /** llama.cpp's LLAMA_DEFAULT_SEED. */
 export const RANDOM_SEED = 0xffffffff;
 
-/** Of the drafting fields those that are near at hand while drafts are shown. */
+/** The drafting fields that are at hand while drafts are shown. */
 export const SWITCHES = ["draft", "budget", "lookup"];
 
 /** The fields that the user has set. */
 export const values = new Cell<Values>(recalledValues());
 export const theme = new Cell<Theme>((recall(THEME) as Theme | null) ?? "auto");
-/** Are answers asked for with what their passes did? */
+/** Whether requests ask for what the passes did. */
 export const showsDrafts = new Cell(recall(DRAFTS) === "shown");
 
 export function chosenFields(): Values {
   return { ...values.value };
 }
 
-/** undefined: as the server does. */
+/** undefined: the server's default. */
 export function setField(name: string, value: unknown): void {
   const { [name]: _, ...others } = values.value;
   values.value = value === undefined ? others : { ...others, [name]: value };

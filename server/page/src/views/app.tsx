@@ -88,7 +88,7 @@ function Head({ onMenu, onOpen }: { onMenu: () => void; onOpen: (opened: Opened)
   );
 }
 
-/** Which model of a router is asked next. */
+/** Chooses the model of a router that is asked next. */
 function ModelChoice({ names }: { names: string[] }) {
   const name = useCell(chosen);
   return (

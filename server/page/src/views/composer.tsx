@@ -38,7 +38,7 @@ export function Composer() {
 
   const submit = (event: Event) => {
     event.preventDefault();
-    // During an answer Enter does nothing: what is written stays.
+    // During an answer Enter does nothing: the text stays.
     if (answer || !isReady || (!text.trim() && !files.length)) return;
     void send(text.trim(), files);
     setText("");

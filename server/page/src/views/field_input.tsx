@@ -1,4 +1,4 @@
-// The input for a field of a request, as it is set.
+// The input for a field of a request, with its present value.
 
 import { useState } from "preact/hooks";
 import type { FieldSchema } from "../server/facts";
@@ -14,7 +14,7 @@ export interface Form {
 interface Props {
   id: string;
   field: Field;
-  /** What the server does without it. */
+  /** The server's default. */
   fallback: string;
   /** What is wrong with what was given; empty: nothing. */
   onError: (message: string) => void;

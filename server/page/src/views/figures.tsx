@@ -3,7 +3,7 @@
 import type { Answer } from "../chat/answer";
 import type { Proof, Turn } from "../chat/turn";
 
-/** `hasRates`: unless they stand above it. */
+/** `hasRates`: whether to show rates, which may stand above already. */
 export function Figures({ turn, hasRates }: { turn: Turn; hasRates: boolean }) {
   const { timings, drafting } = turn;
   if (!timings) return null;
@@ -27,7 +27,7 @@ export function Figures({ turn, hasRates }: { turn: Turn; hasRates: boolean }) {
   );
 }
 
-/** What its proof said. */
+/** The result of its proof. */
 function ProofFigure({ proof: { isSame, draftedMs, plainMs } }: { proof: Proof }) {
   if (!isSame) return <span title="plain decoding said something else">not as plain</span>;
   return (

@@ -44,7 +44,7 @@ interface ButtonProps {
   class?: string;
 }
 
-/** A button that shows an icon and tells its name. */
+/** A button that shows an icon and has its name as a label. */
 export function IconButton({ icon, label, ...rest }: ButtonProps) {
   return (
     <button type="button" {...rest} class={`icon-button ${rest.class ?? ""}`} aria-label={label} title={label}>

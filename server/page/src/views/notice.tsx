@@ -1,4 +1,4 @@
-// A notice at the page's lower edge, with something that can be done about it.
+// A notice at the page's lower edge, with something to do about it.
 
 import { Cell, useCell } from "../cell";
 

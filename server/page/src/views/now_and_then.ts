@@ -1,8 +1,8 @@
-// A value that changes often, as often as it can be followed.
+// A value that changes often, slowed down so that it can be followed.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-/** The newest value, but not more often than every so many milliseconds. */
+/** The newest value, at most once in this many milliseconds. */
 export function useNowAndThen<T>(value: T, ms: number): T {
   const [shown, setShown] = useState(value);
   const newest = useRef(value);

@@ -117,12 +117,12 @@ function FieldForm({ field, fallback }: { field: Field; fallback: unknown }) {
   );
 }
 
-/** What the server does without this field. */
+/** The server's default for this field. */
 function toFallback(name: string, value: unknown): string {
   return name === "seed" && value === RANDOM_SEED ? "random" : toText(value);
 }
 
-/** The default stands in the field, and may be another here. */
+/** The input shows the default, which may differ here. */
 function withoutDefault(description: string): string {
   return description.replace(/ \(default: [^)]*\)$/, "");
 }

@@ -7,7 +7,7 @@ import { IconButton } from "./icon";
 import { TurnView } from "./turn_view";
 import { Welcome } from "./welcome";
 
-/** So far from its end counts as at its end. */
+/** Within this distance the view counts as being at the end. */
 const NEAR_PX = 80;
 const still = new Cell(0);
 
@@ -32,7 +32,7 @@ export function Thread() {
   );
 }
 
-/** The scrolled box, whether its end is in sight, and how to get there. */
+/** The scrolled box, whether its end is in sight, and a function that goes there. */
 function useEnd(leaf: string | null) {
   const box = useRef<HTMLElement>(null);
   const follows = useRef(true);
@@ -46,7 +46,7 @@ function useEnd(leaf: string | null) {
     let top = 0;
     const look = () => {
       const isNear = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_PX;
-      // The text may have grown since the page scrolled itself: only who scrolls up leaves the end.
+      // The text may have grown since the page itself scrolled: only scrolling up leaves the end.
       if (isNear) follows.current = true;
       else if (element.scrollTop < top) follows.current = false;
       top = element.scrollTop;

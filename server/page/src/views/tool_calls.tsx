@@ -1,4 +1,4 @@
-// Calls of tools in an answer, and a form for what the tools said: this page runs none itself.
+// Calls of tools in an answer, and a form for their results: this page runs no tools itself.
 
 import { useState } from "preact/hooks";
 import { giveResults } from "../chat/chat";
@@ -48,7 +48,7 @@ export function ToolCalls({ conversation, turn, isLast }: Props) {
   );
 }
 
-/** The arguments as JSON on several lines; as they are while they are incomplete. */
+/** The arguments as JSON on several lines; unchanged while they are incomplete. */
 function indented(call: ToolCall): string {
   try {
     return JSON.stringify(JSON.parse(call.arguments), null, 2);

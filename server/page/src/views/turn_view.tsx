@@ -1,4 +1,4 @@
-// One turn: a question, an answer, or what a tool said.
+// One turn: a question, an answer, or the result of a tool.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Cell, useCell } from "../cell";
@@ -148,7 +148,7 @@ function AnswerView({ conversation, turn, isLast }: Props) {
   );
 }
 
-/** Why an answer ended where it did, unless the model meant it so. */
+/** Why an answer ended, unless the model ended it. */
 function EndNote({ turn }: { turn: Turn }) {
   if (turn.state === "failed") return <p class="error" role="alert">{turn.error}</p>;
   if (turn.state === "stopped") return <p class="end-note">Stopped.</p>;
@@ -156,7 +156,7 @@ function EndNote({ turn }: { turn: Turn }) {
   return null;
 }
 
-/** Which of several questions or answers in this place is shown. */
+/** Chooses between several questions or answers in the same place. */
 function Branches({ conversation, turn }: { conversation: Conversation; turn: Turn }) {
   const siblings = conversation.children(turn.parent);
   if (siblings.length < 2) return null;

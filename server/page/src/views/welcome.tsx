@@ -1,4 +1,4 @@
-// What stands where no conversation is yet.
+// Shown where there is no conversation yet.
 
 import { useCell } from "../cell";
 import { facts } from "../server/facts";

@@ -1,4 +1,4 @@
-// What drafting brings: the rate beside plain decoding's, how much is accepted, and where the time goes.
+// What drafting gains: the rate beside that of plain decoding, how much is accepted, and where the time goes.
 
 import type { Turn } from "../../chat/turn";
 import type { Passes } from "../../drafts/passes";
@@ -49,7 +49,7 @@ function Figure({ name, title, children, ...rest }: FigureProps) {
   );
 }
 
-/** Of the passes that verified a node at a depth, how many accepted one. */
+/** How many of the passes that verified a node at a depth accepted one. */
 function ByDepth({ passes }: { passes: Passes }) {
   const depths = passes.verifiedAt.slice(1, MOST_DEPTHS + 1).map((verified, index) => ({
     depth: index + 1,

@@ -9,7 +9,7 @@ import { Guess } from "./guess";
 import { OriginLegend, ReasonLegend } from "./legend";
 import { Strip } from "./strip";
 
-/** More cannot be followed, would flicker, and would take from the model on a machine whose cores it uses. */
+/** More could not be followed, would flicker, and would take time from the model where both share cores. */
 const EVERY_MS = 200;
 
 interface Props {

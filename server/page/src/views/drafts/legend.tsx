@@ -5,7 +5,7 @@ import type { Passes } from "../../drafts/passes";
 import { reasonOf } from "../../drafts/reasons";
 import { ORIGIN_WORDS } from "../../drafts/words";
 
-/** Which tint is whose. */
+/** The tints of the proposers. */
 export function OriginLegend() {
   return (
     <ul class="legend" aria-label="Who proposed a token">
@@ -20,7 +20,7 @@ export function OriginLegend() {
   );
 }
 
-/** Which colour is which of the reasons that there were. */
+/** The colours of the reasons that occurred. */
 export function ReasonLegend({ passes }: { passes: Passes }) {
   return (
     <ul class="legend" aria-label="Why so many nodes">

@@ -132,7 +132,7 @@ function Found({ difference: { before, one, other, at } }: { difference: Differe
   );
 }
 
-/** Why they may differ, as the server tells it. */
+/** Why they may differ, by the server. */
 function Reason({ turn }: { turn: Turn }) {
   const [reason, setReason] = useState<string | null>(null);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// One side of the proof: a text by tokens that follows its end.
+// One side of the proof: a text, token by token, that scrolls to its end.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Passes } from "../../drafts/passes";

@@ -1,4 +1,4 @@
-// A bar for each pass: what it brought, of what it could have brought, and how many nodes that cost.
+// A bar for each pass: the tokens that it brought, how many it could have brought, and how many nodes that cost.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useCell } from "../../cell";
@@ -13,7 +13,7 @@ interface Props {
   onOpen: (pass: number) => void;
 }
 
-/** How far from its end it still follows. */
+/** How far from its end it still follows new passes. */
 const NEAR_PX = 24;
 const STEPS: Record<string, number> = {
   ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 20, PageDown: -20, Home: -Infinity, End: Infinity,
@@ -69,7 +69,7 @@ export function Strip({ passes, count, onOpen }: Props) {
   );
 }
 
-/** The scrolled box, its canvas, and how to draw what is in sight. */
+/** The scrolled box, its canvas, and a function that draws what is in sight. */
 function useStripCanvas(passes: Passes, count: number, marked: number | null) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);

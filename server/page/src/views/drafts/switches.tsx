@@ -35,7 +35,7 @@ function Fields() {
   return (
     <>
       {SWITCHES.filter((name) => name in schemas).map((name) => (
-        // Another value, set elsewhere, makes another input.
+        // A value that is set elsewhere makes a new input.
         <Switch key={`${name} ${toText(set[name])}`} name={name} schema={schemas[name]!} fallback={defaults[name]} />
       ))}
     </>

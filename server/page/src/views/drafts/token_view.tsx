@@ -42,7 +42,7 @@ export function TokenView({ passes, count, isRunning, label, onOpen }: Props) {
     setPointed({ ...place, left, top: token.offsetTop + token.offsetHeight + 4 });
   };
   const move = (event: PointerEvent) => {
-    // Where keys scroll the text below a mouse that rests, it does not point.
+    // A resting mouse does not point when keys scroll the text below it.
     if (event.pointerType === "mouse" && (event.movementX || event.movementY)) pointAt(tokenAt(event));
   };
   const leave = (event: PointerEvent) => event.pointerType === "mouse" && !hasFocus(root.current!) && setPointed(null);
@@ -121,7 +121,7 @@ function hasFocus(element: HTMLElement): boolean {
   return element === document.activeElement;
 }
 
-/** The token that a key leads to; null: there is none; undefined: the key is another. */
+/** The token that a key leads to; null: there is none; undefined: it is some other key. */
 function neighbour(root: HTMLElement, from: TokenPlace | null, key: string): HTMLElement | null | undefined {
   const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1 };
   const ends: Record<string, number> = { Home: 0, End: -1 };

@@ -1,4 +1,4 @@
-// The passes of a turn: an answer that is written has them at hand, others are read when they are looked at.
+// The passes of a turn: a running answer has them at hand, those of others are read when they are looked at.
 
 import { useEffect, useState } from "preact/hooks";
 import type { Answer } from "../../chat/answer";

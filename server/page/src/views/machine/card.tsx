@@ -1,4 +1,4 @@
-// A card: one thing that is told of the machine.
+// A card: one fact about the machine.
 
 import type { ComponentChildren } from "preact";
 

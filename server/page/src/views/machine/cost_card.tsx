@@ -1,4 +1,4 @@
-// What a pass costs on this machine: the measured curve, its roofline, and how many rows the controller made of it.
+// What a pass costs on this machine: the measured curve, its roofline, and how many rows the controller chose.
 
 import { line } from "d3-shape";
 import { Legend, type Entry } from "../../charts/legend";
@@ -18,7 +18,7 @@ interface Props {
 
 type Point = [number, number];
 
-/** How many times as long as the fitted time of the widest pass may take what the plot has room for. */
+/** The plot has room for passes of up to this many times the fitted time of the widest pass. */
 const BEYOND = 2;
 
 const SOURCES: Record<string, string> = {
@@ -46,7 +46,7 @@ export function CostCard({ costs, roofline, choices, size }: Props) {
   );
 }
 
-/** What a step costs besides. */
+/** What else a step costs. */
 function surcharges({ other, rebuild, cell }: Costs): string {
   const said: [number, string][] = [
     [other, "a step beyond its passes"],
@@ -77,7 +77,7 @@ interface CurvesProps {
 
 function Curves({ verify, draft, roofline, widest, most }: CurvesProps) {
   const longest = Math.max(...[...verify, ...draft].map(([, ms]) => ms));
-  // One pass that something disturbed must not flatten all others.
+  // One disturbed pass must not flatten all others.
   const top = roofline ? Math.min(longest, BEYOND * fitted(roofline, most)) : longest;
   const readout = (at: number) => {
     const near = nearest(verify, at);
@@ -125,7 +125,7 @@ function CurveMarks({ points, colour, scales: { x, y } }: { points: Point[]; col
   );
 }
 
-/** The bound that counts is drawn through, the other one dashed. */
+/** The bound that counts is a solid line, the other one dashed. */
 function RooflineMarks({ roofline, widest, scales }: { roofline: Fitted; widest: number; scales: Scales }) {
   const { floor_ms: floor, row_ms: row, knee } = roofline;
   const { x, y } = scales;
@@ -154,7 +154,7 @@ function RooflineMarks({ roofline, widest, scales }: { roofline: Fitted; widest:
   );
 }
 
-/** How often the controller made how many rows of a slot's tree: below the curve, with the same rows. */
+/** How often a slot's tree had how many rows: below the curve, with the same axis. */
 function Nodes({ nodes, most, roofline }: Pick<CurvesProps, "most" | "roofline"> & { nodes: Point[] }) {
   const all = nodes.reduce((sum, [, count]) => sum + count, 0);
   const share = Math.max(...nodes.map(([, count]) => count / all));

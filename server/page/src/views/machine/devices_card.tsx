@@ -1,4 +1,4 @@
-// Devices: what computes, and from how many rows on which of its kernels serves.
+// Devices: what computes, and the number of rows from which it uses its matrix kernel.
 
 import type { Machine } from "../../server/answers";
 import { bytes } from "../../machine/words";

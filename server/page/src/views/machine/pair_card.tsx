@@ -1,4 +1,4 @@
-// The pair: target and drafter, and which layers of the one the other reads.
+// The pair: target and drafter, and which of the target's layers the drafter reads.
 
 import type { Machine, MachineDrafter, MachineModel } from "../../server/answers";
 import { useWidth } from "../../charts/width";

@@ -1,4 +1,4 @@
-// The last minutes: tokens written and read, and what a pass brought.
+// The last minutes: tokens written and read, and tokens per pass.
 
 import { area, curveStepAfter, line } from "d3-shape";
 import { Plot, type Axis, type Scales } from "../../charts/plot";
@@ -134,7 +134,7 @@ function Area({ seconds, value, scales: { x, y } }: MarksProps) {
   );
 }
 
-/** Broken where there is no value. */
+/** The line is broken where there is no value. */
 function Steps({ seconds, value, scales: { x, y } }: MarksProps) {
   const isKnown = (second: ThroughputSecond) => value(second) !== null;
   const edge = line<ThroughputSecond>(({ t }) => x(t + 0.5), (second) => y(value(second)!)).defined(isKnown);
@@ -148,7 +148,7 @@ function Steps({ seconds, value, scales: { x, y } }: MarksProps) {
   );
 }
 
-/** With an end for the last second. */
+/** With an end point for the last second. */
 function closed(seconds: ThroughputSecond[]): ThroughputSecond[] {
   const last = seconds.at(-1);
   return last ? [...seconds, { ...last, t: last.t + 1 }] : [];
