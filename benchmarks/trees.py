@@ -31,26 +31,11 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     budgets = sorted({row["budget"] for row in rows})
     lines = []
     for drafter, temperature in dict.fromkeys((row["drafter"], row["temperature"]) for row in rows):
-        by_budget = {
-            row["budget"]: row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)
-        }
-        for shape in SHAPES:
-            lines.append(
-                [
-                    drafter,
-                    f"{temperature:g}",
-                    shape,
-                    *(f"{by_budget[b][shape]:.2f}" if b in by_budget else "" for b in budgets),
-                ]
-            )
-        lines.append(
-            [
-                drafter,
-                f"{temperature:g}",
-                "ratio",
-                *(f"{by_budget[b]['tree'] / by_budget[b]['chain']:.2f}" if b in by_budget else "" for b in budgets),
-            ]
-        )
+        mine = [row for row in rows if (row["drafter"], row["temperature"]) == (drafter, temperature)]
+        by_budget = {row["budget"]: {**row, "ratio": row["tree"] / row["chain"]} for row in mine}
+        for name in (*SHAPES, "ratio"):
+            values = (f"{by_budget[budget][name]:.2f}" if budget in by_budget else "" for budget in budgets)
+            lines.append([drafter, f"{temperature:g}", name, *values])
     return record.table(["drafter", "temperature", "AL by nodes", *map(str, budgets)], lines) + f"\n\n{footer}\n"
 
 
@@ -72,34 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         ) as engine:
             for temperature in args.temperatures:
                 for budget in args.budgets:
-                    al = {
-                        shape: acceptance_length(
-                            list(
-                                answers(
-                                    engine,
-                                    prompts,
-                                    args.n_predict,
-                                    temperature,
-                                    args.repeats,
-                                    budget=budget,
-                                    draft=shape,
-                                )
-                            )
-                        )
-                        for shape in SHAPES
-                    }
-                    say(
-                        f"{drafter} T{temperature:g}, {budget} nodes: "
-                        + ", ".join(f"{shape} {al[shape]:.2f}" for shape in SHAPES)
-                    )
-                    rows.append(
-                        {
-                            "drafter": drafter,
-                            "temperature": temperature,
-                            "budget": budget,
-                            **{s: round(al[s], 4) for s in SHAPES},
-                        }
-                    )
+                    row: dict[str, Any] = {"drafter": drafter, "temperature": temperature, "budget": budget}
+                    for shape in SHAPES:
+                        how = {"budget": budget, "draft": shape}
+                        done = list(answers(engine, prompts, args.n_predict, temperature, args.repeats, **how))
+                        row[shape] = round(acceptance_length(done), 4)
+                    say(f"{drafter} T{temperature:g}, {budget} nodes: tree {row['tree']:.2f}, chain {row['chain']:.2f}")
+                    rows.append(row)
                     record.save(args.out, {**env, "rows": rows}, markdown(rows, record.footer(env)))
     print(markdown(rows, record.footer(env)))
     return 0

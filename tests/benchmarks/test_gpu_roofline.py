@@ -24,10 +24,11 @@ COUNT = re.compile(r"(tree|commit) rows (\d+) operations (\d+) exp (\d+) read (\
 @pytest.mark.parametrize("drafter", some_fast(["dflash", "hybrid"], ["hybrid"]))
 def test_bytes_are_those_of_the_files(tmp_path: Path, drafter: str) -> None:
     shape = SHAPES["hybrid-0.1b" if drafter == "hybrid" else "0.1b"]
-    pair = inflate.inflate(bundled_pair(drafter), tmp_path / "pair", shape, "q4_k_m")
-    for path, model in zip(pair, roofline.models_of(shape), strict=True):
+    small = bundled_pair(drafter)
+    pair = inflate.inflate(small, tmp_path / "pair", shape, "q4_k_m")
+    for path, file in zip(pair, inflate.inflated_files(small, tmp_path, shape, "q4_k_m"), strict=True):
         tensors = read_header(path)[1].values()
-        weights = roofline.weights_of(model, "q4_k_m")
+        weights = roofline.weights_of(file)
         assert weights.file_bytes == sum(tensor.n_bytes for tensor in tensors)
         matrices = [tensor for tensor in tensors if len(tensor.shape) > 1 and tensor.name != "token_embd.weight"]
         assert weights.n_bytes == sum(tensor.n_bytes for tensor in matrices)
