@@ -74,6 +74,7 @@ struct draft_graph {
     ggml_tensor * taps       = nullptr;   // F32 [n_taps * n_embd, n_inject], from the host
     ggml_tensor * tap_cells  = nullptr;   // I32 [n_inject]: of a store, instead
     ggml_tensor * unscale    = nullptr;   // F32 [1, n_inject]: undoes what tap_scale() did to a row
+    ggml_tensor * newest     = nullptr;   // I64 [n_inject]: the slot whose newest row it is, or n_slots: of none
     ggml_tensor * tokens     = nullptr;   // I32 [n_block]: of the vocabulary, or of token_rows
     ggml_tensor * token_rows = nullptr;   // [n_embd, n_slots + 1] of the embeddings: the anchors', and the mask token's
     ggml_tensor * masked     = nullptr;   // F32 [1, n_block]: 1 where the token is the mask, else 0

@@ -138,7 +138,8 @@ class lattice_selector : public selector {
 
 }   // namespace
 
-std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t) {
+std::unique_ptr<selector> make_selector(
+    const drafter_model & model, const std::vector<int64_t> & d2t, int32_t /* n_slots */) {
     switch (model.kind->id) {
         case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model, d2t);
         case drafter_kind::DFLASH2: return std::make_unique<lattice_selector>(model);
