@@ -46,16 +46,8 @@ class LiliCorr(Kind):
 
     @classmethod
     def read(cls, checkpoint: Checkpoint) -> LiliCorr:
+        _refuse(checkpoint)
         keys, n_embd = checkpoint.keys, checkpoint.n_embd
-        for name in (f"{_HEAD}_{field}" for field in _FIELDS):
-            if keys.find(name)[1] is None:
-                raise wrong(name, "it is missing: export the checkpoint again, with the whole dflash_config")
-        if keys.integer("draft_vocab_size", checkpoint.n_vocab) < checkpoint.n_vocab:
-            raise wrong("draft_vocab_size", "no LiliCorr drafter has a reduced vocabulary")
-        if checkpoint.samples_from_anchor:
-            raise wrong("sample_from_anchor", "it is true; the anchor of a LiliCorr drafter proposes nothing")
-        if keys.flag("has_own_lm_head", False) and "lm_head.weight" not in checkpoint.found:
-            raise wrong("has_own_lm_head", "it is true, and lm_head.weight is missing: download the whole checkpoint")
         top_k = keys.integer(f"{_HEAD}_candidate_topk")
         most = min(_MAX_CANDIDATES, checkpoint.n_vocab)
         if top_k > most:
@@ -152,6 +144,19 @@ class LiliCorr(Kind):
         yield norm(f"lilicorr_{blk}.ffn_norm", f"lilicorr.{source}.mlp_norm", width)
         yield from _affine(f"{blk}.ffn_up", f"{source}.mlp.{up}", self.n_ff, width)
         yield from _affine(f"{blk}.ffn_down", f"{source}.mlp.{down}", width, self.n_ff)
+
+
+def _refuse(checkpoint: Checkpoint) -> None:
+    keys = checkpoint.keys
+    for name in (f"{_HEAD}_{field}" for field in _FIELDS):
+        if keys.find(name)[1] is None:
+            raise wrong(name, "it is missing: export the checkpoint again, with the whole dflash_config")
+    if keys.integer("draft_vocab_size", checkpoint.n_vocab) < checkpoint.n_vocab:
+        raise wrong("draft_vocab_size", "no LiliCorr drafter has a reduced vocabulary")
+    if checkpoint.samples_from_anchor:
+        raise wrong("sample_from_anchor", "it is true; the anchor of a LiliCorr drafter proposes nothing")
+    if keys.flag("has_own_lm_head", False) and "lm_head.weight" not in checkpoint.found:
+        raise wrong("has_own_lm_head", "it is true, and lm_head.weight is missing: download the whole checkpoint")
 
 
 def _convolutions(keys: Keys, n_embd: int) -> DFlash2 | None:

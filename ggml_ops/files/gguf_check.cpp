@@ -911,7 +911,6 @@ class checker {
     void check_lilicorr() const {
         const std::string   key    = own("lilicorr_top_k");
         const gguf_tensor * hidden = file_.find_tensor("lilicorr_hidden.weight");
-        const gguf_tensor * out    = file_.find_tensor("lilicorr_out.weight");
         if ((hidden != nullptr) != (file_.find(key) != nullptr)) {
             fail_key(key, "must be given together with the tensors 'lilicorr_*'; convert the drafter again");
         }
@@ -928,17 +927,28 @@ class checker {
         const int64_t n_tokens = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         const int64_t top_k    = number(key, 1, std::min(n_tokens, MAX_CANDIDATES));
         const int64_t n_head   = number(own("lilicorr_head_count"), 1, MAX_HEADS);
-        const int64_t n_layer  = number(own("lilicorr_block_count"), 1, MAX_CORRELATOR);
-        const int64_t width = static_cast<int64_t>(hidden->ne[1]), n_pos = std::max<int64_t>(report_.block_size, 2) - 1;
-        real_in_range(own("lilicorr_logit_scale"), 1e-6, 1e6);
-        real_in_range(own("lilicorr_vector_epsilon"), 1e-6, 0.5);
+        const int64_t width    = static_cast<int64_t>(hidden->ne[1]);
         if (width % n_head != 0) {
             fail_key(own("lilicorr_head_count"),
                 "is " + std::to_string(n_head) + "; it must divide the width " + std::to_string(width));
         }
-        for (const char * name : { "lilicorr_hidden", "lilicorr_context" }) {
-            check_affine(name, n_embd_, width);
+        real_in_range(own("lilicorr_logit_scale"), 1e-6, 1e6);
+        real_in_range(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
+        check_correlator_rows(width, top_k);
+        const int64_t n_pos = std::max<int64_t>(report_.block_size, 2) - 1;   // without a block size: check_kind()
+        check_floats("lilicorr_position_embd", width, n_pos);
+        check_floats("lilicorr_distance_bias", 2 * n_pos + 1, n_head);
+        check_floats("lilicorr_same_bias", n_head, 1);
+        const int64_t n_layer = number(own("lilicorr_block_count"), 1, MAX_CORRELATOR);
+        for (int64_t i = 0; i < n_layer; ++i) {
+            check_correlator_layer("lilicorr_blk." + std::to_string(i) + ".", width);
         }
+        check_correlator_factors(width);
+    }
+
+    // What makes a row of each candidate.
+    void check_correlator_rows(int64_t width, int64_t top_k) const {
+        check_affine("lilicorr_hidden", n_embd_, width);
         if (width != n_embd_ || file_.find_tensor("lilicorr_token.weight") != nullptr) {
             check_affine("lilicorr_token", n_embd_, width);
         }
@@ -946,18 +956,18 @@ class checker {
         check_floats("lilicorr_feature_norm.bias", 5, 1);
         check_affine("lilicorr_feature_up", 5, width);
         check_affine("lilicorr_feature_down", width, width);
-        check_floats("lilicorr_position_embd", width, n_pos);
         check_floats("lilicorr_rank_embd", width, top_k);
-        check_floats("lilicorr_distance_bias", 2 * n_pos + 1, n_head);
-        check_floats("lilicorr_same_bias", n_head, 1);
-        for (int64_t i = 0; i < n_layer; ++i) {
-            check_correlator_layer("lilicorr_blk." + std::to_string(i) + ".", width);
-        }
+    }
+
+    // What makes of rows the vectors that are compared.
+    void check_correlator_factors(int64_t width) const {
+        check_affine("lilicorr_context", n_embd_, width);
         check_floats("lilicorr_output_norm.weight", width, 1);
         check_floats("lilicorr_context_norm.weight", width, 1);
         check_affine("lilicorr_factor", width, width);
         check_weight("lilicorr_factor_context.weight", width, width);
         check_weight("lilicorr_factor_product.weight", width, width);
+        const gguf_tensor * out = file_.find_tensor("lilicorr_out.weight");
         for (const char * name : { "lilicorr_out", "lilicorr_in", "lilicorr_start" }) {
             check_affine(name, width, out != nullptr ? static_cast<int64_t>(out->ne[1]) : 1);
         }

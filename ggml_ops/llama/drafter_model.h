@@ -87,7 +87,7 @@ struct drafter_model {
     int32_t block_size;     // rows of the longest block, the anchor's counted
     bool    anchor_first;   // the anchor's row proposes the token after it, and each other row the one after its own;
                             // else the anchor's row proposes nothing, and each other row the token of its own place
-    int32_t conv_kernel;   // DFlash 2, LiliCorr: taps of the convolutions, and the channels that share a dynamic weight
+    int32_t conv_kernel;    // DFlash 2, LiliCorr: taps of the convolutions; channels that share a dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t n_candidates;                    // without d2t: only tokens below it are proposed
