@@ -65,11 +65,3 @@ class RouterProps(Answer):
     ui_settings: dict[str, Any]
     build_info: str
     cors_proxy_enabled: bool
-
-
-class ModelEvent(Answer):
-    """Something happened to a model."""
-
-    model: Annotated[str, about("its name; * for all")]
-    event: str
-    data: NotRequired[dict[str, Any]]
