@@ -14,17 +14,8 @@ from .dspark import DSpark
 from .kind import Checkpoint, Kind
 
 __all__ = [
-    "KINDS",
-    "Checkpoint",
-    "DFlare",
-    "DFlash2",
-    "DSpark",
-    "Domino",
-    "Kind",
-    "kind_in",
-    "lattice_kinds",
-    "read_kind",
-]
+    "KINDS", "Checkpoint", "DFlare", "DFlash2", "DSpark", "Domino", "Kind", "kind_in", "lattice_kinds", "read_kind",
+]  # fmt: skip
 
 # a checkpoint is of the first that says so
 KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, DSpark)
