@@ -1,13 +1,13 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
 """EngineOptions: everything that can be chosen when an engine is made.
 
-An option is one field. All that others need to know of it comes from that field:
+An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine` (engine.py),
 * the field of dflash_engine_params (native/; the fields stand in the header's order),
 * the command line flag and its environment variable (cli/flags.py),
 * whether its value changes what a pass costs, and so which measured pass times hold (diagnose/costs.py),
-* what --help, `help(EngineOptions)` and docs/options.md say of it.
+* its text in --help, `help(EngineOptions)` and docs/options.md.
 
 So a new option is a field of dflash_engine_params in dflash.h, a field here, and the C++ that reads it.
 """
@@ -30,7 +30,7 @@ SplitMode = Literal["none", "layer", "row", "tensor"]
 Path = str | os.PathLike[str]
 
 _FLASH_MODES = {"auto": -1, "off": 0, "on": 1}
-_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would become four thousand million
+_UINT32_FIELD_MAX = 2**31 - 1  # unsigned in C, where -1 would wrap around
 AUTO_SLOTS = 4  # what -np -1 means, as in llama-server
 
 
@@ -45,8 +45,8 @@ class Flag:
     names: tuple[str, ...] = ()
     env: str | None = None  # llama-server's variable
     metavar: str | None = None
-    choices: tuple[str, ...] = ()  # which are the metavar too
-    default_text: str | None = None  # where the command line's default is another than Python's
+    choices: tuple[str, ...] = ()  # also the metavar
+    default_text: str | None = None  # where the command line's default differs from Python's
     silent: bool = False  # --help leaves it out
     off_names: tuple[str, ...] = ()
     off_help: str | None = None
@@ -104,7 +104,7 @@ _TEMPLATE = "chat template"
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """The arguments of `Engine`. Each is explained where it stands; docs/options.md lists them with their flags.
+    """The arguments of `Engine`; docs/options.md lists them with their flags.
 
     Raises:
         RequestError: a value is out of range; `param` names the field.
@@ -561,7 +561,7 @@ class EngineOptions:
             object.__setattr__(self, "share_ctx", share)
         if self.n_slots == -1:
             object.__setattr__(self, "n_slots", AUTO_SLOTS)
-        if self.bit_exact:  # a smaller cache uses its cells again in another order
+        if self.bit_exact:  # a smaller cache reuses its cells in another order
             object.__setattr__(self, "swa_full", True)
         for name, option in OPTIONS.items():
             value = getattr(self, name)
@@ -590,6 +590,6 @@ OPTIONS: Mapping[str, EngineOption] = options_of(EngineOptions)
 DEFAULTS: Mapping[str, Any] = defaults_of(EngineOptions)
 
 COST_OPTIONS: tuple[str, ...] = tuple(name for name, option in OPTIONS.items() if option.in_cost)
-"""The options that change what a pass costs. The context's length does not: rows attend to what is there."""
+"""The options that change what a pass costs. The context's size does not: rows attend only to used cells."""
 
 EngineOptions.__doc__ = with_arguments(EngineOptions.__doc__, EngineOptions)

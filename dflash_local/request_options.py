@@ -1,7 +1,7 @@
 # ruff: noqa: RUF009  _option() makes a dataclasses.field()
 """RequestOptions: a prompt, and everything that can be chosen for its answer.
 
-An option is one field. All that others need to know of it comes from that field:
+An option is one field, and everything else is derived from it:
 
 * the keyword argument of `Engine.submit`, `generate`, `stream`, `chat` and `submit_chat` (engine.py),
 * the field of dflash_request (native/; the fields stand in the header's order),
@@ -25,7 +25,7 @@ from dflash_local.errors import RequestError
 from dflash_local.option import TOKENS, Option, defaults_of, native_params, options_of, with_arguments
 from dflash_local.sampling import SamplingParams
 
-MAX_STOP = 1024  # characters of a stop string: so much text may be held back
+MAX_STOP = 1024  # characters of a stop string, which bounds the text that is held back
 MAX_STOPS = 64  # stop strings of a request over HTTP
 
 ENGINES = "the engine's setting"
@@ -34,15 +34,15 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class BodyField:
-    """What a request's body calls an option; null and absence mean the server's setting, or the option's default.
+    """An option's field in a request's body; null or absent means the server's setting, or the option's default.
 
     Attributes:
-        name: None: the option's own.
-        help: what it means there, where that is more or less than the option's own help.
-        schema: JSON schema of its values, if the engine checks them; None: the server does so, by type and bounds.
-        low, high: bounds of its integers; `low` is the option's, if None.
+        name: its name there; None: the option's own.
+        help: its description there; None: the option's own.
+        schema: JSON schema of its values, if the engine checks them; None: the server checks type and bounds.
+        low, high: bounds of its integers; `low` defaults to the option's.
         none: the integer that means None.
-        streams_only: it counts in a stream only.
+        streams_only: it has an effect only in a stream.
     """
 
     name: str | None = None
@@ -56,7 +56,7 @@ class BodyField:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOption(Option):
-    """An option of a request; `body` is None where clients have no such field, or one of another shape."""
+    """An option of a request; `body` is None if there is no such field over HTTP, or one of another shape."""
 
     body: BodyField | None = None
 
@@ -66,7 +66,7 @@ def _option(default: Any = None, **facts: Any) -> Any:
 
 
 def _or_engines(native_value: Callable[[Any], int]) -> Callable[[Any], int]:
-    """A value, or -1, the engine's setting, for None."""
+    """Converts a value; None becomes -1, the engine's setting."""
     return lambda value: -1 if value is None else native_value(value)
 
 
@@ -79,7 +79,7 @@ def _sampling_json(sampling: SamplingParams | None) -> str:
 
 
 def _names(of: Any) -> dict[str, Any]:
-    """The JSON schema of one of these texts, or null."""
+    """The JSON schema of a Literal's strings, or null."""
     return {"enum": [*get_args(of), None]}
 
 
@@ -89,13 +89,13 @@ class RequestOptions:
 
     Raises:
         RequestError: a value is of a wrong type or out of range; `param` names the field. Values that only the engine
-            or its settings can judge are refused by `native_params` and `Engine.submit`.
+            can check are refused by `native_params` and `Engine.submit`.
     """
 
     prompt_tokens: Sequence[int] = field(
         metadata={"option": RequestOption(native_type=TOKENS, native_name="tokens", help="at least one token id")}
     )
-    # Here, as in the header, but not an argument by place.
+    # In the header's place, but keyword-only.
     max_tokens: int = field(
         default=-1,
         kw_only=True,

@@ -18,7 +18,7 @@ _MAX_HISTORY = 2**20  # tokens a penalty looks back; their memory is reserved at
 def _number(
     default: float, low: float = -_LARGE, high: float = _LARGE, *, help: str, least_positive: float = 0.0
 ) -> Any:
-    """A float field within [low, high]; what is above 0 must be at least `least_positive`."""
+    """A float field within [low, high]; positive values must be at least `least_positive`."""
     range_of = {"type": float, "low": low, "high": high, "least_positive": least_positive}
     return field(default=default, metadata={"help": help, "range": range_of})
 
@@ -29,7 +29,7 @@ def _integer(default: int | None, low: int, high: int = _INT32_MAX, *, help: str
 
 
 def _other(default: Any, schema: Any, *, help: str) -> Any:
-    """A field that libdflash checks; `schema` is the JSON schema of what it takes, roughly."""
+    """A field that libdflash checks; `schema` is the rough JSON schema of its values."""
     return field(default=default, metadata={"help": help, "schema": schema})
 
 
@@ -50,7 +50,7 @@ class SamplingParams:
 
     Constraints (`grammar` as GBNF, `json_schema`) hold exactly: a draft token counts only if the constrained target
     samples it. The fields from `grammar_type` on are filled by `Engine.apply_chat`. Numbers are checked here, so that a
-    bad flag is told before a model loads; all else by libdflash when a request is submitted. The library's table
+    bad flag fails before a model loads; everything else by libdflash when a request is submitted. The library's table
     (`dflash_sampling_fields`) has the same types, defaults and bounds; a test compares them.
 
     Raises:
@@ -58,7 +58,7 @@ class SamplingParams:
     """
 
     seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="of the random numbers; -1 or absent: a random one")
-    # Logits that are divided by less than the least positive one overflow.
+    # Logits divided by a smaller positive temperature would overflow.
     temperature: float = _number(0.8, 0.0, least_positive=1e-30, help="how random the text is; 0 is greedy")
     dynatemp_range: float = _number(0.0, 0.0, help="the temperature varies by this much around itself; 0: off")
     dynatemp_exponent: float = _number(1.0, 0.0, help="how the entropy decides where in that range it is")
@@ -124,7 +124,7 @@ class SamplingParams:
         """The `sampling` string of dflash_request: only what differs from the defaults; no seed means random."""
         chosen = {spec.name: value for spec in fields(self) if (value := getattr(self, spec.name)) != spec.default}
         if self.seed is not None:
-            # 2**32 - 1 is llama.cpp's "random", which -1 folds onto.
+            # 2**32 - 1, to which -1 wraps, means "random" in llama.cpp.
             chosen["seed"] = self.seed & 0xFFFFFFFF
         try:
             return json.dumps(chosen)
