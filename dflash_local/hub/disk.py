@@ -1,4 +1,4 @@
-"""The disk below the cache: room for a download, and one error for what goes wrong there."""
+"""The cache's disk: a check for free space, and errors of writing there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_space(folder: Path, needed: int) -> None:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        return  # writing will tell
+        return  # unknown; writing will fail if it is full
     if needed > free:
         raise HubError(
             f"not enough disk space in {folder}: {size_text(free)} free, {size_text(needed)} needed", hint=_ELSEWHERE
@@ -27,7 +27,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
-    """The error for one that came up while writing below `folder`; `part` is what there is of a file so far."""
+    """The HubError for an error while writing below `folder`; `part` is the partial download."""
     if error.errno not in _FULL:
         return HubError(
             f"cannot write to the cache {folder}: {error.strerror or error}",
@@ -40,7 +40,7 @@ def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
 
 
 def size_of(path: Path) -> int:
-    """In bytes; 0 if it is not there."""
+    """Size in bytes; 0 if the file does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -48,7 +48,7 @@ def size_of(path: Path) -> int:
 
 
 def size_text(n_bytes: int) -> str:
-    """Such as 4.7 GB: decimal, as the Hub shows sizes."""
+    """A size like "4.7 GB", in decimal units as on the Hub."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.1f} {unit}"
