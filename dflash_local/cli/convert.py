@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(args: argparse.Namespace) -> AbstractContextManager[Path]:
-    """The target's file; of one on the Hub the header is enough, unless rows of its head are wanted."""
+    """The target's file; of one on the Hub the header is enough, unless rows of its head are needed."""
     return nullcontext(local_target(args.target, args)) if args.draft_vocab else local_header(args.target, args)
 
 
@@ -148,7 +148,7 @@ def _head(target: Path, corpus: Path, n_tokens: int) -> ReducedHead:
 
 
 def _reduced(conversion: Conversion, head: ReducedHead) -> Conversion:
-    """The same with a reduced vocabulary, in its place; if that cannot be, no file is left, as of any other failure."""
+    """Replace the converted file by one with a reduced vocabulary; no file is left if that fails."""
     from dflash_local.convert.gguf_metadata import read_header
     from dflash_local.convert.requantize import requantize
 

@@ -1,4 +1,4 @@
-"""`dflash-local demo`: the pocket pair, inflated until a speed-up can be felt, behind the server.
+"""`dflash-local demo`: serves the pocket pair, inflated so that the speed-up is noticeable.
 
 The pair answers small questions, writes small functions and calls tools; it was trained for this project (MIT).
 """
@@ -58,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     from dflash_local import native
 
-    native.load()  # a missing library is told now, not after the models are made
+    native.load()  # so that a missing library is reported before the models are made
     pair = make_pair(args.shape, args.ftype, args.drafter)
     return once(pair, args.threads) if args.once else serve(pair, args)
 
 
 def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
-    """The pair to serve, made at the first start, with a progress line."""
+    """The pair to serve, made at the first start, with progress."""
     from dflash_local.demo.pocket import bundled_pair, inflated_pair
 
     if shape == "pocket":
@@ -76,7 +76,7 @@ def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
 
 
 def once(pair: Pair, threads: int | None) -> int:
-    """One question, plain and drafted, in this process."""
+    """Answer one question plain and drafted, in this process."""
     from dflash_local.bench import DRAFTED, PLAIN, measure
     from dflash_local.engine import Engine
     from dflash_local.sampling import SamplingParams
@@ -97,7 +97,7 @@ def once(pair: Pair, threads: int | None) -> int:
 
 
 def serve(pair: Pair, args: argparse.Namespace) -> int:
-    """Serve the pair until it is interrupted, and say how to talk to it as soon as it listens."""
+    """Serve the pair until interrupted; once it listens, print how to use it."""
     from dflash_local.cli import main
 
     threading.Thread(target=_announce, args=(args.host, args.port), daemon=True).start()
@@ -117,7 +117,7 @@ def _announce(host: str, port: int) -> None:
                 urllib.request.urlopen(f"{url}/health", timeout=2),
                 urllib.request.urlopen(f"{url}/v1/models", timeout=2) as models,
             ):
-                if f'"{ALIAS}"'.encode() in models.read():  # and not another program that has the port
+                if f'"{ALIAS}"'.encode() in models.read():  # not another program on this port
                     break
         except OSError:
             continue
@@ -135,7 +135,7 @@ def _announce(host: str, port: int) -> None:
 
 
 class _Progress:
-    """Says what takes long, and how far it is, on a terminal in one line."""
+    """Prints what takes long, and on a terminal its progress in one line."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,7 +1,7 @@
-"""llama-server's flags and variables that `serve` has no use for: which change nothing, which are refused, and why.
+"""llama-server's flags and variables that `serve` does not implement: which change nothing, which are refused, and why.
 
-All others are flags of our own; what the parser knows already is left out here, so a flag that becomes real needs no
-change in this table. tests/server/test_llama_flags.py holds both together to `common/arg.cpp` of the pinned source.
+All others are our own flags. Entries that the parser already knows are skipped, so a flag that becomes real needs no
+change in this table. tests/server/test_llama_flags.py compares both with `common/arg.cpp` of the pinned source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dflash_local.errors import RequestError
 
 
 class Effect(Enum):
-    """What giving a flag comes to."""
+    """The effect of a flag."""
 
     SAME = "it is so here anyway"
     NONE = "accepted, and told that it changes nothing"
@@ -29,9 +29,9 @@ SAME, NONE, REFUSED = Effect.SAME, Effect.NONE, Effect.REFUSED
 
 @dataclass(frozen=True)
 class Foreign:
-    """One flag of llama-server: its names, how many values it takes, and its variable; `why` goes into the message.
+    """One flag of llama-server: its names, its number of values, and its variable; `why` is for the message.
 
-    `off` names switch it off; `off_effect` is what that comes to, and `effect` what switching it on does.
+    `off` names switch it off, with `off_effect`; `effect` is for switching it on.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,6 @@ class Foreign:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Its environment variables."""
         return variables_for(self.env, self.off)
 
 
@@ -80,7 +79,7 @@ _REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
 _SYNTHETIC = "drafts are never accepted by chance: that would be other text"
 
 FOREIGN: tuple[Foreign, ...] = (
-    # what llama-server switches and is always so here
+    # switches of llama-server that are fixed here
     _pair(
         "-cb --cont-batching", "-nocb --no-cont-batching", SAME, REFUSED,
         "requests always share passes; -np 1 runs one at a time", "CONT_BATCHING",
@@ -187,7 +186,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _pair("-ag --agent", "-no-ag --no-agent", REFUSED, SAME, _TOOLS, "AGENT"),
     _value("--log-prompts-dir", REFUSED, "prompts are not written to disk"),
     _switch("--completion-bash", REFUSED, "there is no completion script"),
-    # variables alone: their flags are those of llama.cpp's other programs
+    # only variables: their flags belong to other programs of llama.cpp
     *(_value("", SAME, "", env) for env in ("FIT_ESTIMATE", "GRP_ATTN_N", "GRP_ATTN_W", "SHOW_TIMINGS")),
 )  # fmt: skip
 
@@ -210,7 +209,7 @@ class _Given(argparse.Action):
 
 
 def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add those that the parser does not know."""
+    """Add the flags that the parser does not have."""
     for foreign in FOREIGN:
         for names, effect in ((foreign.names, foreign.effect), (foreign.off, foreign.off_effect)):
             for name in names:
@@ -221,18 +220,18 @@ def add_foreign_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def known_variables(parser: argparse.ArgumentParser) -> set[str]:
-    """Every variable that means something here, if only a refusal."""
+    """All variables with an effect here, even if it is a refusal."""
     return variables_of(parser).union(*(foreign.variables for foreign in FOREIGN if not foreign.names))
 
 
 def check_variables(
     parser: argparse.ArgumentParser, given: Mapping[Foreign, str], environ: Mapping[str, str]
 ) -> Iterator[str]:
-    """Notes about what was given and changes nothing: foreign flags, their variables, and variables with llama.cpp's
-    prefix that nobody knows. A flag beats its variable.
+    """Notes about everything given without effect: foreign flags, their variables, and unknown variables with
+    llama.cpp's prefix. A flag takes precedence over its variable.
 
     Raises:
-        RequestError: a variable is set that is refused.
+        RequestError: a refused variable is set.
     """
     yield from filter(None, given.values())
     actions = [action for action in parser._actions if isinstance(action, _Given)]
@@ -251,7 +250,7 @@ def check_variables(
 
 
 def _effect(foreign: Foreign, variable: str, value: str) -> Effect:
-    """What a variable comes to. For switches any value of the LLAMA_ARG_NO_ form means off."""
+    """The effect of a variable. For switches any value of the LLAMA_ARG_NO_ form means off."""
     if foreign.values:
         return foreign.effect
     if variable != foreign.env:

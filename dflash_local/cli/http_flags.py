@@ -1,4 +1,4 @@
-"""Flags of `serve` about HTTP: where it listens, who may ask, what it shows, how much it bears."""
+"""Flags of `serve` about HTTP: addresses, access, endpoints and limits."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _add_limits(flag: Any) -> None:
 
 
 def http_settings(args: argparse.Namespace) -> Settings:
-    """Settings from the flags, but for the defaults of requests and the model's path.
+    """Settings from the flags, without the defaults of requests and the model's path.
 
     Raises:
         RequestError: a file cannot be read, or a value is malformed.
@@ -206,7 +206,7 @@ def _prefix(text: str) -> str:
 
 
 def _allowed_hosts(args: argparse.Namespace, keys: tuple[str, ...]) -> tuple[str, ...] | None:
-    """None where every name is fine: who needs a key, or can be reached from elsewhere anyway."""
+    """The allowed host names. None (all) if a key is needed, or if the server is reachable from elsewhere anyway."""
     from dflash_local.server.security.hosts import is_loopback
     from dflash_local.server.sockets import is_unix
 

@@ -1,4 +1,4 @@
-"""Where the log goes, how much of it and in what form: llama-server's flags."""
+"""llama-server's flags about the log: destination, level and format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from dflash_local.cli.flags import add_flag, count, truth
 from dflash_local.errors import RequestError
 
-# llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 bring what llama.cpp says.
+# llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 add llama.cpp's messages.
 _LEVELS = (logging.ERROR, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 _INFO, _TRACE, _ALL = 3, 4, 5
 _COLORS = {logging.CRITICAL: 31, logging.ERROR: 31, logging.WARNING: 35, logging.DEBUG: 33}
@@ -54,7 +54,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def is_verbose(args: argparse.Namespace) -> bool:
-    """Whether all is logged that there is."""
+    """Is everything logged?"""
     return int(args.verbosity) >= _ALL
 
 
@@ -63,7 +63,7 @@ def _colors(text: str) -> str:
 
 
 def set_up_logs(args: argparse.Namespace) -> int:
-    """Send the log where the flags say. Returns from which level on llama.cpp is heard.
+    """Set up the log by the flags. Returns the lowest level of llama.cpp's messages.
 
     Raises:
         RequestError: the file cannot be opened.
@@ -75,7 +75,7 @@ def set_up_logs(args: argparse.Namespace) -> int:
     logging.basicConfig(level=_LEVELS[min(args.verbosity, len(_LEVELS) - 1)], handlers=handlers, force=True)
     if is_verbose(args):
         return logging.DEBUG
-    # Up to level 3 llama.cpp tells what goes wrong, as libraries do.
+    # Up to level 3 llama.cpp logs only warnings and errors.
     return logging.INFO if args.verbosity == _TRACE else max(logging.WARNING, logging.getLogger().level)
 
 
@@ -101,7 +101,7 @@ def _has_colors(wanted: str) -> bool:
 
 
 class Lines(logging.Formatter):
-    """Time, level and message, as far as the flags want them."""
+    """Time and level, if the flags want them, and the message."""
 
     def __init__(self, args: argparse.Namespace, *, colors: bool) -> None:
         parts = ["%(asctime)s"] * args.log_timestamps + ["%(levelname)s"] * args.log_prefix + ["%(message)s"]

@@ -1,4 +1,4 @@
-"""`dflash-local plan`: what goes where before it is loaded, the largest context that fits, and the flags for it."""
+"""`dflash-local plan`: a pair's memory before it is loaded, the largest context that fits, and the flags for it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def by_slots(options: EngineOptions, devices: Mapping[str, int] | None) -> dict[str, Any]:
-    """The largest context of each slot for some counts of them, and what one more costs."""
+    """The largest context of each slot for some numbers of slots, and the memory of one more slot."""
     from dflash_local.plan.fit import fit
     from dflash_local.plan.slots import slot_costs
 
@@ -134,7 +134,7 @@ def record(fitted: Fitted) -> dict[str, Any]:
 
 
 def table(fitted: Fitted) -> Iterator[str]:
-    """Lines: a device each, a column for what lies there."""
+    """Lines of a table: a row for each device, a column for each kind of memory."""
     from dflash_local.plan.memory import COLUMNS, HOST
 
     plan = fitted.plan
@@ -151,7 +151,7 @@ def table(fitted: Fitted) -> Iterator[str]:
 
 
 def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
-    """The context, and what to type."""
+    """Lines with the context and the command to run."""
     from dflash_local.plan.check import unused
     from dflash_local.plan.flags import flags
 

@@ -1,4 +1,4 @@
-"""`dflash-local pull`: download a model and its drafter, and say where they are."""
+"""`dflash-local pull`: download a model and its drafter, and print their paths."""
 
 from __future__ import annotations
 

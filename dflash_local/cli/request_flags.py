@@ -1,4 +1,4 @@
-"""Flags of `serve` that say what a request wants when it does not say so itself."""
+"""Flags of `serve` with the defaults of requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 
 def add_request_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `request_defaults` reads, but for the numbers of SamplingParams."""
+    """Add the flags that `request_defaults` reads, except the numbers of SamplingParams."""
     flag = partial(add_flag, parser.add_argument_group("requests", "defaults for requests that do not say"))
     flag(
         "-n", "--predict", "--n-predict", env="LLAMA_ARG_N_PREDICT", type=_predict, default=-1, metavar="N",
@@ -103,7 +103,7 @@ def _add_constraints(flag: Any) -> None:
 
 
 def request_defaults(args: argparse.Namespace) -> Defaults:
-    """What requests get that do not say.
+    """The defaults of requests.
 
     Raises:
         RequestError: a file cannot be read, or a value is out of range or malformed.
@@ -175,7 +175,7 @@ def _breakers(args: argparse.Namespace) -> list[str] | None:
 
 
 def _unescaped(text: str, args: argparse.Namespace) -> str:
-    """`text` with llama.cpp's escapes read; others stay as they are."""
+    """`text` with llama.cpp's escapes replaced; others stay."""
     return _ESCAPE.sub(_character, text) if args.escape else text
 
 

@@ -103,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parent(args: argparse.Namespace) -> Parent:
-    """The router that started this process. If it was killed, this removes what it left behind: the socket, and the
-    folder around it once that is empty."""
+    """The router that started this process. If it was killed, the socket is removed, and its folder once empty."""
     from dflash_local.server.children.parent import Parent
 
     def clean_up() -> None:

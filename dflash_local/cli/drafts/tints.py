@@ -1,4 +1,4 @@
-"""Tints: who proposed each part of the text that a chat shows."""
+"""Tints: the proposers of the text that a chat shows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-# Of text that came but was not shown yet: a parser keeps markers and calls of tools for itself, and may hold back as
-# much as a stop string has.
+# Characters of text not shown yet: a parser removes markers and tool calls, and holds back possible stop strings.
 _MOST_PENDING = 1 << 14
 
 
 class Tinted(NamedTuple):
-    """A text and who proposed it: "target", "draft", "lookup" or "prediction"; `depth` is its place in the tree, 0 for
-    what the target wrote itself."""
+    """A text and its proposer: "target", "draft", "lookup" or "prediction"; `depth` is its depth in the tree, 0 for the
+    target's own text."""
 
     text: str
     by: str = "target"
@@ -21,7 +20,7 @@ class Tinted(NamedTuple):
 
 
 def tinted(told: Mapping[str, Any]) -> list[Tinted]:
-    """What a pass added to the answer, token by token."""
+    """The text that a pass added to the answer, token by token."""
     tree, path = told["tree"], told["path"]
     drafted = min(int(told["accepted"]), len(path) - 1)
     return [
@@ -31,7 +30,7 @@ def tinted(told: Mapping[str, Any]) -> list[Tinted]:
 
 
 def refused(told: Mapping[str, Any]) -> str:
-    """The most likely of what the pass refused: the tree's best way on from where the walk left it."""
+    """The likeliest refused text: the tree's best path from the node where the walk left it."""
     tree, path = told["tree"], told["path"]
     texts: list[str] = []
     at = path[-1] if path else None
@@ -44,14 +43,14 @@ def refused(told: Mapping[str, Any]) -> str:
 
 
 class Tints:
-    """Lays the passes' tokens beside the text that is shown, which is theirs but for what a parser takes out."""
+    """Aligns the tokens of passes with the shown text, which lacks only what a parser removed."""
 
     def __init__(self) -> None:
         self._pending: deque[Tinted] = deque()
         self._length = 0
 
     def push(self, told: Mapping[str, Any]) -> None:
-        """One more pass."""
+        """Add a pass."""
         for part in tinted(told):
             if part.text:
                 self._pending.append(part)
@@ -60,8 +59,8 @@ class Tints:
             self._length -= len(self._pending.popleft().text)
 
     def take(self, text: str) -> list[Tinted]:
-        """The next text that is shown, in parts; what came before it in the passes will not be shown any more. Text
-        that no pass had is nobody's draft."""
+        """Split the next shown text into parts. Text of passes before it is dropped; text of no pass has no
+        proposer."""
         start = "".join(part.text for part in self._pending).find(text)
         if start < 0:
             return [Tinted(text)]
@@ -70,7 +69,7 @@ class Tints:
 
     @property
     def all_taken(self) -> bool:
-        """Whether everything that came was shown."""
+        """Was all text of the passes shown?"""
         return not self._pending
 
     def _cut(self, length: int) -> list[Tinted]:
