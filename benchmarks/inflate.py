@@ -18,7 +18,7 @@ from dflash_local.errors import DFlashError
 
 
 class _Progress:
-    """One line that says how far it is, if somebody looks."""
+    """A progress line, on a terminal only."""
 
     def __init__(self) -> None:
         self.n_bytes, self.shown = 0, 0

@@ -1,10 +1,10 @@
-"""What live drafts cost: streams with `return_drafts` over the same streams without it.
+"""The cost of live drafts: streams with `return_drafts` against the same streams without it.
 
 Usage: python benchmarks/live_drafts.py [--shapes 0.6b 0.1b] [--drafter dflash] [--type q4_0]
 
-One server, one client; each prompt is answered both ways, one after the other, who is first in turn. The texts must be
-the same. The ratio of a repeat is of all tokens after the first by all their time, by the client's clock, from the
-first text to the end; the median and the range are over the repeats.
+One server, one client; each prompt is answered both ways, in alternating order. The texts must be the same. The ratio
+of a repeat compares tokens after the first per second, by the client's clock, from the first text to the end; the
+median and the range are over the repeats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# As a script, this file's siblings are found as the package `benchmarks`.
+# So that a script can import the package `benchmarks`.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
@@ -31,7 +31,7 @@ LIMIT = 0.98
 
 
 def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) -> list[dict[bool, list[Answer]]]:
-    """The answers of each repeat, with drafts told and without."""
+    """The answers of each repeat, without and with drafts."""
     found: list[dict[bool, list[Answer]]] = []
     for repeat in range(repeats):
         answers: dict[bool, list[Answer]] = {kind: [] for kind in KINDS}

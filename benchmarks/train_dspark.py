@@ -7,9 +7,9 @@ are Hugging Face checkpoints: the pocket target and one of its DFlash drafters. 
 authors' package `dflash`.
 
 Without --anchor-first the backbone stays as it is (bonus anchor) and only the heads learn; with it, row k learns to
-propose the token k + 1 after the anchor, so the backbone is tuned along. The Markov head sees the true token before;
-the confidence head learns how much of the target's distribution the drafter's covers, as in the speculators library.
-OUT is saved as the packagings do: speculators (bonus anchor), or DeepSpec (anchor first).
+propose the token k + 1 after the anchor, so the backbone is tuned too. The Markov head sees the true token before; the
+confidence head learns how much of the target's distribution the drafter's covers, as in the speculators library. OUT is
+saved in the packaging of speculators (bonus anchor) or DeepSpec (anchor first).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# This script's folder: its kernels.py would be taken for a package that transformers looks for.
+# Remove this script's folder, since transformers would mistake its kernels.py for a package.
 sys.path.pop(0)
 
 import torch

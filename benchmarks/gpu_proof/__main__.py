@@ -1,4 +1,4 @@
-"""The command: unpack the bundle, then run the parts, the most important first, each within its limit."""
+"""The command: unpack the bundle, then run the parts within their time limits, the most important first."""
 
 from __future__ import annotations
 
