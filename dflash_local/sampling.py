@@ -57,11 +57,11 @@ class SamplingParams:
         RequestError: a field has a wrong type, or a number is out of range; `param` names it.
     """
 
-    seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="of the random numbers; -1 or absent: a random one")
+    seed: int | None = _integer(None, -(2**63), 2**64 - 1, help="seed of the random numbers; -1 or absent: random")
     # Logits divided by a smaller positive temperature would overflow.
     temperature: float = _number(0.8, 0.0, least_positive=1e-30, help="how random the text is; 0 is greedy")
     dynatemp_range: float = _number(0.0, 0.0, help="the temperature varies by this much around itself; 0: off")
-    dynatemp_exponent: float = _number(1.0, 0.0, help="how the entropy decides where in that range it is")
+    dynatemp_exponent: float = _number(1.0, 0.0, help="exponent that maps entropy to that range")
     top_k: int = _integer(40, -1, help="only the k likeliest tokens; 0 or less: the whole vocabulary")
     top_p: float = _number(0.95, 0.0, 1.0, help="only the likeliest tokens that have this probability together; 1: off")
     min_p: float = _number(0.05, 0.0, 1.0, help="least probability of a token relative to the likeliest one; 0: off")
@@ -99,18 +99,18 @@ class SamplingParams:
     json_schema: Mapping[str, Any] | bool | None = _other(
         None, {"anyOf": [{"type": "object"}, _FLAG]}, help="JSON schema that the answer must follow"
     )
-    grammar_type: str | None = _other(None, _TEXT, help="where the grammar comes from")
-    grammar_lazy: bool = _other(False, _FLAG, help="the grammar holds from the first trigger on")
+    grammar_type: str | None = _other(None, _TEXT, help="origin of the grammar")
+    grammar_lazy: bool = _other(False, _FLAG, help="the grammar applies from the first trigger on")
     grammar_triggers: Sequence[Any] | None = _other(None, {"type": "array"}, help="what a lazy grammar waits for")
     preserved_tokens: Sequence[Any] | None = _other(
         None, {"type": "array"}, help="control tokens that stay visible in the text"
     )
-    generation_prompt: str | None = _other(None, _TEXT, help="what the template has written of the answer already")
-    reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the thoughts; -1: as many as it takes")
-    thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the thoughts")
-    thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the thoughts")
+    generation_prompt: str | None = _other(None, _TEXT, help="beginning of the answer that the template has written")
+    reasoning_budget_tokens: int = _integer(-1, -1, help="most tokens of the reasoning; -1: no limit")
+    thinking_start_tag: str | None = _other(None, _TEXT, help="text that begins the reasoning")
+    thinking_end_tags: Sequence[str] | None = _other(None, _TEXTS, help="texts that end the reasoning")
     reasoning_budget_message: str | None = _other(
-        None, _TEXT, help="what the model says before its thoughts are cut off: by their budget, or by request"
+        None, _TEXT, help="text that the model writes before its reasoning is cut off: by its budget, or by request"
     )
 
     def __post_init__(self) -> None:
