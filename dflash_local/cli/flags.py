@@ -152,7 +152,8 @@ def _threads(text: str) -> int | None:
     return max(count(-1)(text), 0) or None
 
 
-def _flash(text: str) -> str:
+def on_off_auto(text: str) -> str:
+    """llama.cpp's spelling of on, off and auto."""
     return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
 
@@ -211,7 +212,7 @@ _SPELLINGS: dict[str, dict[str, Any]] = {
     "n_gpu_layers": {"type": _layers},
     "n_gpu_layers_draft": {"type": _layers},
     "main_gpu": {"type": count()},
-    "flash_attn": {"type": _flash, "nargs": "?", "const": "on"},
+    "flash_attn": {"type": on_off_auto, "nargs": "?", "const": "on"},
     "draft_n_max": {"type": count()},
     "budget": {"type": _budget},
     "draft": {"type": _draft},
@@ -296,12 +297,12 @@ def _add_option(group: FlagGroup, name: str, option: EngineOption, flag: Flag, d
 def _help(option: EngineOption, flag: Flag, default: Any) -> str:
     """An option's help, with flags in place of option names, and its default."""
     text = re.sub(r"`(\w+)`", lambda name: OPTIONS[name[1]].flag.names[-1], option.help)  # type: ignore[union-attr]
-    told = flag.default_text or option.default_text
-    if told is None and isinstance(default, bool) and not flag.metavar:
+    shown = flag.default_text or option.default_text
+    if shown is None and isinstance(default, bool) and not flag.metavar:
         return f"{text} (default)" if default else text
-    if told is None and default is not None:
-        told = str(default) if not isinstance(default, bool) else "on" if default else "off"
-    return f"{text} (default: {told})" if told else text
+    if shown is None and default is not None:
+        shown = str(default) if not isinstance(default, bool) else "on" if default else "off"
+    return f"{text} (default: {shown})" if shown else text
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dflash_local.cli.flags import add_flag, count, truth
+from dflash_local.cli.flags import add_flag, count, on_off_auto
 from dflash_local.errors import RequestError
 
 # llama-server's levels: 0 and 1 are errors, 3 is the default, 4 and 5 add llama.cpp's messages.
@@ -30,7 +30,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
     flag(
         "-v", "--verbose", "--log-verbose", dest="verbosity", action="store_const", const=_ALL, help="the same as -lv 5"
     )
-    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still told")
+    flag("--log-disable", action="store_true", help="log nothing; errors that end the server are still printed")
     flag(
         "--log-file",
         env="LLAMA_ARG_LOG_FILE",
@@ -43,7 +43,7 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
         help="log one JSON object a line, to standard output",
     )  # fmt: skip
     flag(
-        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=_colors, default="auto", metavar="on|off|auto",
+        "--log-colors", env="LLAMA_ARG_LOG_COLORS", type=on_off_auto, default="auto", metavar="on|off|auto",
         help="color warnings and errors (default: auto, on a terminal)",
     )  # fmt: skip
     for name, what in (("prefix", "the level"), ("timestamps", "the time")):
@@ -56,10 +56,6 @@ def add_log_flags(parser: argparse.ArgumentParser) -> None:
 def is_verbose(args: argparse.Namespace) -> bool:
     """Is everything logged?"""
     return int(args.verbosity) >= _ALL
-
-
-def _colors(text: str) -> str:
-    return "auto" if text in ("auto", "-1") else ("on" if truth(text) else "off")
 
 
 def set_up_logs(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Download a GGUF model from the Hugging Face Hub, and the drafter that 'serve -hf' would take for it.
 
 Files go into the cache that llama.cpp and huggingface_hub use. A drafter that is published as a checkpoint is converted
-once and kept. Whether the two fit is told from their headers, before anything large is downloaded.
+once and kept. Their headers show whether the two fit, before anything large is downloaded.
 """
 EPILOG = """\
 examples:
@@ -87,11 +87,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(pairing: Pairing) -> None:
-    from dflash_local.hub.disk import size_text
+    from dflash_local.hub.disk import decimal_size_text
 
     print(f"target:  {pairing.target}")
     print(f"drafter: {pairing.drafter or 'none'}")
     missing = pairing.missing()
     for file in missing:
-        print(f"{size_text(file.size or 0):>10}  {file.repo}/{file.path}")
-    print(f"{size_text(sum(file.size or 0 for file in missing)):>10}  to download")
+        print(f"{decimal_size_text(file.size or 0):>10}  {file.repo}/{file.path}")
+    print(f"{decimal_size_text(sum(file.size or 0 for file in missing)):>10}  to download")

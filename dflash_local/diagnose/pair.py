@@ -158,21 +158,21 @@ def compare(target: Target, drafter: Drafter) -> Iterator[Finding]:
     yield from _rotation(target, drafter)
 
 
+def no_drafting(arch: str) -> str:
+    """Why no drafter at all works with targets of an architecture; "" if one can."""
+    if arch not in TAPPED_ARCHS:
+        return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
+    return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
+
+
 def _architecture(target: Target) -> Iterator[Finding]:
-    if target.arch not in TAPPED_ARCHS:
-        yield fail(
-            "architecture",
-            f"llama.cpp gives out no hidden states of {target.arch!r} models, which a drafter reads",
-            "run it without -md; docs/limits.md lists the architectures with drafting",
-            "general.architecture",
-        )
-    elif target.arch in NO_ROLLBACK:
-        yield warn(
-            "architecture",
-            f"the recurrent state of {target.arch!r} cannot be rolled back, so nothing will be drafted",
-            "run it without -md, which saves the drafter's memory",
-            "general.architecture",
-        )
+    key, why = "general.architecture", no_drafting(target.arch)
+    if target.arch in NO_ROLLBACK:
+        advice = "run it without -md, which saves the drafter's memory"
+        yield warn("architecture", f"{why}, so nothing will be drafted", advice, key)
+    elif why:
+        advice = "run it without -md; docs/limits.md lists the architectures with drafting"
+        yield fail("architecture", why, advice, key)
     else:
         yield ok("architecture", f"{target.arch}, {target.n_layer} layers")
 

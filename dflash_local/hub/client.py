@@ -222,7 +222,7 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                self.note(f"{file.name}: going on at {disk.size_text(done)} of {disk.size_text(total)}")
+                self.note(f"{file.name}: going on at {disk.decimal_size_text(done)} of {disk.decimal_size_text(total)}")
 
             def take(chunk: bytes) -> None:
                 nonlocal done

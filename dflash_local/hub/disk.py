@@ -22,7 +22,8 @@ def check_space(folder: Path, needed: int) -> None:
         return  # unknown; writing will fail if it is full
     if needed > free:
         raise HubError(
-            f"not enough disk space in {folder}: {size_text(free)} free, {size_text(needed)} needed", hint=_ELSEWHERE
+            f"not enough disk space in {folder}: {decimal_size_text(free)} free, {decimal_size_text(needed)} needed",
+            hint=_ELSEWHERE,
         )
 
 
@@ -35,7 +36,7 @@ def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
         )
     kept = ""
     if part and (size := size_of(part)):
-        kept = f"; {size_text(size)} are kept in {part} and taken up by the next try"
+        kept = f"; {decimal_size_text(size)} are kept in {part} and taken up by the next try"
     return HubError(f"the disk of {folder} is full ({error.strerror}){kept}", hint=_ELSEWHERE)
 
 
@@ -47,7 +48,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def size_text(n_bytes: int) -> str:
+def decimal_size_text(n_bytes: int) -> str:
     """A size like "4.7 GB", in decimal units as on the Hub."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n_bytes >= size:

@@ -13,7 +13,7 @@ from dflash_local.convert.gguf_metadata import read_metadata
 from dflash_local.convert.relabel import relabel
 from dflash_local.convert.target import Target
 from dflash_local.diagnose.finding import Level
-from dflash_local.diagnose.pair import NO_ROLLBACK, TAPPED_ARCHS, Drafter, compare
+from dflash_local.diagnose.pair import Drafter, compare, no_drafting
 from dflash_local.errors import DFlashError, HubError, PairError
 from dflash_local.hub import conversions, registry, selection
 from dflash_local.hub.cache import HubFile
@@ -110,7 +110,7 @@ class Pairing:
         """Choose a drafter in the target's own repository, or one from the list. If there is none, note why;
         `drafter` stays None."""
         assert self._name and self.target.files
-        if why := self._no_drafting():
+        if why := no_drafting(self.header().arch):
             self.hub.note(f"{why}: decoding will be plain")
             return
         beside = self.target.files[0].path
@@ -131,13 +131,6 @@ class Pairing:
         because = f" ({known.none})" if known.none else ""
         self.hub.note(f"no drafter of {known.name} can be used{because}: decoding will be plain")
 
-    def _no_drafting(self) -> str:
-        """Why no drafter at all works with the target; "" if one can."""
-        arch = self.header().arch
-        if arch not in TAPPED_ARCHS:
-            return f"llama.cpp gives out no hidden states of {arch!r} models, which a drafter reads"
-        return f"the recurrent state of {arch!r} cannot be rolled back" if arch in NO_ROLLBACK else ""
-
     def _try(self, what: str, take: Callable[[], None]) -> bool:
         try:
             take()
@@ -152,7 +145,7 @@ class Pairing:
 
     def _check(self, source: Source) -> None:
         """Raise DFlashError unless the drafter can be used and fits the target."""
-        if why := self._no_drafting():
+        if why := no_drafting(self.header().arch):
             raise PairError(why, field="general.architecture", hint="run it without a drafter")
         if source.is_checkpoint:
             if conversions.kept(source.files[0], self.header()) or any(
