@@ -42,7 +42,7 @@ def measure(systems: Systems, bodies: Sequence[dict[str, Any]], repeats: int) ->
         if [one.text for one in answers[True]] != [one.text for one in answers[False]]:
             raise LoadError("the texts differ")
         found.append(answers)
-        say(f"{repeat + 1}/{repeats}: {speed(answers[False]):.1f} tok/s, told {speed(answers[True]):.1f}")
+        say(f"{repeat + 1}/{repeats}: {speed(answers[False]):.1f} tok/s, with drafts {speed(answers[True]):.1f}")
     return found
 
 
@@ -52,13 +52,13 @@ def speed(answers: Sequence[Answer]) -> float:
 
 
 def row_of(shape: str, found: Sequence[dict[bool, list[Answer]]]) -> dict[str, Any]:
-    quiet, told = ([speed(answers[kind]) for answers in found] for kind in KINDS)
-    ratios = [b / a for a, b in zip(quiet, told, strict=True)]
+    quiet, drafts = ([speed(answers[kind]) for answers in found] for kind in KINDS)
+    ratios = [b / a for a, b in zip(quiet, drafts, strict=True)]
     done = found[-1][True]
     return {
         "shape": shape,
         "quiet": statistics.median(quiet),
-        "told": statistics.median(told),
+        "told": statistics.median(drafts),
         "ratio": statistics.median(ratios),
         "ratios": [round(ratio, 4) for ratio in ratios],
         "al": sum(one.n_tokens - 1 for one in done) / sum(one.passes for one in done),

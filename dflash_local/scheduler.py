@@ -124,8 +124,8 @@ class _Running:
     def progress(self) -> Chunk:
         """A chunk with the progress of the prompt."""
         request, elapsed_ms = self.generation.request, 1e3 * (time.monotonic() - self.started)
-        told = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
-        return Chunk("", [], None, told, self._reading(elapsed_ms) if request.timings else None)
+        progress = Progress(request.n_prompt, self.n_cached, self.n_read, round(elapsed_ms))
+        return Chunk("", [], None, progress, self._reading(elapsed_ms) if request.timings else None)
 
     def _reading(self, elapsed_ms: float) -> Timings:
         """Timings of the prompt so far."""

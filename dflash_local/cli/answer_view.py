@@ -15,7 +15,7 @@ class AnswerView:
     def __init__(self) -> None:
         self._thinks = False
 
-    def pass_told(self, told: Mapping[str, Any]) -> None:
+    def on_pass(self, one_pass: Mapping[str, Any]) -> None:
         """A pass, before its text; only for requests with `return_drafts`."""
 
     def thought(self, text: str) -> None:

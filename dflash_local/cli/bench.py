@@ -59,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FILE.json",
         help="measure nothing: make the --report of what an earlier run wrote with --format json",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (there is none but on a terminal)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar (shown only on a terminal)")
     parser.add_argument(
         "--trace",
         type=Path,

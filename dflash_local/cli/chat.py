@@ -131,8 +131,8 @@ def remote(url: str, api_key: str | None) -> Backend:
 def _changes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "error" in event:
         raise DFlashError(event["error"]["message"])
-    if told := event.get("dflash", {}).get("pass"):
-        yield {"pass": told}
+    if one_pass := event.get("dflash", {}).get("pass"):
+        yield {"pass": one_pass}
     yield from (choice["delta"] for choice in event["choices"])
     if "timings" in event:
         yield {"timings": event["timings"] | event.get("dflash", {})}
@@ -228,8 +228,8 @@ class Chat:
         try:
             for change in changes:
                 timings = change.get("timings", timings)
-                if told := change.get("pass"):
-                    view.pass_told(told)
+                if one_pass := change.get("pass"):
+                    view.on_pass(one_pass)
                 if thought := change.get("reasoning_content"):
                     view.thought(thought)
                 if content := change.get("content"):

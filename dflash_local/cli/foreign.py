@@ -19,8 +19,8 @@ from dflash_local.errors import RequestError
 class Effect(Enum):
     """The effect of a flag."""
 
-    SAME = "it is so here anyway"
-    NONE = "accepted, and told that it changes nothing"
+    SAME = "already the behaviour here"
+    NONE = "accepted, with a note that it changes nothing"
     REFUSED = "an error"
 
 

@@ -90,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
     lack = shortage(fitted.plan, {})
     slots = by_slots(options, args.vram) if args.by_slots else None
     if args.json:
-        told = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
-        print(json.dumps(told, indent=1))
+        found = record(fitted) | ({"slots": slots} if slots else {}) | {"shortage": lack, "unused": unused(fitted)}
+        print(json.dumps(found, indent=1))
     else:
         print(*table(fitted), "", sep="\n")
         print(*advice(fitted, args), sep="\n")

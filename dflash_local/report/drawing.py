@@ -16,8 +16,8 @@ class Drawing:
 
     def __init__(self, width: float, height: float, label: str, kind: str = "") -> None:
         self.width, self.height = width, height
-        told = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
-        self._root = ET.Element("svg", {"viewBox": f"0 0 {_number(width)} {_number(height)}", **told})
+        described = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
+        self._root = ET.Element("svg", {"viewBox": f"0 0 {_number(width)} {_number(height)}", **described})
         if kind:
             self._root.set("class", kind)
 

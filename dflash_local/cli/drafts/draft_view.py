@@ -36,11 +36,11 @@ class DraftView(AnswerView):
         self._out, self._aside = Palette(sys.stdout), Palette(sys.stderr)
         self._refused, self._refused_is_shown = "", False
 
-    def pass_told(self, told: Mapping[str, Any]) -> None:
-        self._tints.push(told)
-        self._tally.add(told)
-        slow = told["draft_ms"] + told["verify_ms"] >= SHOWN_MS
-        self._refused = visible(refused(told)).partition("\n")[0].replace("\t", " ") if slow else ""
+    def on_pass(self, one_pass: Mapping[str, Any]) -> None:
+        self._tints.push(one_pass)
+        self._tally.add(one_pass)
+        slow = one_pass["draft_ms"] + one_pass["verify_ms"] >= SHOWN_MS
+        self._refused = visible(refused(one_pass)).partition("\n")[0].replace("\t", " ") if slow else ""
 
     def end(self) -> None:
         self._refused = ""

@@ -17,21 +17,21 @@ class Tally:
         self._plain_ms = 0.0  # for the tokens of passes with a known plain cost
         self._n_costed = 0
 
-    def add(self, told: Mapping[str, Any]) -> None:
+    def add(self, one_pass: Mapping[str, Any]) -> None:
         """Add a pass; the prompt's is not counted."""
-        if not told["nodes"]:
+        if not one_pass["nodes"]:
             return
-        n_tokens, accepted = len(told["tokens"]), int(told["accepted"])
+        n_tokens, accepted = len(one_pass["tokens"]), int(one_pass["accepted"])
         self.n_passes += 1
-        self._nodes += told["nodes"]
-        self.draft_ms += told["draft_ms"]
-        self.verify_ms += told["verify_ms"]
+        self._nodes += one_pass["nodes"]
+        self.draft_ms += one_pass["draft_ms"]
+        self.verify_ms += one_pass["verify_ms"]
         self._accepted += [0] * (accepted - len(self._accepted))
         for depth in range(accepted):
             self._accepted[depth] += 1
-        if told["plain_ms"] > 0:
+        if one_pass["plain_ms"] > 0:
             self._n_costed += n_tokens
-            self._plain_ms += n_tokens * told["plain_ms"]
+            self._plain_ms += n_tokens * one_pass["plain_ms"]
 
     @property
     def nodes_mean(self) -> float:

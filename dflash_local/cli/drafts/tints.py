@@ -19,23 +19,23 @@ class Tinted(NamedTuple):
     depth: int = 0
 
 
-def tinted(told: Mapping[str, Any]) -> list[Tinted]:
+def tinted(one_pass: Mapping[str, Any]) -> list[Tinted]:
     """The text that a pass added to the answer, token by token."""
-    tree, path = told["tree"], told["path"]
-    drafted = min(int(told["accepted"]), len(path) - 1)
+    tree, path = one_pass["tree"], one_pass["path"]
+    drafted = min(int(one_pass["accepted"]), len(path) - 1)
     return [
         Tinted(text, str(tree[path[place]]["by"]), place) if place <= drafted else Tinted(text)
-        for place, text in enumerate(told["tokens"], 1)
+        for place, text in enumerate(one_pass["tokens"], 1)
     ]
 
 
-def refused(told: Mapping[str, Any]) -> str:
+def refused(one_pass: Mapping[str, Any]) -> str:
     """The likeliest refused text: the tree's best path from the node where the walk left it."""
-    tree, path = told["tree"], told["path"]
+    tree, path = one_pass["tree"], one_pass["path"]
     texts: list[str] = []
     at = path[-1] if path else None
     while at is not None:
-        children = [node for node, told_of in enumerate(tree) if told_of["p"] == at]
+        children = [node for node, child in enumerate(tree) if child["p"] == at]
         at = max(children, key=lambda node: tree[node]["value"], default=None)
         if at is not None:
             texts.append(str(tree[at]["t"]))
@@ -49,9 +49,9 @@ class Tints:
         self._pending: deque[Tinted] = deque()
         self._length = 0
 
-    def push(self, told: Mapping[str, Any]) -> None:
+    def push(self, one_pass: Mapping[str, Any]) -> None:
         """Add a pass."""
-        for part in tinted(told):
+        for part in tinted(one_pass):
             if part.text:
                 self._pending.append(part)
                 self._length += len(part.text)
