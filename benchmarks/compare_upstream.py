@@ -305,7 +305,7 @@ def parser() -> argparse.ArgumentParser:
         "--one-by-one",
         action="store_true",
         default=None,
-        help="never two servers at once: where memory is short, or speed does not change by the minute",
+        help="never two servers at once: if memory is short, or the machine's speed is steady",
     )
     return ap
 

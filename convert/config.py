@@ -207,7 +207,7 @@ def _context_theta(keys: Keys, target: Target) -> float | None:
     if value is None:
         return None
     if target.uses_mrope:
-        raise wrong(key, "the engine has no base of its own for injected keys of targets with M-RoPE")
+        raise wrong(key, "the engine has no separate base for injected keys of targets with M-RoPE")
     return keys.number("backbone_rotary_base")
 
 

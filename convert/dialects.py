@@ -101,7 +101,7 @@ _REFUSED_KEYS = {
 }
 _REFUSED_TENSORS = {
     r"blk\.\d+\.attn_gate\..*": "a Laguna drafter: its attention is gated",
-    r".*aux_hidden_norm\..*": "a Laguna drafter: each tap has a norm of its own",
+    r".*aux_hidden_norm\..*": "a Laguna drafter: each tap has its own norm",
     r".*domino.*": "a Domino drafter: a recurrent network runs over its proposals",
     r".*(hidden_)?correction[_.].*": "a DFly drafter: proposals are corrected one by one",
     r".*log_snr.*": "conditioned on the noise level (log_snr), which shifts the embeddings of a block",

@@ -20,7 +20,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     keys = Keys(config)
     for name, what in (
         ("enable_moe_block", "the GGUF dialect of DFlash has no experts"),
-        ("hidden_size_per_layer_input", "the GGUF dialect of DFlash has no inputs of their own for layers"),
+        ("hidden_size_per_layer_input", "the GGUF dialect of DFlash has no inputs per layer"),
     ):
         if keys.find(name)[1]:
             raise wrong(keys.find(name)[0], what)

@@ -180,7 +180,7 @@ def read_model(path: Path) -> tuple[dict[str, Value], dict[str, StoredGgufTensor
 def _split_number(path: Path, metadata: Mapping[str, Value], key: str, default: int = -1) -> int:
     number = metadata[key].data if key in metadata else default
     if type(number) is not int:
-        raise ModelError(f"{path.name}: the key {key!r} is no whole number", field=key)
+        raise ModelError(f"{path.name}: the key {key!r} is not a whole number", field=key)
     return number
 
 

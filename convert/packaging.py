@@ -118,7 +118,7 @@ _REFUSALS = (
     ),
     Refusal(
         "a DSpark drafter whose Markov head depends on hidden states",
-        "the GGUF dialect has the vanilla Markov head alone, where pairs of tokens decide",
+        "the GGUF dialect has only the vanilla Markov head, over pairs of tokens",
         pattern=r"markov_head\.(gate|joint)_proj\.",
         key="markov_head_type",
         values=("gated", "rnn"),
@@ -132,7 +132,7 @@ _REFUSALS = (
     ),
     Refusal(
         "a drafter with experts",
-        "the GGUF dialect has dense feed-forward layers alone",
+        "the GGUF dialect has only dense feed-forward layers",
         pattern=r"\.mlp\.(experts|gate|shared_experts?)\.",
     ),
     Refusal(
@@ -149,19 +149,19 @@ _REFUSALS = (
     ),
     Refusal(
         "Laguna's DFlash",
-        "it gates each head of attention and normalizes each tap, for a target (laguna) whose graph offers no taps",
+        "it gates each attention head and normalizes each tap, for a target (laguna) without taps",
         architectures=("DFlashLagunaForCausalLM",),
         tensors=("aux_hidden_norms.",),
     ),
     Refusal(
         "Muse Glimmer's assistant",
-        "its settings and tensors have names and places of their own; ggml-org publishes it as a GGUF of the dialect "
+        "it has its own names of settings and tensors; ggml-org publishes it as a GGUF of the dialect "
         "that this converter writes (dflash-Muse-Glimmer-30B-*.gguf)",
         architectures=("MuseGlimmerAssistantModel",),
     ),
     Refusal(
         "xpress",
-        "it refines its block by repeated passes of a head of its own, and no checkpoint of it is published",
+        "it refines its block by repeated passes of its own head, and no checkpoint is published",
         architectures=("XPressSpeculator", "XPressDraftModel"),
         tensors=("refiner_head.",),
         key="speculators_model_type",
@@ -302,7 +302,7 @@ def samples_from_anchor(keys: Keys, packaging: Packaging) -> bool:
     if packaging.samples_from_anchor is None:
         raise wrong(
             "sample_from_anchor",
-            "it is missing, and nothing else tells which row of a block proposes first: ask the drafter's publisher "
+            "it is missing, and nothing else shows which row of a block proposes first: ask the drafter's publisher "
             "whether the anchor's does",
         )
     return packaging.samples_from_anchor

@@ -130,7 +130,7 @@ def read_header(path: Path) -> Iterator[StoredTensor]:
             )
         yield StoredTensor(path, name, dtype, shape, start + begin)
     if end != size - start:
-        raise bad(f"{size - start - end} bytes after the last tensor belong to none")
+        raise bad(f"{size - start - end} bytes after the last tensor are unused")
 
 
 def _entries(header: dict[str, Any], bad: Any) -> Iterator[tuple[str, tuple[str, tuple[int, ...], int, int]]]:

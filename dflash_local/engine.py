@@ -495,7 +495,7 @@ class Engine:
             if error.param != "generation_prompt" or "generation_prompt" not in prompt.sampling:
                 raise
             raise RequestError(
-                "the last message, which is to be continued, does not fit the schema or grammar of the answer",
+                "the last message, which the answer continues, does not fit the schema or grammar",
                 param="messages",
                 hint="leave one of them out",
             ) from None
@@ -664,7 +664,7 @@ class Engine:
         except (TypeError, OverflowError):
             raise RequestError(f"{param} must be token ids", param=param) from None
         if bool in set(map(type, tokens)):
-            raise RequestError(f"{param} must be token ids: True and False are none", param=param)
+            raise RequestError(f"{param} must be token ids, not True or False", param=param)
         if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
             worst = min(ids) if min(ids) < 0 else max(ids)
             raise RequestError(

@@ -126,7 +126,7 @@ def markdown(found: Sequence[Op], left: Sequence[str], footer: str) -> str:
 def parser() -> argparse.ArgumentParser:
     ap = record.parser(__doc__, "ops", n_predict=0, repeats=1)
     ap.add_argument("--device", default="CUDA0", metavar="NAME", help="ggml's name of the device")
-    ap.add_argument("--seconds", type=float, default=90.0, metavar="N", help="begin no op after so long")
+    ap.add_argument("--seconds", type=float, default=90.0, metavar="N", help="start no op after this time")
     ap.add_argument("--each", type=float, default=25.0, metavar="N", help="most seconds of one op")
     ap.add_argument("--ops", nargs="+", metavar="OP", help="these alone, besides ours")
     return ap

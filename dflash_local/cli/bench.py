@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `bench` to the command line."""
     parser = subparsers.add_parser(
         "bench",
-        help="measure what the drafter brings on your prompts",
+        help="measure the drafter's speed-up on your prompts",
         description="Answers the prompts plain and drafted, in turns, and prints tokens per second, speed-up, "
         "acceptance length (AL: tokens after the first over target passes after the prompt's), acceptance by position, "
         "time to first token, and what the budget controller chose: nodes, block lengths, reasons, reuse of graphs, "

@@ -266,7 +266,7 @@ class Chat:
             return
         from dflash_local.cli.drafts.draft_view import legend
 
-        no_colours = "drafts are shown in the figures after each answer; to tint text, this terminal lacks colours"
+        no_colours = "drafts are shown in the figures after each answer; this terminal has no colours to tint text"
         print(legend() or no_colours, file=sys.stderr, flush=True)
 
 

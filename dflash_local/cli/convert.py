@@ -105,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError(
             "--target-layer-ids and --non-causal are for GGUFs: a checkpoint's config.json says both",
             param="--target-layer-ids" if args.target_layer_ids else "--non-causal",
-            hint="leave it away, or edit config.json",
+            hint="leave it out, or edit config.json",
         )
     if bool(args.draft_vocab) != bool(args.corpus):
-        raise RequestError("--draft-vocab and --corpus come together", param="--draft-vocab")
+        raise RequestError("--draft-vocab and --corpus need each other", param="--draft-vocab")
     ggml: RowQuantizer | None = None
     if find_outtype(args.outtype).needs_ggml:
         from dflash_local.native import quantize_rows
@@ -172,7 +172,7 @@ def _relabel(args: argparse.Namespace) -> int:
     for text in relabelling.notes:
         note(text)
     if not relabelling.is_needed:
-        print(f"{args.drafter} is in llama.cpp's dialect already: give it to -md as it is")
+        print(f"{args.drafter} is already in llama.cpp's dialect: give it to -md unchanged")
         return 0
     output = args.output or Path(f"{args.drafter.stem}-dflash.gguf")
     progress = None if args.quiet else Progress()

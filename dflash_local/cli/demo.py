@@ -28,12 +28,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "demo",
         help="talk to a small model, no download needed",
-        description="Serves a small model with its drafter at an OpenAI endpoint. The first start blows the bundled "
-        "pair up to the shape of a real model (the same answers at a real model's cost), so that the speed-up can be "
-        "felt; later ones find it in the cache.",
+        description="Serves a small model with its drafter at an OpenAI endpoint. The first start inflates the bundled "
+        "pair to the shape of a real model (the same answers at a real model's cost), so that the speed-up is "
+        "noticeable; later starts find it in the cache.",
     )
     parser.add_argument(
-        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair as it is (default: %(default)s)"
+        "--shape", choices=SHAPES, default="0.6b", help="'pocket' is the pair itself (default: %(default)s)"
     )
     parser.add_argument(
         "--type", dest="ftype", choices=("f16", "q4_0", "q4_k_m", "q8_0"), default="q4_0", help="default: %(default)s"
@@ -92,7 +92,9 @@ def once(pair: Pair, threads: int | None) -> int:
         f"drafted  {drafted.tokens_per_second:7.1f} tokens/s, {report.speedup:.1f} times as fast, {drafted.al:.1f} "
         "tokens per target pass"
     )
-    print("the same answer both ways" if report.same else "the answers differ where two tokens were as good as equal")
+    print(
+        "the same answer both ways" if report.same else "the answers differ where two tokens were almost equally likely"
+    )
     return 0
 
 
@@ -129,7 +131,7 @@ def _announce(host: str, port: int) -> None:
         flush=True,
     )
     print(
-        "'timings' in the answer tells the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
+        "'timings' in the answer has the speed and AL, the tokens per pass of the large model. Ctrl-C ends.\n",
         flush=True,
     )
 

@@ -34,13 +34,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--report", nargs="?", const=REPORT, metavar="FILE",
         help=f"write a file for a bug report ({REPORT}): the findings, versions, settings, the end of the build's log; "
-        "keys, tokens and the home folder are taken out, and there are no prompts in it",
+        "without keys, tokens, the home folder and prompts",
     )  # fmt: skip
     tune = parser.add_argument_group("tuning")
     tune.add_argument(
         "--tune",
         action="store_true",
-        help="measure from how many rows on a device's matrix kernel beats its vector kernel, and keep that; "
+        help="measure the number of rows from which a device's matrix kernel beats its vector kernel, and keep it; "
         "--device names the device, CPU too (the first that has both kernels)",
     )
     tune.add_argument(
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         take_models(args, must_exist=False)  # a file that is missing is a finding
         findings += look_at_models(EngineOptions(**engine_options(args)), machine, info)
     elif args.drafter or args.hf_repo_draft:
-        findings.append(fail("models", "a drafter alone says nothing", "give the target too: -m TARGET.gguf"))
+        findings.append(fail("models", "a drafter cannot be checked alone", "give the target too: -m TARGET.gguf"))
     _report(args.json, findings, machine, library=info)
     if args.report:
         from dflash_local.diagnose.report import report

@@ -357,7 +357,7 @@ def load_engine(
 
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     """One flag for every numeric field of SamplingParams."""
-    group = parser.add_argument_group("sampling", "defaults for requests that do not say; 0 temperature is greedy")
+    group = parser.add_argument_group("sampling", "defaults of requests; 0 temperature is greedy")
     for name, spec in _sampling_numbers().items():
         add_flag(
             group,

@@ -71,12 +71,12 @@ _LORA = "adapters are not supported: merge them into the GGUF"
 _VECTORS = "control vectors are not supported: drafters were trained without them"
 _TOOLS = "tools run in the client: this server runs no commands for those who can reach it"
 _LOOKUP = "prompt lookup has no such settings: the budget controller measures what pays (--lookup off switches it off)"
-_TREE = "the draft tree takes what pays by measured times: there is no such threshold"
+_TREE = "the draft tree is sized by measured times: there is no such threshold"
 _DENSE = "drafters have no experts"
 _DRAFTER = "the drafter computes on the target's threads"
 _NAMED = "give the model by name: -hf USER/NAME:QUANT"
 _REMOVED = "llama.cpp has removed it: use --spec-draft-n-max"
-_SYNTHETIC = "drafts are never accepted by chance: that would be other text"
+_SYNTHETIC = "drafts are never accepted by chance: that would change the text"
 
 FOREIGN: tuple[Foreign, ...] = (
     # switches of llama-server that are fixed here
@@ -88,7 +88,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _pair("--jinja", "--no-jinja", SAME, NONE, "templates are Jinja, with or without it", "JINJA"),
     _pair(
         "--context-shift", "--no-context-shift", REFUSED, SAME,
-        "no token can be dropped from a full context: drafter and trees count on positions that never change; raise -c",
+        "no token can be dropped from a full context: drafter and trees need fixed positions; raise -c",
         "CONTEXT_SHIFT",
     ),
     _value("--keep", NONE, "the context is never shifted"),
@@ -102,7 +102,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _value("-dt --defrag-thold", NONE, "llama.cpp itself no longer uses it", "DEFRAG_THOLD"),
     _value("-lzm --lazy-mode", NONE, "the file is mapped: what is never used is not read (--load-mode)", "LAZY_MODE"),
     _pair("--repack", "-nr --no-repack", SAME, NONE, "weights are packed for this machine's kernels", "REPACK"),
-    _switch("--no-host", NONE, "weights lie in the buffers that the kernels want", "NO_HOST"),
+    _switch("--no-host", NONE, "weights are in the buffers that the kernels need", "NO_HOST"),
     _pair("--op-offload", "--no-op-offload", SAME, NONE, "llama.cpp decides where large products are computed"),
     # threads
     _value("-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll", NONE, _PINNED),
@@ -119,7 +119,7 @@ FOREIGN: tuple[Foreign, ...] = (
     _switch("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_CPU_MOE"),
     _value("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", NONE, _DENSE, "SPEC_DRAFT_N_CPU_MOE"),
     # the model
-    _switch("--check-tensors", REFUSED, "tensors are not searched for values that are no numbers"),
+    _switch("--check-tensors", REFUSED, "tensors are not searched for NaN values"),
     _value("--override-kv", REFUSED, "a model is served with the metadata of its file: change them there"),
     _value("--rope-scaling", REFUSED, _ROPE, "ROPE_SCALING_TYPE"),
     _value("--rope-scale", REFUSED, _ROPE, "ROPE_SCALE"),

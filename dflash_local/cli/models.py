@@ -35,7 +35,7 @@ def add_hub_flags(add_flag: Callable[..., object]) -> None:
     add_flag(
         "-hfd", "-hfrd", "--spec-draft-hf", "--hf-repo-draft", dest="hf_repo_draft", env=HF_DRAFT,
         metavar="USER/NAME[:QUANT]",
-        help="its drafter from the Hub: GGUF, or a checkpoint, which is converted; -md then names a file in there",
+        help="its drafter from the Hub: a GGUF, or a checkpoint to convert; -md then names a file in it",
     )  # fmt: skip
     add_access_flags(add_flag)
 
@@ -44,11 +44,11 @@ def add_access_flags(add_flag: Callable[..., object]) -> None:
     """Add the flags about access to the Hub."""
     add_flag(
         "-hft", "--hf-token", env="HF_TOKEN", metavar="TOKEN",
-        help="token for gated and private repositories (default: what 'hf auth login' kept)",
+        help="token for gated and private repositories (default: that of 'hf auth login')",
     )  # fmt: skip
     add_flag(
         "--offline", env="LLAMA_ARG_OFFLINE", action="store_true", default=False,
-        help="use what the cache has, and never the network",
+        help="use only the cache, never the network",
     )  # fmt: skip
 
 

@@ -152,16 +152,18 @@ def run(args: argparse.Namespace) -> int:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "patch",
-        help="tell which hunks of patches/ fit a source tree",
-        description="Tells, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
-        "apply as they are, apply moved by some lines, are applied already, or do not apply. Context must be the same "
-        "to the letter. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
+        help="check which hunks of patches/ fit a source tree",
+        description="Checks, hunk by hunk, whether patches/ fit a source tree of llama.cpp or llama-cpp-python: they "
+        "apply in place, apply moved by some lines, are already applied, or do not apply. Context must match "
+        "exactly. Changes nothing without --apply. Exit status 1 if a hunk does not apply.",
     )
     parser.add_argument(
         "source", nargs="?", type=Path, metavar="SOURCE_TREE", help="folder or .tar.gz (default: the pinned source)"
     )
     parser.add_argument("--apply", action="store_true", help="write the hunks that fit (a folder only)")
-    parser.add_argument("--only", default="", metavar="NAME", help="only patches whose names begin so, such as 0003")
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help="only patches whose names begin with this, such as 0003"
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="name the hunks that apply as they are, too")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     parser.set_defaults(func=run)

@@ -25,10 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `plan` to the command line."""
     parser = subparsers.add_parser(
         "plan",
-        help="what goes where and what it takes, before it is loaded; the flags for it",
+        help="show a pair's memory on each device before loading, and the flags for it",
         description="Says what a pair would take on each device (weights, KV, tapes, drafter, taps, buffers), the "
-        "largest context that fits, and the flags for it. Nothing is loaded. Flags that are given stay; with --fit off "
-        "all others do, too.",
+        "largest context that fits, and the flags for it. Nothing is loaded. Given flags stay; with --fit off "
+        "all others stay, too.",
     )
     parser.add_argument(
         "--vram", type=_devices, metavar="24G,24G",
@@ -173,7 +173,7 @@ def advice(fitted: Fitted, args: argparse.Namespace) -> Iterator[str]:
 
 def slot_table(slots: Mapping[str, Any]) -> Iterator[str]:
     """Lines about slots."""
-    yield "slots, each with a context of its own: the most tokens of each"
+    yield "slots with separate contexts: the most tokens of each"
     for n, n_ctx in slots["context_of_each"].items():
         yield f"  {n}: {n_ctx or 'does not fit'}"
     yield "one more slot takes"

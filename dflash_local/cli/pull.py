@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "name", nargs="?", metavar="USER/NAME[@REVISION][:QUANT]", help="the target (default: Q4_K_M, then Q8_0)"
     )
-    parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, whatever its type")
+    parser.add_argument("-hff", "--hf-file", metavar="FILE", help="the file of that repository, of any type")
     parser.add_argument(
         "-hfd", "--spec-draft-hf", dest="drafter", metavar="USER/NAME[@REVISION][:QUANT]",
         help="the drafter (default: one beside the target, or one that is known for it)",
@@ -49,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--target", type=Path, metavar="TARGET.gguf", help="the target, if it is on this disk")
     parser.add_argument("--no-drafter", action="store_true", help="the target alone")
     parser.add_argument(
-        "--outtype", choices=OUTTYPES, help="type of a drafter that is converted (default: what is there, else f16)"
+        "--outtype", choices=OUTTYPES, help="type of a converted drafter (default: that of a kept conversion, else f16)"
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be downloaded")
     add_access_flags(partial(add_flag, parser))

@@ -76,7 +76,7 @@ def is_router(args: argparse.Namespace) -> bool:
         raise RequestError(
             "--models-dir and --models-preset make a router of many models, and another flag names one model",
             param="--models-dir",
-            hint=f"leave one of them out; a model of its own is a section of {PRESET}",
+            hint=f"leave one of them out; a separate model is a section of {PRESET}",
         )
     return several
 
@@ -180,7 +180,7 @@ class ServeFlags:
                 raise _wrong(section, key, "there is no such flag", "see 'dflash-local serve --help'")
             place = _place(action)
             if place in _OWN:
-                log.warning("[%s] %s: the router decides about this, and the key changes nothing", section, key)
+                log.warning("[%s] %s: the router decides this, so the key has no effect", section, key)
                 continue
             try:
                 found[place] = self._words(action, value, negated=key.startswith("LLAMA_ARG_NO_"))
@@ -297,4 +297,4 @@ def _longest(action: argparse.Action) -> str:
 
 
 def _wrong(section: str, key: str, why: str, hint: str | None = None) -> RequestError:
-    return RequestError(f"[{section}] {key}: {why}", param=PRESET, hint=hint or f"mend or remove {key} there")
+    return RequestError(f"[{section}] {key}: {why}", param=PRESET, hint=hint or f"correct or remove {key} there")

@@ -122,7 +122,7 @@ def _spec_type(text: str) -> str:
     if text in ("none", "draft-dflash", "draft-dspark"):
         return text
     if text.startswith("ngram"):
-        raise argparse.ArgumentTypeError(f"{text} is not here: --lookup on drafts from the prompt, and is the default")
+        raise argparse.ArgumentTypeError(f"{text} is not supported: --lookup on, the default, drafts from the prompt")
     raise argparse.ArgumentTypeError(
         f"must be none, draft-dflash or draft-dspark, got {text!r}: drafters are DFlash models ('dflash-local pairs')"
     )

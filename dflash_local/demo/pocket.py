@@ -31,7 +31,7 @@ def bundled_pair(drafter: str = "dflash") -> Pair:
     pair = Pair(*(_HERE / f"pocket-{name}.gguf" for name in names))
     if not _complete(pair):
         raise DFlashError(
-            f"the pocket pair {drafter!r} is part of a checkout of dflash-local, and this is none",
+            f"the pocket pair {drafter!r} is only in a checkout of dflash-local, and this is not one",
             hint=f"take {' or '.join(SHIPPED)}, or run `make demo DEMO_ARGS='--drafter {drafter}'` in a checkout",
         )
     return pair

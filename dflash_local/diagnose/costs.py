@@ -74,7 +74,7 @@ def look_at_costs(options: EngineOptions) -> Finding:
         if usable(file) is None:
             return warn(
                 "pass times",
-                f"{file.parent} cannot be written: every start measures anew",
+                f"{file.parent} cannot be written: every start measures again",
                 "point DFLASH_CACHE elsewhere",
             )
         return ok("pass times", f"not measured yet; the first start will keep them in {file}")

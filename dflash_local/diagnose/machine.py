@@ -101,7 +101,7 @@ def usable_cores() -> int:
 def look_at_machine(machine: Machine, n_threads: int = 0) -> Iterator[Finding]:
     """The computer, and whether other programs keep it busy."""
     if machine.load > machine.cores:
-        advice = "end what else runs: drafting pays by using idle compute, and there is none"
+        advice = "stop other programs: drafting needs idle cores"
         yield warn("machine", f"{machine}; load {machine.load:.1f}", advice)
     else:
         yield ok("machine", str(machine))

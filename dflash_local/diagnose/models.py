@@ -38,7 +38,7 @@ def look_at_models(options: EngineOptions, machine: Machine, info: dict[str, Any
             drafter = Drafter.read(drafter_path, target_path)
             yield from compare(target, drafter)
             if options.accept == "block" and (why := block_refusal(drafter)):
-                yield fail("accept", why, "leave --accept away")
+                yield fail("accept", why, "leave --accept out")
         else:
             yield warn(
                 "pair", "no drafter: decoding will be plain", "give the drafter of this target: -md DRAFTER.gguf"

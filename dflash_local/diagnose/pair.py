@@ -246,9 +246,9 @@ def _rotation(target: Target, drafter: Drafter) -> Iterator[Finding]:
     if has_copied_rotation(drafter.keys, target):
         yield warn(
             "rotation",
-            "the drafter rotates a part of each head, as its target does: its converter copied that from the target's "
+            "the drafter rotates a part of each head, like its target: its converter copied that from the target's "
             "configuration, and few of its guesses are right",
-            f"mend it: {convert_command(drafter.path, target.path)}",
+            f"fix it: {convert_command(drafter.path, target.path)}",
             f"{ARCH}.rope.dimension_count",
         )
 

@@ -36,7 +36,7 @@ def failed(folder: Path, error: OSError, part: Path | None = None) -> HubError:
         )
     kept = ""
     if part and (size := size_of(part)):
-        kept = f"; {decimal_size_text(size)} are kept in {part} and taken up by the next try"
+        kept = f"; {decimal_size_text(size)} are kept in {part} for the next try"
     return HubError(f"the disk of {folder} is full ({error.strerror}){kept}", hint=_ELSEWHERE)
 
 

@@ -72,10 +72,10 @@ def checkpoint_headers(hub: Hub, files: Sequence[HubFile]) -> Iterator[Path]:
 def _safetensors_header(hub: Hub, file: HubFile) -> bytes:
     data = hub.head(file, 64 << 10)
     if len(data) < 8:
-        raise HubError(f"{file.path} of {file.repo} is no safetensors file")
+        raise HubError(f"{file.path} of {file.repo} is not a safetensors file")
     length = int(struct.unpack_from("<Q", data)[0])
     if length > _LONGEST_SAFETENSORS:
-        raise HubError(f"{file.path} of {file.repo} is no safetensors file: it claims a header of {length} bytes")
+        raise HubError(f"{file.path} of {file.repo} is not a safetensors file: it claims a header of {length} bytes")
     return data if len(data) >= 8 + length else hub.head(file, 8 + length)
 
 

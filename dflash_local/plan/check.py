@@ -40,7 +40,7 @@ def fitted(options: EngineOptions) -> EngineOptions:
     _check_devices(options, result)
     _refuse_host(result.plan)
     chosen = changes(options, result.options)
-    log.info("fit: %s; %s", flags(result.options) if chosen else "all of it as it is", summary(result))
+    log.info("fit: %s; %s", flags(result.options) if chosen else "no changes", summary(result))
     if why := unused(result):
         log.warning("fit: %s", why)
     return replace(options, **chosen) if chosen else options

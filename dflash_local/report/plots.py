@@ -113,7 +113,7 @@ def acceptance(record: Record) -> Drawing:
         [100 * share for share in shares],
         tips,
         ("accepted draft tokens, at least", "% of passes"),
-        "Share of the passes that accepted at least so many draft tokens",
+        "Share of passes by the least number of accepted draft tokens",
         most=100,
     )
 
@@ -128,7 +128,7 @@ def nodes(record: Record) -> Drawing:
         [100 * counts[size] / total for size in sizes],
         [f"{size} nodes: {counts[size]} passes" for size in sizes],
         ("nodes of the tree, the anchor counted", "% of passes"),
-        "How often a tree had so many nodes",
+        "Share of passes by the nodes of the tree",
     )
 
 
