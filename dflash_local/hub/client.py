@@ -222,9 +222,8 @@ class Hub:
                 digest.update(chunk)
             done = out.tell()
             if 0 < done < total:
-                self.note(
-                    f"{file.name}: going on at {cache_space.decimal_size_text(done)} of {cache_space.decimal_size_text(total)}"
-                )
+                sizes = f"{cache_space.decimal_size_text(done)} of {cache_space.decimal_size_text(total)}"
+                self.note(f"{file.name}: going on at {sizes}")
 
             def take(chunk: bytes) -> None:
                 nonlocal done
