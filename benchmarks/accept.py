@@ -52,16 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     prompts = record.read_prompts(args.prompts, args.limit)
     pair = bundled_pair("dflash2")
     rows: list[dict[str, Any]] = []
-    with Engine(
-        pair.target,
-        pair.drafter,
-        n_ctx=1024,
-        n_threads=args.threads,
-        draft="chain",
-        budget=BLOCK,
-        lookup=False,
-        warmup=False,
-    ) as engine:
+    drafts: dict[str, Any] = {"draft": "chain", "budget": BLOCK, "lookup": False}
+    with Engine(pair.target, pair.drafter, n_ctx=1024, n_threads=args.threads, warmup=False, **drafts) as engine:
         for temperature in args.temperatures:
             row: dict[str, Any] = {"temperature": temperature}
             for rule in RULES:

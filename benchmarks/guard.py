@@ -110,17 +110,8 @@ def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
         sign = "at least" if r["unit"] == "tok/s" else "at most"
         values = [f"{r['figures'][name]:.1f} {r['unit']}" for name in (PLAIN, OURS)]
         verdict = "held" if r["held"] else "**missed**"
-        lines.append(
-            [
-                r["case"],
-                r["drafter"],
-                r["ftype"].upper(),
-                *values,
-                f"{r['ratio']:.3f}",
-                f"{sign} {r['limit']:.2f}",
-                verdict,
-            ]
-        )
+        of = [r["case"], r["drafter"], r["ftype"].upper()]
+        lines.append([*of, *values, f"{r['ratio']:.3f}", f"{sign} {r['limit']:.2f}", verdict])
     return record.table(head, lines) + f"\n\n{footer}\n"
 
 

@@ -38,16 +38,9 @@ def sizes(shape: Shape) -> tuple[int, int]:
 
 
 def line(name: str, how: str, rows: int, state: int, tape: int) -> list[str]:
-    share = tape / (SNAPSHOTS * state)
-    return [
-        name,
-        how,
-        str(rows),
-        f"{state / MIB:.1f}",
-        f"{tape / MIB:.2f}",
-        f"{SNAPSHOTS * state / MIB:.0f}",
-        f"{100 * share:.1f} %",
-    ]
+    kept = SNAPSHOTS * state
+    sizes = [f"{state / MIB:.1f}", f"{tape / MIB:.2f}", f"{kept / MIB:.0f}", f"{100 * tape / kept:.1f} %"]
+    return [name, how, str(rows), *sizes]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

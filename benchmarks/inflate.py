@@ -11,27 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dflash_local.cli.demo import Written
 from dflash_local.demo.inflate import inflate
 from dflash_local.demo.pocket import PAIRS, bundled_pair, shape_of
 from dflash_local.demo.shapes import SHAPES, TYPES, Pair
 from dflash_local.errors import DFlashError
-
-
-class _Progress:
-    """One line that says how far it is, if somebody looks."""
-
-    def __init__(self) -> None:
-        self.n_bytes, self.shown = 0, 0
-
-    def __call__(self, name: str, n_bytes: int) -> None:
-        self.n_bytes += n_bytes
-        if sys.stderr.isatty() and self.n_bytes - self.shown > 100 << 20:
-            self.shown = self.n_bytes
-            print(f"\r{self.n_bytes / 2**30:7.1f} GiB  {name:40}", end="", file=sys.stderr)
-
-    def end(self) -> None:
-        if self.shown:
-            print(f"\r{'':60}\r", end="", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.target is None and args.drafter not in PAIRS:
         ap.error(f"--drafter {args.drafter}: not one of {', '.join(PAIRS)}; a drafter file needs --target too")
     small = Pair(args.target, Path(args.drafter)) if args.target else bundled_pair(args.drafter)
-    progress = _Progress()
+    progress = Written(f"inflating {args.drafter} to {args.shape}")
     shape = SHAPES[args.shape] if args.target else shape_of(args.shape, args.drafter)
     pair = inflate(small, args.outdir, shape, args.ftype, drafter_type=args.drafter_type, progress=progress)
     progress.end()

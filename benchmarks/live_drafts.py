@@ -66,19 +66,10 @@ def row_of(shape: str, found: Sequence[dict[bool, list[Answer]]]) -> dict[str, A
 
 def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     head = ["target", "without, tok/s", "with return_drafts, tok/s", "ratio", "AL", "limit", ""]
-    lines = [
-        [
-            row["shape"],
-            f"{row['quiet']:.1f}",
-            f"{row['told']:.1f}",
-            ratio,
-            f"{row['al']:.1f}",
-            limit,
-            verdict,
-        ]
-        for row in rows
-        for ratio, limit, verdict in [record.ratio_cells(row, LIMIT)]
-    ]
+    lines = []
+    for row in rows:
+        ratio, *held = record.ratio_cells(row, LIMIT)
+        lines.append([row["shape"], f"{row['quiet']:.1f}", f"{row['told']:.1f}", ratio, f"{row['al']:.1f}", *held])
     return f"{record.table(head, lines)}\n\n{footer}\n"
 
 

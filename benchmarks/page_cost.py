@@ -100,13 +100,7 @@ def row_of(shape: str, found: Sequence[dict[bool, float]]) -> dict[str, Any]:
 def markdown(rows: Sequence[dict[str, Any]], footer: str) -> str:
     head = ["target", "ordinary view, tok/s", "drafts shown, tok/s", "ratio", "limit", ""]
     lines = [
-        [
-            row["shape"],
-            f"{row['ordinary']:.1f}",
-            f"{row['shown']:.1f}",
-            *record.ratio_cells(row, LIMIT),
-        ]
-        for row in rows
+        [row["shape"], f"{row['ordinary']:.1f}", f"{row['shown']:.1f}", *record.ratio_cells(row, LIMIT)] for row in rows
     ]
     return f"{record.table(head, lines)}\n\n{footer}\n"
 

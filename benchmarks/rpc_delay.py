@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import pairs, record
 from benchmarks.answers import acceptance_length, answers
+from benchmarks.http_load import free_port
 from benchmarks.network import Loopback, Namespace
 from benchmarks.record import say
 from benchmarks.rpc_proxy import RPCProxy
@@ -54,27 +55,12 @@ def _listens(port: int) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 @contextmanager
 def rpc_server(threads: int, network: Loopback) -> Iterator[int]:
     """`dflash-local rpc-server` on loopback of a network; its port."""
-    port = network.inside(_free_port)
-    command = [
-        *network.prefix,
-        sys.executable,
-        "-m",
-        "dflash_local.cli",
-        "rpc-server",
-        "-p",
-        str(port),
-        "-t",
-        str(threads),
-    ]
+    port = network.inside(free_port)
+    program = [*network.prefix, sys.executable, "-m", "dflash_local.cli", "rpc-server"]
+    command = [*program, "-p", str(port), "-t", str(threads)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_SECONDS
@@ -156,18 +142,11 @@ def markdown(rows: dict[str, Any], footer: str) -> str:
     lines = []
     for delay, row in rows.items():
         plain, drafted = (row[name] for name in SYSTEMS)
-        lines.append(
-            [
-                f"{delay} ms",
-                f"{plain['tokens_per_second']:.1f}",
-                f"{drafted['tokens_per_second']:.1f}",
-                f"**{row['ratio']:.2f}**",
-                f"{drafted['al']:.2f}",
-                f"{plain['ms_per_pass']:.1f}",
-                f"{drafted['ms_per_pass']:.1f}",
-                "yes" if row["same_text"] else "NO",
-            ]
+        speeds, passes = (
+            [f"{one[name]:.1f}" for one in (plain, drafted)] for name in ("tokens_per_second", "ms_per_pass")
         )
+        same = "yes" if row["same_text"] else "NO"
+        lines.append([f"{delay} ms", *speeds, f"**{row['ratio']:.2f}**", f"{drafted['al']:.2f}", *passes, same])
     last = list(rows.values())[-1]
     moved = "; ".join(
         f"{name} {sum(last[name]['sent_per_pass']):,} sent and {sum(last[name]['received_per_pass']):,} received"

@@ -254,6 +254,8 @@ _PACKAGINGS = (
         marks=("projector_type=domino",),
         renames=_DOMINO_NAMES,
     ),
+    Packaging("ModelOpt LiliCorr", ("LiLiCorrDraftModel",), kind="LiliCorr"),
+    Packaging("ModelOpt LiliCorr", ("DFlashDraftModel",), kind="LiliCorr", marks=("projector_type=lilicorr",)),
     Packaging("DFlash", ("DFlashDraftModel", "DFlashSpeculator", "QwenDFlashDraftModel")),
     Packaging("DFlash 2", ("DFlash2DraftModel",), kind="DFlash 2"),
     Packaging("DFlare", ("QwenDFlareDraftModel",), kind="DFlare"),

@@ -31,24 +31,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BuildError",
-    "ComputeError",
-    "ContextLengthError",
-    "ConvertError",
-    "DFlashError",
-    "Engine",
-    "EngineDeadError",
-    "EngineLostError",
-    "HubError",
-    "ModelError",
-    "NativeLibraryError",
-    "PairError",
-    "QueueFullError",
-    "RPCError",
-    "RequestError",
-    "SamplingParams",
-    "__version__",
-]
+    "BuildError", "ComputeError", "ContextLengthError", "ConvertError", "DFlashError", "Engine", "EngineDeadError",
+    "EngineLostError", "HubError", "ModelError", "NativeLibraryError", "PairError", "QueueFullError", "RPCError",
+    "RequestError", "SamplingParams", "__version__",
+]  # fmt: skip
 
 _ENGINE_NAMES = {"Engine", "SamplingParams"}
 

@@ -338,7 +338,7 @@ class EngineOptions:
     accept: Accept = _option(
         "match",
         help="match: a seed gives the text of plain decoding; block: block verification (arXiv 2403.10444) of "
-        "chains, for DFlash 2 and DSpark drafters: the same distribution, other text",
+        "chains, for drafters with a lattice (all kinds but DFlash and DFlare): the same distribution, other text",
         native_type=c_int32,
         native_value=accept_rule,
         flag=Flag(group=_DRAFTING, names=("--accept",), choices=get_args(Accept)),

@@ -118,10 +118,8 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-        answer = error_response(
-            HTTPError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", type=kind)
-        )
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        answer = error_response(HTTPError(error.status_code, message))
         answer.headers.update(error.headers or {})  # Allow, of a 405
         return answer
 

@@ -27,6 +27,13 @@ _MESSAGE_ERRORS: dict[int, MessageErrorType] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
 _OPENAI = ("/v1/", RESPONSES)  # errors below these have OpenAI's types; others have llama-server's
 # Field and wording of OpenAI's errors about a prompt that is too long; for completions they are those of `describe`.
 _TOO_LONG = {
@@ -38,24 +45,25 @@ _NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thre
 
 
 class HTTPError(DFlashError):
-    """A refusal by the HTTP layer itself."""
+    """A refusal by the HTTP layer itself; `type` is that of its status unless given."""
 
     def __init__(
         self,
         status: int,
         message: str,
         *,
-        type: str = "invalid_request_error",
         code: str | None = None,
+        type: str | None = None,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.type, self.code, self.retry_after = status, type, code, retry_after
+        self.status, self.code, self.retry_after = status, code, retry_after
+        self.type = type or _TYPES.get(status, "invalid_request_error")
 
 
 def not_supported(message: str) -> HTTPError:
     """501: what this server, its model or its flags cannot do."""
-    return HTTPError(501, message, type="not_supported_error")
+    return HTTPError(501, message)
 
 
 class JSON(Response):
@@ -161,6 +169,6 @@ def error_response(error: Exception) -> ErrorResponse:
     return ErrorResponse(error, headers)
 
 
-LOADING = HTTPError(503, "Loading model", type="unavailable_error", code="loading", retry_after=2)
-DEAD = HTTPError(503, "the engine is dead: the server's log says why", type="unavailable_error", code="engine_dead")
-UNAUTHORIZED = HTTPError(401, "Invalid API key", type="authentication_error", code="invalid_api_key")
+LOADING = HTTPError(503, "Loading model", code="loading", retry_after=2)
+DEAD = HTTPError(503, "the engine is dead: the server's log says why", code="engine_dead")
+UNAUTHORIZED = HTTPError(401, "Invalid API key", code="invalid_api_key")

@@ -49,7 +49,6 @@ class Recovery:
             self._refusal = HTTPError(
                 503,
                 f"{cause.message}; the model is loaded again as soon as it is back",
-                type="unavailable_error",
                 code="rpc_server_lost",
                 retry_after=_LONGEST_WAIT,
             )

@@ -58,11 +58,7 @@ NO_SCORES = not_supported(
     "This server does not support reranking. Start it with `--reranking`, or beside text with --rerank-model FILE",
 )
 
-NOT_AWAKE = HTTPError(
-    503,
-    "the model could not be loaded again after it slept: the server's log says why",
-    type="unavailable_error",
-)
+NOT_AWAKE = HTTPError(503, "the model could not be loaded again after it slept: the server's log says why")
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,8 @@ class FakeNative(NativeEngine):
             raise RequestError("grammar does not parse", param="grammar")
         if prepared.params["accept"] == AcceptRule.BLOCK:
             raise RequestError(
-                "field 'accept': block needs a DFlash 2, DSpark or Domino drafter, and there is none", param="accept"
+                "field 'accept': block needs a DFlash 2, DSpark, Domino or LiliCorr drafter, and there is none",
+                param="accept",
             )
         if self.on_prepare:
             self.on_prepare()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from benchmarks.gpu_proof.parts import HERE, PairName
@@ -67,16 +68,7 @@ class Inflater:
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("wb") as file:
                 # Whoever measures meanwhile comes first.
-                command = [
-                    "nice",
-                    "-n",
-                    "19",
-                    sys.executable,
-                    str(HERE / "inflate_pair.py"),
-                    pair.shape,
-                    pair.ftype,
-                    pair.drafter,
-                ]
+                command = ["nice", "-n", "19", sys.executable, str(HERE / "inflate_pair.py"), *astuple(pair)]
                 process = subprocess.Popen(
                     [*command, "--work", str(self.folder)],
                     stdin=subprocess.DEVNULL,

@@ -12,22 +12,15 @@ from .dflash2 import DFlash2
 from .domino import Domino
 from .dspark import DSpark
 from .kind import Checkpoint, Kind
+from .lilicorr import LiliCorr
 
 __all__ = [
-    "KINDS",
-    "Checkpoint",
-    "DFlare",
-    "DFlash2",
-    "DSpark",
-    "Domino",
-    "Kind",
-    "kind_in",
-    "lattice_kinds",
+    "KINDS", "Checkpoint", "DFlare", "DFlash2", "DSpark", "Domino", "Kind", "LiliCorr", "kind_in", "lattice_kinds",
     "read_kind",
-]
+]  # fmt: skip
 
 # a checkpoint is of the first that says so
-KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, DSpark)
+KINDS: tuple[type[Kind], ...] = (DFlash2, DFlare, Domino, LiliCorr, DSpark)
 
 
 def read_kind(checkpoint: Checkpoint) -> Kind:

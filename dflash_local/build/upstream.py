@@ -79,16 +79,9 @@ class Upstream:
             # package's metadata, which compiles nothing.
             requirement = Path(scratch) / "requirement.txt"
             requirement.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
-            command = [
-                *pip(),
-                "download",
-                "--no-deps",
-                "--no-binary",
-                self.package,
-                "--require-hashes",
-                "--no-cache-dir",
-            ]
-            status, lines = log.run([*command, "--retries", "2", "-d", scratch, "-r", str(requirement)])
+            command = [*pip(), "download", "--no-deps", "--no-binary", self.package, "--require-hashes"]
+            more = ["--no-cache-dir", "--retries", "2", "-d", scratch, "-r", str(requirement)]
+            status, lines = log.run([*command, *more])
             found = Path(scratch) / self.archive_name
             if status != 0 and not any(_NO_MATCH in line for line in lines):
                 raise BuildError(

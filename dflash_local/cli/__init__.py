@@ -17,22 +17,9 @@ from dflash_local.errors import DFlashError
 # sets `func=run`, and `run(args) -> int`; the work itself is elsewhere in the package. Heavy imports are inside `run`,
 # and only the module of the command that was typed is imported at all, so that `--help` and `build` start at once.
 COMMANDS = (
-    "serve",
-    "chat",
-    "demo",
-    "pull",
-    "pairs",
-    "convert",
-    "quantize",
-    "bench",
-    "plan",
-    "doctor",
-    "rpc-server",
-    "build",
-    "wheel",
-    "patch",
-    "completion",
-)
+    "serve", "chat", "demo", "pull", "pairs", "convert", "quantize", "bench", "plan", "doctor", "rpc-server",
+    "build", "wheel", "patch", "completion",
+)  # fmt: skip
 
 EPILOG = """\
 a first session ('dflash-local' alone says what is here):

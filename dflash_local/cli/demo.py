@@ -69,7 +69,7 @@ def make_pair(shape: str, ftype: str, drafter: str) -> Pair:
 
     if shape == "pocket":
         return bundled_pair(drafter)
-    progress = _Progress(f"preparing the demo model ({shape} shape, {ftype}), once")
+    progress = Written(f"preparing the demo model ({shape} shape, {ftype}), once")
     pair = inflated_pair(shape, ftype, drafter, progress=progress)
     progress.end()
     return pair
@@ -134,8 +134,8 @@ def _announce(host: str, port: int) -> None:
     )
 
 
-class _Progress:
-    """Says what takes long, and how far it is, on a terminal in one line."""
+class Written:
+    """Says what takes long, and how much of it is written, on a terminal in one line."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -163,7 +163,7 @@ drafter::drafter(const llama_model * model, const llama_model * target, const dr
     bound_vocabulary(model_, target);
     d2t_                              = read_d2t(model_);
     mask_token_                       = find_mask_token(model, model_.n_vocab);
-    selector_                         = make_selector(model_, d2t_);
+    selector_                         = make_selector(model_, d2t_, params_.n_slots);
     ggml_backend_buffer_type_t memory = memory_beside(model_.layers[0].wk);
     on_device_                        = memory != ggml_backend_cpu_buffer_type();
     if (on_device_) {
@@ -379,7 +379,10 @@ static ggml_tensor * first_rows(const draft_graph & graph, ggml_tensor * hidden)
 
 void drafter::build(draft_graph & graph) const {
     layer_builder builder(graph, model_, *kv_, params_.flash_attn);
-    ggml_tensor * taps  = builder.tap_rows(params_.taps);
+    ggml_tensor * taps = builder.tap_rows(params_.taps);
+    if (taps) {
+        selector_->keep(graph, taps);
+    }
     ggml_tensor * block = builder.block_rows();
     for (size_t il = 0; il < model_.layers.size(); ++il) {
         block = builder.layer(il, taps, block);
@@ -430,7 +433,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
     const graph_shape &  shape = graph.shape;
     std::vector<int32_t> tokens, anchors, table_rows;
     std::vector<float>   masked;
-    std::vector<int64_t> cells;
+    std::vector<int64_t> cells, newest;
     positions            pos_kv(shape.n_rows(), model_.is_mrope()), pos_q(shape.n_block(), model_.is_mrope());
 
     int32_t row = 0;
@@ -438,10 +441,12 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
         for (int32_t i = 0; i < job.n_inject; ++i) {
             pos_kv.set(row++, job.pos + i);
             cells.push_back(kv_->cell(job.slot, job.pos + i));
+            newest.push_back(i + 1 == job.n_inject ? job.slot : params_.n_slots);
         }
         kv_->extend(job.slot, job.pos + job.n_inject);
     }
     cells.resize(shape.n_inject, kv_->padding_cell(jobs[0].slot));
+    newest.resize(shape.n_inject, params_.n_slots);
     row = shape.n_inject;
 
     for (const draft_job & job : jobs) {
@@ -463,6 +468,7 @@ void drafter::set_inputs(const draft_graph & graph, const std::vector<draft_job>
     set_taps(graph, jobs);
     upload(graph.pos_kv, pos_kv.data());
     upload(graph.cells, cells);
+    upload(graph.newest, newest);
     if (graph.token_rows) {
         std::vector<int32_t> table = anchors;
         table.push_back(mask_token_);

@@ -74,6 +74,7 @@ struct draft_graph {
     ggml_tensor * taps       = nullptr;         // F32 [n_taps * n_embd, n_inject], from the host
     ggml_tensor * tap_cells  = nullptr;         // I32 [n_inject]: cells of a tap store instead
     ggml_tensor * unscale    = nullptr;         // F32 [1, n_inject]: undoes tap_scale() of each row
+    ggml_tensor * newest     = nullptr;         // I64 [n_inject]: slot whose newest row it is, n_slots: of none
     ggml_tensor * tokens     = nullptr;         // I32 [n_block]: ids, or rows of token_rows
     ggml_tensor * token_rows = nullptr;         // [n_embd, n_slots + 1] embeddings of the anchors and the mask token
     ggml_tensor * masked     = nullptr;         // F32 [1, n_block]: 1 where the token is the mask, else 0

@@ -1,6 +1,7 @@
 #include "draft/selector.h"
 
 #include "draft/domino.h"
+#include "draft/lilicorr.h"
 #include "draft/markov.h"
 
 #include <algorithm>
@@ -138,11 +139,13 @@ class lattice_selector : public selector {
 
 }   // namespace
 
-std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t) {
+std::unique_ptr<selector> make_selector(
+    const drafter_model & model, const std::vector<int64_t> & d2t, int32_t n_slots) {
     switch (model.kind->id) {
         case drafter_kind::DSPARK: return std::make_unique<markov_selector>(model, d2t);
         case drafter_kind::DFLASH2: return std::make_unique<lattice_selector>(model);
         case drafter_kind::DOMINO: return std::make_unique<domino_selector>(model);
+        case drafter_kind::LILICORR: return std::make_unique<lilicorr_selector>(model, n_slots);
         default: return std::make_unique<marginals_selector>(model);
     }
 }

@@ -30,6 +30,8 @@ class selector {
     int32_t         top_k() const { return top_k_; }   // candidates of a position
     virtual int32_t n_scores() const = 0;              // of a position
 
+    // Adds what later passes need of the tap rows [n_embd, n_inject]: to every graph that injects.
+    virtual void keep(draft_graph & /* graph */, ggml_tensor * /* taps */) const {}
     // Adds ids and scores of all drafted positions to the graph's outputs, from hidden states [n_embd, n_head *
     // n_slots] and logits [n_logits, n_head * n_slots].
     virtual void build(draft_graph & graph, ggml_tensor * hidden, ggml_tensor * logits) const = 0;
@@ -46,8 +48,8 @@ class selector {
 };
 
 // The selector for the model's kind. The model must have its output projection. d2t: the target token of each draft
-// token; empty: the same. Throws std::runtime_error.
-std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t);
+// token, empty: the same; n_slots: those of the drafter. Throws std::runtime_error.
+std::unique_ptr<selector> make_selector(const drafter_model & model, const std::vector<int64_t> & d2t, int32_t n_slots);
 
 // ---- parts of graphs ----
 

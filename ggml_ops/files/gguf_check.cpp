@@ -25,8 +25,10 @@ constexpr int64_t MAX_CONTEXT   = 1 << 27;
 constexpr int64_t MAX_WINDOW    = 1 << 24;
 constexpr int64_t MAX_COUNT =
     1 << 30;   // all other numbers of an architecture: products fit into 64 bits, casts to int32 stay positive
-constexpr int64_t MAX_BLOCK = 64;   // DFLASH_MAX_NODES
-constexpr int64_t MAX_TAPS  = 64;
+constexpr int64_t MAX_BLOCK      = 64;   // DFLASH_MAX_NODES
+constexpr int64_t MAX_TAPS       = 64;
+constexpr int64_t MAX_CANDIDATES = 32;   // of LiliCorr: its attention is over all candidates of a block
+constexpr int64_t MAX_CORRELATOR = 16;   // layers
 
 using names = std::initializer_list<const char *>;
 
@@ -759,6 +761,7 @@ class checker {
         check_fusion();
         check_domino();
         check_selector();
+        check_lilicorr();
         check_markov();
         check_kind();
     }
@@ -847,9 +850,10 @@ class checker {
         }
     }
 
-    // DFlash 2: the four keys and the selector tensors must come together.
+    // DFlash 2: the four keys and the selector tensors must come together. LiliCorr may have the convolutions alone.
     void check_selector() {
         const bool    has_tensors = file_.find_tensor("selector_hidden.weight") != nullptr;
+        const bool    may_part    = file_.find_tensor("lilicorr_hidden.weight") != nullptr;
         const int64_t low         = has_tensors ? 1 : 0;
         const int64_t kernel      = number(own("conv_kernel_size"), low, MAX_BLOCK, 0);
         const int64_t group       = number(own("conv_group_size"), low, n_embd_, 0);
@@ -857,21 +861,152 @@ class checker {
         const int64_t n_tokens    = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
         const int64_t top_k       = number(own("selector_top_k"), low, n_tokens, 0);
         const bool    has_keys    = kernel > 0 && group > 0 && rank > 0 && top_k > 0;
-        if (has_keys != has_tensors || (!has_keys && kernel + group + rank + top_k > 0)) {
+        if (may_part && (kernel > 0) != (group > 0)) {
+            fail_key(own(kernel > 0 ? "conv_group_size" : "conv_kernel_size"),
+                "is missing or 0, and there are convolutions; convert the drafter again");
+        }
+        if (has_keys != has_tensors || (!has_keys && rank + top_k + (may_part ? 0 : kernel + group) > 0)) {
             fail_key(own("selector_top_k"), "and its three companions (conv_kernel_size, conv_group_size, "
                                             "selector_rank) must be given together with the selector tensors");
         }
-        if (!has_tensors) {
-            return;
-        }
-        if (n_embd_ % group != 0) {
+        if (group > 0 && n_embd_ % group != 0) {
             fail_key(own("conv_group_size"),
                 "is " + std::to_string(group) + "; it must divide the embedding length " + std::to_string(n_embd_));
+        }
+        if (!has_tensors) {   // else llama.cpp's loader checks them
+            check_convolutions(kernel, group);
         }
         if (top_k * (top_k + 1) > n_embd_) {
             fail_key(own("selector_top_k"), "is " + std::to_string(top_k) +
                                                 "; k * (k + 1) must not exceed the embedding length " +
                                                 std::to_string(n_embd_));
+        }
+    }
+
+    // kernel 0: there are none.
+    void check_convolutions(int64_t kernel, int64_t group) const {
+        for (int64_t i = 0; i < n_layer_; ++i) {
+            for (const char * conv : { ".attn_conv", ".ffn_conv" }) {
+                const std::string   name = "blk." + std::to_string(i) + conv;
+                const gguf_tensor * base = file_.find_tensor(name + "_base");
+                const gguf_tensor * proj = file_.find_tensor(name + "_proj.weight");
+                if (kernel == 0 && (base != nullptr || proj != nullptr)) {
+                    fail_tensor(base != nullptr ? base->name : proj->name,
+                        "goes with conv_kernel_size and conv_group_size, which are missing; convert the drafter again");
+                }
+                if (kernel == 0) {
+                    continue;
+                }
+                if (base == nullptr) {
+                    fail_tensor(name + "_base", "is missing; convert the drafter again");
+                }
+                check_shape(name + "_base", *base, n_embd_, kernel, 2);
+                check_matrix(proj, name + "_proj.weight", n_embd_, 2 * kernel * (n_embd_ / group));
+            }
+        }
+    }
+
+    // LiliCorr: a transformer over all candidates of a block.
+    void check_lilicorr() const {
+        const std::string   key    = own("lilicorr_top_k");
+        const gguf_tensor * hidden = file_.find_tensor("lilicorr_hidden.weight");
+        if ((hidden != nullptr) != (file_.find(key) != nullptr)) {
+            fail_key(key, "must be given together with the tensors 'lilicorr_*'; convert the drafter again");
+        }
+        if (hidden == nullptr) {
+            return;
+        }
+        if (file_.find_tensor("layer_fusion.weight") != nullptr) {
+            fail_tensor("layer_fusion.weight", "does not go with 'lilicorr_hidden.weight', which reads what fc makes");
+        }
+        const gguf_value * first = scalar(own("sample_from_anchor"), gguf_type::boolean);
+        if (first != nullptr && first->integer() != 0) {
+            fail_key(own("sample_from_anchor"), "is true; the anchor of a LiliCorr drafter proposes nothing");
+        }
+        const int64_t n_tokens = number(own("selector_vocab_size"), 1, n_vocab_, n_vocab_);
+        const int64_t top_k    = number(key, 1, std::min(n_tokens, MAX_CANDIDATES));
+        const int64_t n_head   = number(own("lilicorr_head_count"), 1, MAX_HEADS);
+        const int64_t width    = static_cast<int64_t>(hidden->ne[1]);
+        if (width % n_head != 0) {
+            fail_key(own("lilicorr_head_count"),
+                "is " + std::to_string(n_head) + "; it must divide the width " + std::to_string(width));
+        }
+        real_in_range(own("lilicorr_logit_scale"), 1e-6, 1e6);
+        real_in_range(own("lilicorr_vector_epsilon"), 9e-7, 0.5);   // llama.cpp keeps six decimals
+        check_correlator_rows(width, top_k);
+        const int64_t n_pos = std::max<int64_t>(report_.block_size, 2) - 1;   // without a block size: check_kind()
+        check_floats("lilicorr_position_embd", width, n_pos);
+        check_floats("lilicorr_distance_bias", 2 * n_pos + 1, n_head);
+        check_floats("lilicorr_same_bias", n_head, 1);
+        const int64_t n_layer = number(own("lilicorr_block_count"), 1, MAX_CORRELATOR);
+        for (int64_t i = 0; i < n_layer; ++i) {
+            check_correlator_layer("lilicorr_blk." + std::to_string(i) + ".", width);
+        }
+        check_correlator_factors(width);
+    }
+
+    // What makes a row of each candidate.
+    void check_correlator_rows(int64_t width, int64_t top_k) const {
+        check_affine("lilicorr_hidden", n_embd_, width);
+        if (width != n_embd_ || file_.find_tensor("lilicorr_token.weight") != nullptr) {
+            check_affine("lilicorr_token", n_embd_, width);
+        }
+        check_floats("lilicorr_feature_norm.weight", 5, 1);
+        check_floats("lilicorr_feature_norm.bias", 5, 1);
+        check_affine("lilicorr_feature_up", 5, width);
+        check_affine("lilicorr_feature_down", width, width);
+        check_floats("lilicorr_rank_embd", width, top_k);
+    }
+
+    // What makes of rows the vectors that are compared.
+    void check_correlator_factors(int64_t width) const {
+        check_affine("lilicorr_context", n_embd_, width);
+        check_floats("lilicorr_output_norm.weight", width, 1);
+        check_floats("lilicorr_context_norm.weight", width, 1);
+        check_affine("lilicorr_factor", width, width);
+        check_weight("lilicorr_factor_context.weight", width, width);
+        check_weight("lilicorr_factor_product.weight", width, width);
+        const gguf_tensor * out = file_.find_tensor("lilicorr_out.weight");
+        for (const char * name : { "lilicorr_out", "lilicorr_in", "lilicorr_start" }) {
+            check_affine(name, width, out != nullptr ? static_cast<int64_t>(out->ne[1]) : 1);
+        }
+    }
+
+    void check_correlator_layer(const std::string & layer, int64_t width) const {
+        const gguf_tensor * up   = file_.find_tensor(layer + "ffn_up.weight");
+        const int64_t       n_ff = up != nullptr ? static_cast<int64_t>(up->ne[1]) : 1;
+        check_floats(layer + "attn_norm.weight", width, 1);
+        check_affine(layer + "attn_qkv", width, 3 * width);
+        check_affine(layer + "attn_output", width, width);
+        check_floats(layer + "ffn_norm.weight", width, 1);
+        check_affine(layer + "ffn_up", width, n_ff);
+        check_affine(layer + "ffn_down", n_ff, width);
+    }
+
+    void check_weight(const std::string & name, int64_t n_in, int64_t n_out) const {
+        check_matrix(file_.find_tensor(name), name, n_in, n_out);
+    }
+
+    // A matrix and what is added to its products.
+    void check_affine(const std::string & name, int64_t n_in, int64_t n_out) const {
+        check_weight(name + ".weight", n_in, n_out);
+        check_floats(name + ".bias", n_out, 1);
+    }
+
+    // What is used element by element.
+    void check_floats(const std::string & name, int64_t ne0, int64_t ne1) const {
+        const gguf_tensor * tensor = file_.find_tensor(name);
+        check_matrix(tensor, name, ne0, ne1);
+        if (std::string(ggml_type_find(tensor->type)->name) != "f32") {
+            fail_tensor(name, "must be f32");
+        }
+    }
+
+    void real_in_range(const std::string & key, double low, double high) const {
+        const double value = scalar(key, gguf_type::f32, true)->real();
+        if (!(value >= low && value <= high)) {
+            fail_key(key, "is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
+                              std::to_string(high));
         }
     }
 
@@ -913,11 +1048,15 @@ class checker {
         }
     }
 
-    void check_shape(const char * name, const gguf_tensor & tensor, int64_t ne0, int64_t ne1) const {
-        const auto is = [&](int axis, int64_t n) { return tensor.ne[axis] == static_cast<uint64_t>(n); };
-        if (!is(0, ne0) || !is(1, ne1) || !is(2, 1) || !is(3, 1)) {
-            fail_tensor(name, "must be " + std::to_string(ne0) + " x " + std::to_string(ne1) + ", and is " +
-                                  std::to_string(tensor.ne[0]) + " x " + std::to_string(tensor.ne[1]));
+    void check_shape(
+        const std::string & name, const gguf_tensor & tensor, int64_t ne0, int64_t ne1, int64_t ne2 = 1) const {
+        const auto is   = [&](int axis, int64_t n) { return tensor.ne[axis] == static_cast<uint64_t>(n); };
+        const auto text = [](auto a, auto b, auto c) {
+            return std::to_string(a) + " x " + std::to_string(b) + (c == 1 ? "" : " x " + std::to_string(c));
+        };
+        if (!is(0, ne0) || !is(1, ne1) || !is(2, ne2) || !is(3, 1)) {
+            fail_tensor(
+                name, "must be " + text(ne0, ne1, ne2) + ", and is " + text(tensor.ne[0], tensor.ne[1], tensor.ne[2]));
         }
     }
 };

@@ -8,7 +8,7 @@
 namespace dflash {
 
 struct drafter_kind {
-    enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO };
+    enum kind_id { DFLASH, DFLASH2, DSPARK, DOMINO, LILICORR };
 
     kind_id      id;
     const char * name;               // in reports
@@ -23,12 +23,13 @@ struct drafter_kind {
 
 // clang-format off
 inline constexpr drafter_kind DRAFTER_KINDS[] = {
-    //                                                                     lattice  anchor  whole  reduced  needs
-    //                                                                              first   block  head     size
-    { drafter_kind::DFLASH,  "dflash",  "DFlash",   nullptr,                 false, false,  false, true,  false },
-    { drafter_kind::DFLASH2, "dflash2", "DFlash 2", "selector_hidden.weight", true, false,  false, false, true  },
-    { drafter_kind::DSPARK,  "dspark",  "DSpark",   "markov_w1.weight",      true,  true,   true,  true,  true  },
-    { drafter_kind::DOMINO,  "domino",  "Domino",   "domino_gru_ih.weight",  true,  false,  true,  false, false },
+    //                                                                         lattice anchor whole  reduced needs
+    //                                                                                 first  block  head    size
+    { drafter_kind::DFLASH,   "dflash",   "DFlash",   nullptr,                  false, false, false, true,  false },
+    { drafter_kind::DFLASH2,  "dflash2",  "DFlash 2", "selector_hidden.weight", true,  false, false, false, true  },
+    { drafter_kind::DSPARK,   "dspark",   "DSpark",   "markov_w1.weight",       true,  true,  true,  true,  true  },
+    { drafter_kind::DOMINO,   "domino",   "Domino",   "domino_gru_ih.weight",   true,  false, true,  false, false },
+    { drafter_kind::LILICORR, "lilicorr", "LiliCorr", "lilicorr_hidden.weight", true,  false, true,  false, true  },
 };
 // clang-format on
 
@@ -50,7 +51,7 @@ template <class Has, class Refuse> const drafter_kind & find_drafter_kind(Has &&
     return *found;
 }
 
-// "DFlash 2, DSpark or Domino": the kinds that have a lattice.
+// "DFlash 2, DSpark, Domino or LiliCorr": the kinds that have a lattice.
 inline std::string lattice_kinds() {
     std::string text, last;
     for (const drafter_kind & kind : DRAFTER_KINDS) {

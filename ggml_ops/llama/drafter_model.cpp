@@ -94,6 +94,43 @@ void read_hparams(const llama_model & model, drafter_model & m) {
     m.anchor_first             = anchor ? *anchor == "true" : m.kind->anchor_first;
 }
 
+correlator read_lilicorr(const llama_model & model) {
+    const auto tensor = [&](const std::string & name) { return drafter_tensor(model, "lilicorr_" + name); };
+    const auto both   = [&](const std::string & name) -> affine {
+        return { tensor(name + ".weight"), tensor(name + ".bias") };
+    };
+    correlator head     = {};
+    head.top_k          = (int32_t) number(model, "lilicorr_top_k", 0);
+    head.n_head         = (int32_t) number(model, "lilicorr_head_count", 0);
+    head.scale          = number(model, "lilicorr_logit_scale", 1.0f);
+    head.epsilon        = number(model, "lilicorr_vector_epsilon", 1e-4f);
+    head.token          = both("token");
+    head.hidden         = both("hidden");
+    head.feature_norm   = both("feature_norm");
+    head.feature_up     = both("feature_up");
+    head.feature_down   = both("feature_down");
+    head.position_embd  = tensor("position_embd");
+    head.rank_embd      = tensor("rank_embd");
+    head.distance_bias  = tensor("distance_bias");
+    head.same_bias      = tensor("same_bias");
+    head.output_norm    = tensor("output_norm.weight");
+    head.context        = both("context");
+    head.context_norm   = tensor("context_norm.weight");
+    head.factor         = both("factor");
+    head.factor_context = tensor("factor_context.weight");
+    head.factor_product = tensor("factor_product.weight");
+    head.out            = both("out");
+    head.in             = both("in");
+    head.start          = both("start");
+    const auto n_layer  = (int32_t) number(model, "lilicorr_block_count", 0);
+    for (int32_t layer = 0; layer < n_layer; ++layer) {
+        const std::string blk = std::string("blk.").append(std::to_string(layer)).append(".");
+        head.layers.push_back({ tensor(blk + "attn_norm.weight"), both(blk + "attn_qkv"), both(blk + "attn_output"),
+            tensor(blk + "ffn_norm.weight"), both(blk + "ffn_up"), both(blk + "ffn_down") });
+    }
+    return head;
+}
+
 void read_tensors(const llama_model & model, drafter_model & m) {
     m.fc              = model.fc;
     m.layer_fusion    = drafter_tensor(model, "layer_fusion.weight");
@@ -115,6 +152,7 @@ void read_tensors(const llama_model & model, drafter_model & m) {
     m.domino_hidden   = drafter_tensor(model, "domino_hidden.weight");
     m.domino_state    = drafter_tensor(model, "domino_state.weight");
     m.domino_out      = drafter_tensor(model, "domino_out.weight");
+    m.lilicorr        = m.kind->id == drafter_kind::LILICORR ? read_lilicorr(model) : correlator();
     m.target_layers   = model.target_layer_ids;
     for (uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
         const llama_layer & from = model.layers[il];
@@ -143,10 +181,10 @@ void read_tensors(const llama_model & model, drafter_model & m) {
         to.ffn_down              = from.ffn_down;
         to.ffn_post_norm         = from.ffn_post_norm;
         to.out_scale             = from.out_scale;
-        to.attn_conv_base        = from.dflash_attn_conv_base;
-        to.attn_conv_proj        = from.dflash_attn_conv_proj;
-        to.ffn_conv_base         = from.dflash_ffn_conv_base;
-        to.ffn_conv_proj         = from.dflash_ffn_conv_proj;
+        to.attn_conv_base        = drafter_tensor(model, blk + "attn_conv_base");
+        to.attn_conv_proj        = drafter_tensor(model, blk + "attn_conv_proj.weight");
+        to.ffn_conv_base         = drafter_tensor(model, blk + "ffn_conv_base");
+        to.ffn_conv_proj         = drafter_tensor(model, blk + "ffn_conv_proj.weight");
         to.swa                   = m.n_swa > 0 && model.hparams.is_swa(il);
         m.layers.push_back(to);
     }

@@ -35,11 +35,46 @@ struct drafter_layer {
     ggml_tensor * ffn_down;         // [n_ff, n_embd]
     ggml_tensor * ffn_post_norm;    // [n_embd]
     ggml_tensor * out_scale;        // [1]
-    ggml_tensor * attn_conv_base;   // DFlash 2: [n_embd, kernel, 2]
-    ggml_tensor * attn_conv_proj;   // DFlash 2: [n_embd, 2 * kernel * groups]
+    ggml_tensor * attn_conv_base;   // DFlash 2, LiliCorr: [n_embd, kernel, 2]
+    ggml_tensor * attn_conv_proj;   // [n_embd, 2 * kernel * groups]
     ggml_tensor * ffn_conv_base;    // as those of attention
     ggml_tensor * ffn_conv_proj;
     bool          swa;   // sliding-window attention
+};
+
+// weight * x + bias
+struct affine {
+    ggml_tensor *weight, *bias;
+};
+
+// LiliCorr's network, see draft/lilicorr.h. H: its width.
+struct correlator_layer {
+    ggml_tensor * attn_norm;   // [H]
+    affine        qkv;         // H -> queries, keys, values
+    affine        out;         // H -> H
+    ggml_tensor * ffn_norm;    // [H]
+    affine        up, down;    // H -> n_ff -> H
+};
+
+struct correlator {
+    int32_t       top_k, n_head;              // candidates of a position; heads of its attention
+    float         scale, epsilon;             // of scores; of the length of vectors
+    affine        token;                      // n_embd -> H, of a candidate's embedding; null: H is n_embd
+    affine        hidden;                     // n_embd -> H, of the row that proposes it
+    affine        feature_norm;               // [5], of what its probability and rank say
+    affine        feature_up, feature_down;   // 5 -> H -> H
+    ggml_tensor * position_embd;              // [H, block_size - 1]
+    ggml_tensor * rank_embd;                  // [H, top_k]
+    ggml_tensor * distance_bias;              // [2 * block_size - 1, n_head]: of positions, from 1 - block_size on
+    ggml_tensor * same_bias;                  // [n_head]: beside it, of one and the same position
+    ggml_tensor * output_norm;                // [H]
+    affine        context;                    // n_embd -> H, of a context row
+    ggml_tensor * context_norm;               // [H]
+    affine        factor;                     // H -> H
+    ggml_tensor * factor_context, *factor_product;   // [H, H]
+    affine        out, in, start;                    // H -> as many as the vectors that are compared have
+
+    std::vector<correlator_layer> layers;
 };
 
 struct drafter_model {
@@ -51,7 +86,7 @@ struct drafter_model {
     int32_t n_embd, n_head, n_head_kv, head_dim, n_vocab;
     int32_t block_size;     // rows of the longest block, including the anchor's
     bool    anchor_first;   // rows propose the token after their own; else that of their own place, the anchor none
-    int32_t conv_kernel;    // DFlash 2: size of the convolutions, and channels per dynamic weight
+    int32_t conv_kernel;    // DFlash 2, LiliCorr: size of the convolutions, and channels per dynamic weight
     int32_t conv_group;
     int32_t selector_rank, selector_top_k;   // DFlash 2, else 0
     int32_t n_candidates;                    // without d2t: only tokens below it are proposed
@@ -90,6 +125,7 @@ struct drafter_model {
     ggml_tensor * domino_state;      // Domino: [size, width]
     ggml_tensor * domino_out;        // Domino: [width, n_vocab]
     ggml_tensor * rope_freqs;        // [head_dim / 2] or null
+    correlator    lilicorr;          // LiliCorr, else empty
 
     std::vector<drafter_layer> layers;
     std::vector<int32_t>       target_layers;   // tap i is the input of this layer of the target

@@ -20,8 +20,11 @@ struct extra {
     const char *      name;   // without "blk.N." for a layer's tensor
     bool              per_layer;
     use               used_as;
-    std::vector<size> shape;   // in ggml order
+    std::vector<size> shape;                   // in ggml order
+    const char *      unless_with = nullptr;   // with this tensor, upstream's own table has it
 };
+
+constexpr const char * SELECTOR = "selector_hidden.weight";
 
 // clang-format off
 const std::vector<extra> EXTRAS = {
@@ -40,8 +43,16 @@ const std::vector<extra> EXTRAS = {
     { "domino_hidden.weight", false, use::MATRIX, { N_EMBD, ANY } },
     { "domino_state.weight",  false, use::MATRIX, { ANY, ANY } },
     { "domino_out.weight",    false, use::ROWS,   { ANY, N_VOCAB_DRAFT } },
+    { "attn_conv_base",       true,  use::VECTOR, { N_EMBD, ANY, ANY }, SELECTOR },   // DFlash 2's, of other kinds
+    { "attn_conv_proj.weight", true, use::MATRIX, { N_EMBD, ANY }, SELECTOR },
+    { "ffn_conv_base",        true,  use::VECTOR, { N_EMBD, ANY, ANY }, SELECTOR },
+    { "ffn_conv_proj.weight", true,  use::MATRIX, { N_EMBD, ANY }, SELECTOR },
 };
 // clang-format on
+
+// Prefixes of networks beside the layers. Their tensors are created as the file has them: gguf_check() knows which must
+// be there, and their shapes.
+constexpr const char * NETWORKS[] = { "lilicorr_" };
 
 // An upstream tensor that is used in the same way.
 llm_tensor like(const extra & tensor) {
@@ -73,7 +84,7 @@ void create(llama_model_base & model, const extra & tensor, int32_t layer) {
         tensor.per_layer ? std::string("blk.").append(std::to_string(layer)).append(".") : std::string();
     const std::string   name  = prefix + tensor.name;
     const ggml_tensor * found = model.ml->get_tensor_meta(name.c_str());
-    if (!found) {
+    if (!found || (tensor.unless_with && model.ml->get_tensor_meta(tensor.unless_with))) {
         return;
     }
     int64_t ne[] = { 1, 1, 1 };
@@ -94,6 +105,15 @@ void load_drafter_tensors(llama_model_base & model) {
         }
         for (int32_t layer = 0; layer < (int32_t) model.hparams.n_layer(); ++layer) {
             create(model, tensor, layer);
+        }
+    }
+    for (const auto & [name, weight] : model.ml->weights_map) {
+        for (const char * beginning : NETWORKS) {
+            if (name.rfind(beginning, 0) == 0) {
+                const bool is_matrix = weight.tensor->ne[1] > 1 && name.rfind(".weight") != std::string::npos;
+                const size any       = ANY;
+                create(model, { name.c_str(), false, is_matrix ? use::MATRIX : use::VECTOR, { any, any, any } }, -1);
+            }
         }
     }
 }

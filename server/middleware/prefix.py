@@ -20,7 +20,7 @@ class Prefix:
             path = scope["path"] if scope["path"] != self._prefix else self._prefix + "/"
             await self._app({**scope, "path": path, "root_path": self._prefix}, receive, send)
         else:
-            missing = HTTPError(404, f"everything here is below {self._prefix}", type="not_found_error")
+            missing = HTTPError(404, f"everything here is below {self._prefix}")
             await error_response(missing)(scope, receive, send)
 
 

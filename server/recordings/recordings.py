@@ -38,7 +38,6 @@ class Recordings:
                 raise HTTPError(
                     503,
                     f"{self._most} streams with an {HEADER} are being written: try again later",
-                    type="unavailable_error",
                     code="too_many_recordings",
                     retry_after=2,
                 )

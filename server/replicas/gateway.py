@@ -21,9 +21,7 @@ log = logging.getLogger(__name__)
 # How many replicas are asked, if each dies before its answer begins.
 TRIES = 3
 
-LOST = HTTPError(
-    503, "the replica that wrote this answer is gone: ask again", type="unavailable_error", code="replica_lost"
-)
+LOST = HTTPError(503, "the replica that wrote this answer is gone: ask again", code="replica_lost")
 
 
 class Gateway:
@@ -109,13 +107,7 @@ class _Answer:
 
 
 def _busy(patience: float) -> HTTPError:
-    return HTTPError(
-        503,
-        f"no replica took the request within {patience:g} s",
-        type="unavailable_error",
-        code="no_replica",
-        retry_after=5,
-    )
+    return HTTPError(503, f"no replica took the request within {patience:g} s", code="no_replica", retry_after=5)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -103,7 +103,8 @@ class Replica:
 
 def gone(replica: str) -> HTTPError:
     """404: the replica that a request names is not there."""
-    return HTTPError(404, f"{REPLICA}: there is no replica {replica!r:.40} any more", code="replica_gone")
+    what = f"{REPLICA}: there is no replica {replica!r:.40} any more"
+    return HTTPError(404, what, type="invalid_request_error", code="replica_gone")
 
 
 def _is_last(message: Message) -> bool:

@@ -20,16 +20,10 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 5.0
 
 NO_ROOM = HTTPError(
-    503,
-    "model limit reached, and all models are busy: try again later",
-    type="unavailable_error",
-    code="no_room",
-    retry_after=RETRY_SECONDS,
+    503, "model limit reached, and all models are busy: try again later", code="no_room", retry_after=RETRY_SECONDS
 )
-STOPPING = HTTPError(503, "the server stops", type="unavailable_error", code="stopping", retry_after=RETRY_SECONDS)
-UNLOADED_MEANWHILE = HTTPError(
-    503, "the model was unloaded meanwhile", type="unavailable_error", code="unloaded", retry_after=RETRY_SECONDS
-)
+STOPPING = HTTPError(503, "the server stops", code="stopping", retry_after=RETRY_SECONDS)
+UNLOADED_MEANWHILE = HTTPError(503, "the model was unloaded meanwhile", code="unloaded", retry_after=RETRY_SECONDS)
 
 Changed = Callable[[Instance, str], None]
 

@@ -181,8 +181,7 @@ def _chosen(router: Router, name: Any, status: int) -> Instance:
 def _found(router: Router, name: str, status: int) -> Instance:
     instance = router.pool.find(name)
     if instance is None:
-        kind = "not_found_error" if status == 404 else "invalid_request_error"
-        raise HTTPError(status, f"model {name!r:.200} not found; {_names(router)}", type=kind, code="model_not_found")
+        raise HTTPError(status, f"model {name!r:.200} not found; {_names(router)}", code="model_not_found")
     return instance
 
 

@@ -36,9 +36,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         listed = facts.models(service, started)["data"]
         found = next((entry for entry in listed if model in (entry["id"], *entry["aliases"])), None)
         if found is None:
-            raise HTTPError(
-                404, f"there is no model {model!r:.80} here", type="not_found_error", code="model_not_found"
-            )
+            raise HTTPError(404, f"there is no model {model!r:.80} here", code="model_not_found")
         return JSON(found)
 
     async def props(request: Request) -> Response:
@@ -55,7 +53,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             raise not_supported("started with --no-slots")
         found = service.engine.slots()
         if fail_on_no_slot and all(slot["is_processing"] for slot in found):
-            raise HTTPError(503, "no slot available", type="unavailable_error", code="no_slot", retry_after=1)
+            raise HTTPError(503, "no slot available", code="no_slot", retry_after=1)
         return JSON(found)
 
     async def metrics(request: Request) -> Response:

@@ -56,11 +56,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     async def stored(response_id: str) -> Response:
         """Responses are not stored."""
-        raise HTTPError(404, f"{response_id:.80}: responses are not stored here", type="not_found_error")
+        raise HTTPError(404, f"{response_id:.80}: responses are not stored here")
 
     async def compact(_request: Request) -> Response:
         """Conversations are not compacted here."""
-        raise HTTPError(404, "conversations are not compacted here: ask for a summary", type="not_found_error")
+        raise HTTPError(404, "conversations are not compacted here: ask for a summary")
 
     for root in ("/v1/responses", "/responses"):
         add_endpoint(app, (root,), responses, answer=ResponseAnswer, event=ResponseEvent)

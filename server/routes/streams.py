@@ -16,8 +16,8 @@ from dflash_local.server.recordings.recording import Recording
 from dflash_local.server.recordings.recordings import HEADER, Recordings
 from dflash_local.server.routes.endpoint import add_endpoint, nothing, query_parameter
 
-GONE = HTTPError(404, "Stream not found or expired", type="not_found_error")
-NOT_BEGUN = HTTPError(503, "the stream has not begun", type="unavailable_error", code="not_begun", retry_after=1)
+GONE = HTTPError(404, "Stream not found or expired")
+NOT_BEGUN = HTTPError(503, "the stream has not begun", code="not_begun", retry_after=1)
 LOST = 'data: {"error":{"message":"the stream is no longer kept from here on","type":"server_error"}}\n\n'
 
 

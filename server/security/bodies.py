@@ -43,7 +43,6 @@ class BodyLimits:
             raise HTTPError(
                 503,
                 f"all request bodies together are longer than {self._limits.bodies} bytes: try again later",
-                type="unavailable_error",
                 code="too_many_bodies",
                 retry_after=5,
             )

@@ -22,13 +22,7 @@ SPARE_FILES = 128
 SWEEP_SECONDS = 0.5
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
-FULL = HTTPError(
-    503,
-    "too many connections are busy: try again later",
-    type="unavailable_error",
-    code="too_many_connections",
-    retry_after=5,
-)
+FULL = HTTPError(503, "too many connections are busy: try again later", code="too_many_connections", retry_after=5)
 SLOW = HTTPError(408, "the head of the request did not come in time", code="head_timeout")
 
 

@@ -66,6 +66,5 @@ def _refusal(host: str) -> HTTPError:
     return HTTPError(
         403,
         f"this server does not answer to the name {host!r:.80}: start it with --allowed-hosts to add it",
-        type="permission_error",
         code="host_not_allowed",
     )

@@ -130,7 +130,6 @@ def _refusal(origin: str) -> HTTPError:
         403,
         f"pages of the origin {origin!r:.80} may not use this server: start it with --cors-origins to name those that "
         "may",
-        type="permission_error",
         code="origin_not_allowed",
     )
 

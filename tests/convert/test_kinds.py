@@ -190,6 +190,190 @@ def test_domino_without_a_word_of_it_is_unknown(tmp_path: Path, target: Path) ->
         converted(tmp_path, target, samples.CONFIG, domino_tensors())
 
 
+# ---- LiliCorr ----
+
+CORRELATOR = {
+    "candidate_topk": 4, "hidden_size": 24, "factor_dim": 6, "num_layers": 2, "num_heads": 3, "mlp_ratio": 1.5,
+    "logit_scale": 8.0, "vector_eps": 1e-4,
+}  # fmt: skip
+CONVOLUTIONS = {"conv_kernel_size": 2, "conv_group_size": 8}
+
+
+def lilicorr_config(changes: dict[str, Any] | None = None) -> samples.Config:
+    """`changes` by the names in `dflash_config`."""
+    nested: dict[str, Any] = {f"lilicorr_{key}": value for key, value in CORRELATOR.items()}
+    nested |= {"projector_type": "lilicorr", "lilicorr_enabled": True} | (changes or {})
+    return samples.config({
+        "architectures": ["LiLiCorrDraftModel"], **{f"dflash_config.{key}": value for key, value in nested.items()},
+    })  # fmt: skip
+
+
+def lilicorr_tensors(width: int = 24) -> samples.Tensors:
+    """With the tensors of a head of 8 rows a block."""
+    n_embd, n_ff = samples.N_EMBD, int(1.5 * width)
+    shapes: dict[str, tuple[int, ...]] = {
+        "feature_mlp.0.weight": (5,), "feature_mlp.0.bias": (5,),
+        "slot_embedding": (1, 1, 7, 1, width), "rank_embedding": (1, 1, 1, 4, width),
+        "relative_slot_bias": (3, 15), "same_slot_bias": (3,),
+        "output_norm.weight": (width,), "anchor_norm.weight": (width,),
+    }  # fmt: skip
+    pairs = {
+        "token_proj": (width, n_embd), "pass_hidden_proj": (width, n_embd), "context_proj": (width, n_embd),
+        "feature_mlp.1": (width, 5), "feature_mlp.3": (width, width), "factor_input_proj": (width, 3 * width),
+        "out_head": (6, width), "in_head": (6, width), "anchor_out_head": (6, width),
+    }  # fmt: skip
+    for layer in ("layers.0.", "layers.1."):
+        shapes |= {f"{layer}{name}_norm.weight": (width,) for name in ("attn", "mlp")}
+        shapes |= {f"{layer}attn.in_proj_weight": (3 * width, width), f"{layer}attn.in_proj_bias": (3 * width,)}
+        pairs |= {f"{layer}attn.out_proj": (width, width), f"{layer}mlp.0": (n_ff, width)}
+        pairs |= {f"{layer}mlp.2": (width, n_ff)}
+    for name, shape in pairs.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    if width == n_embd:
+        del shapes["token_proj.weight"], shapes["token_proj.bias"]
+    rng = np.random.default_rng(11)
+    head = {f"lilicorr.{name}": rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    return samples.tensors(samples.CONFIG) | head
+
+
+def convolutions() -> samples.Tensors:
+    contents = samples.tensors(samples.dflash2_config())
+    return {name: values for name, values in contents.items() if "_conv." in name}
+
+
+def test_lilicorr_s_head(tmp_path: Path, target: Path) -> None:
+    contents = lilicorr_tensors()
+    path = converted(tmp_path, target, lilicorr_config(), contents, outtype="f32")
+    written = {name: data for name, (_, data) in samples.read_tensors(path).items()}
+    for name, source in {
+        "token.weight": "token_proj.weight", "hidden.bias": "pass_hidden_proj.bias",
+        "context.weight": "context_proj.weight", "feature_norm.bias": "feature_mlp.0.bias",
+        "feature_up.weight": "feature_mlp.1.weight", "feature_down.bias": "feature_mlp.3.bias",
+        "distance_bias": "relative_slot_bias", "same_bias": "same_slot_bias", "factor.bias": "factor_input_proj.bias",
+        "blk.1.attn_qkv.weight": "layers.1.attn.in_proj_weight", "blk.1.attn_qkv.bias": "layers.1.attn.in_proj_bias",
+        "blk.0.attn_output.weight": "layers.0.attn.out_proj.weight", "context_norm.weight": "anchor_norm.weight",
+        "blk.0.ffn_norm.weight": "layers.0.mlp_norm.weight", "blk.0.ffn_up.weight": "layers.0.mlp.0.weight",
+        "blk.1.ffn_down.weight": "layers.1.mlp.2.weight", "out.weight": "out_head.weight", "in.bias": "in_head.bias",
+        "start.weight": "anchor_out_head.weight",
+    }.items():  # fmt: skip
+        np.testing.assert_array_equal(written[f"lilicorr_{name}"], contents[f"lilicorr.{source}"])
+    np.testing.assert_array_equal(written["lilicorr_position_embd"], contents["lilicorr.slot_embedding"][0, 0, :, 0])
+    np.testing.assert_array_equal(written["lilicorr_rank_embd"], contents["lilicorr.rank_embedding"][0, 0, 0])
+    parts = [written[f"lilicorr_{part}.weight"] for part in ("factor", "factor_context", "factor_product")]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), contents["lilicorr.factor_input_proj.weight"])
+    keys = {key: value for key, value in samples.read_keys(path).items() if "lilicorr" in key or "conv" in key}
+    assert keys == {
+        "dflash.lilicorr_top_k": 4, "dflash.lilicorr_block_count": 2, "dflash.lilicorr_head_count": 3,
+        "dflash.lilicorr_logit_scale": 8.0, "dflash.lilicorr_vector_epsilon": pytest.approx(1e-4),
+    }  # fmt: skip
+
+
+def test_lilicorr_as_wide_as_its_drafter(tmp_path: Path, target: Path) -> None:
+    """The head has no projection of embeddings then."""
+    settings = lilicorr_config({"lilicorr_hidden_size": 0, "lilicorr_num_heads": 4})
+    contents = lilicorr_tensors(samples.N_EMBD)
+    contents["lilicorr.relative_slot_bias"] = np.ones((4, 15), np.float32)
+    contents["lilicorr.same_slot_bias"] = np.ones(4, np.float32)
+    written = samples.read_tensors(converted(tmp_path, target, settings, contents))
+    assert "lilicorr_hidden.weight" in written and "lilicorr_token.weight" not in written
+
+
+@pytest.mark.parametrize("outtype", ["f16", "q8_0"])
+def test_lilicorr_s_matrices_take_the_type_that_fits(tmp_path: Path, target: Path, outtype: str) -> None:
+    path = converted(tmp_path, target, lilicorr_config(), lilicorr_tensors(), outtype="f32")
+    direct = converted(tmp_path / "direct", target, lilicorr_config(), lilicorr_tensors(), outtype=outtype)
+    requantize(path, tmp_path / "again.gguf", find_outtype(outtype))
+    for written in map(samples.read_tensors, (direct, tmp_path / "again.gguf")):
+        assert written["lilicorr_hidden.weight"][0] == outtype.upper()
+        assert written["lilicorr_feature_up.weight"][0] == "F16"  # 5 columns are no block
+        assert {written[f"lilicorr_{name}"][0] for name in ("rank_embd", "position_embd", "distance_bias")} == {"F32"}
+
+
+def test_lilicorr_with_convolutions(tmp_path: Path, target: Path) -> None:
+    contents = lilicorr_tensors() | convolutions()
+    path = converted(tmp_path, target, lilicorr_config(CONVOLUTIONS), contents, outtype="f32")
+    written, keys = samples.read_tensors(path), samples.read_keys(path)
+    np.testing.assert_array_equal(written["blk.1.ffn_conv_base"][1], contents["layers.1.mlp_conv.base_kernel"])
+    assert {f"dflash.{key}": value for key, value in CONVOLUTIONS.items()}.items() <= keys.items()
+    assert "dflash.selector_rank" not in keys
+
+
+@pytest.mark.parametrize("architecture", ["DFlashDraftModel", "LiLiCorrDraftModel"])
+def test_names_of_lilicorr(tmp_path: Path, target: Path, architecture: str) -> None:
+    contents = lilicorr_tensors()
+    plain = converted(tmp_path, target, lilicorr_config(), contents).read_bytes()
+    names = {
+        r"feature_mlp\.0\.": "feature_norm.", r"feature_mlp\.1\.": "feature_mlp.up_proj.",
+        r"feature_mlp\.3\.": "feature_mlp.down_proj.", r"(\d)\.mlp\.0\.": r"\1.mlp.up_proj.",
+        r"(\d)\.mlp\.2\.": r"\1.mlp.down_proj.",
+    }  # fmt: skip
+    renamed = {}
+    for name, values in contents.items():
+        if name.startswith("lilicorr."):
+            for pattern, other in names.items():
+                name = re.sub(pattern, other, name)
+        renamed[name] = values[0] if name.endswith("_embedding") else values
+    settings = lilicorr_config() | {"architectures": [architecture]}
+    directory = samples.write_checkpoint(tmp_path / "renamed" / "drafter", settings, renamed, dtype="F32")
+    assert convert(directory, target, tmp_path / "renamed.gguf").path.read_bytes() == plain
+
+
+@pytest.mark.parametrize("name", sorted(lilicorr_tensors().keys() - samples.tensors(samples.CONFIG).keys()))
+def test_incomplete_lilicorr(tmp_path: Path, target: Path, name: str) -> None:
+    contents = lilicorr_tensors()
+    del contents[name]
+    with pytest.raises(ConvertError) as error:
+        converted(tmp_path, target, lilicorr_config(), contents)
+    assert error.value.field == name
+
+
+@pytest.mark.parametrize("name", [f"lilicorr_{key}" for key in CORRELATOR])
+def test_lilicorr_s_keys_are_required(tmp_path: Path, target: Path, name: str) -> None:
+    with pytest.raises(ConvertError, match="missing: export the checkpoint again") as error:
+        converted(tmp_path, target, lilicorr_config({name: None}), lilicorr_tensors())
+    assert error.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "what"),
+    [
+        ({"lilicorr_candidate_topk": 33}, "lilicorr_candidate_topk", "at most 32"),
+        ({"lilicorr_candidate_topk": 0}, "dflash_config.lilicorr_candidate_topk", "whole number from 1"),
+        ({"lilicorr_candidate_topk": 5}, "lilicorr.rank_embedding", "has shape"),
+        ({"lilicorr_num_heads": 5}, "lilicorr_num_heads", "do not divide"),
+        ({"lilicorr_num_heads": 4}, "lilicorr.relative_slot_bias", "has shape"),
+        ({"lilicorr_num_layers": 17}, "dflash_config.lilicorr_num_layers", "from 1 to 16"),
+        ({"lilicorr_num_layers": 1}, "lilicorr.layers.1.attn.in_proj_bias", "no place in a LiliCorr drafter"),
+        ({"lilicorr_hidden_size": 12}, "lilicorr.token_proj.weight", "has shape"),
+        ({"lilicorr_mlp_ratio": 2.0}, "lilicorr.layers.0.mlp.0.weight", "has shape"),
+        ({"lilicorr_mlp_ratio": -1.0}, "dflash_config.lilicorr_mlp_ratio", "positive"),
+        ({"lilicorr_vector_eps": 0.7}, "lilicorr_vector_eps", "from 1e-6 to 0.5"),
+        ({"lilicorr_logit_scale": "8"}, "dflash_config.lilicorr_logit_scale", "positive"),
+        ({"conv_kernel_size": 2}, "conv_group_size", "do not fit"),
+        ({"conv_group_size": 8}, "conv_kernel_size", "do not fit"),
+        ({"conv_kernel_size": 2, "conv_group_size": 5}, "conv_group_size", "do not fit"),
+        (CONVOLUTIONS, "layers.0.attention_conv.base_kernel", "missing"),
+        ({"sample_from_anchor": True}, "sample_from_anchor", "proposes nothing"),
+        ({"has_own_lm_head": True}, "has_own_lm_head", "download the whole checkpoint"),
+        ({"draft_vocab_size": 16}, "draft_vocab_size", "reduced vocabulary"),
+    ],
+)
+def test_wrong_settings_of_lilicorr(
+    tmp_path: Path, target: Path, changes: dict[str, Any], field: str, what: str
+) -> None:
+    with pytest.raises(ConvertError, match=what) as error:
+        converted(tmp_path, target, lilicorr_config(changes), lilicorr_tensors())
+    assert error.value.field == field
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_lilicorr_keeps_its_vocabulary(tmp_path: Path, target: Path) -> None:
+    path = converted(tmp_path, target, lilicorr_config(), lilicorr_tensors())
+    with pytest.raises(ConvertError, match="correlator needs all tokens") as error:
+        requantize(path, tmp_path / "reduced.gguf", None, head=ReducedHead.of(range(8), target))
+    assert error.value.field == "lilicorr_hidden.weight"
+
+
 # ---- Gemma 4's layers ----
 
 GEMMA4 = samples.config({

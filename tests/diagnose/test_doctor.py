@@ -306,7 +306,10 @@ def test_command_over_the_bundled_pair(capsys: pytest.CaptureFixture[str]) -> No
         (["-m", "nowhere.gguf"], "cannot read nowhere.gguf"),
         (["-m", "{drafter}", "-md", "{target}"], "is not a target"),
         (["-m", "{target}", "-md", "{target}"], "not a DFlash drafter"),
-        (["-m", "{target}", "-md", "{drafter}", "--accept", "block"], "needs a DFlash 2, DSpark or Domino drafter"),
+        (
+            ["-m", "{target}", "-md", "{drafter}", "--accept", "block"],
+            "needs a DFlash 2, DSpark, Domino or LiliCorr drafter",
+        ),
     ],
 )
 def test_command_fails_with_advice(capsys: pytest.CaptureFixture[str], argv: list[str], said: str) -> None:

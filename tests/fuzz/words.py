@@ -33,6 +33,7 @@ SUFFIXES = b"""
     full_attention_interval interleave_moe_layer_step leading_dense_block_count ssm.conv_kernel ssm.inner_size
     ssm.state_size ssm.time_step_rank ssm.group_count wkv.head_size shortconv.l_cache vocab_size hidden_activation
     target_layers block_size conv_kernel_size conv_group_size selector_rank selector_top_k sample_from_anchor
+    lilicorr_top_k lilicorr_block_count lilicorr_head_count lilicorr_logit_scale lilicorr_vector_epsilon
     hyper_connection.count attention.output_group_count
 """.split()
 GLOBALS = b"""
@@ -46,6 +47,7 @@ GLOBALS = b"""
 TENSORS = [
     *b"""
     d2t rope_freqs.weight output.weight token_embd.weight selector_hidden.weight markov_w1.weight cls.output.weight
+    lilicorr_hidden.weight lilicorr_token.weight
     cls.weight blk.0.attn_q.bias blk.0.attn_qkv.weight blk.0.attn_q.scale blk.0.attn_q.input_scale
     blk.0.attn_sinks.weight blk.0.layer_output_scale.weight blk.0.post_attention_norm.weight output.scale fc.scale
     blk.0.rope_freqs.weight token_embd_norm.weight blk.99.attn_q.weight blk.-1.attn_q.weight

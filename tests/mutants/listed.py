@@ -225,6 +225,17 @@ DRAFT = [
         tests=DRAFTS,
     ),
     *mutants_of(
+        "ggml_ops/draft/drafter.cpp",
+        ("newest.push_back(i + 1 == job.n_inject ?", "newest.push_back(i == 0 ?"),
+        tests=("tests/parity/test_lilicorr.py",),
+    ),
+    *mutants_of(
+        "ggml_ops/draft/lilicorr.cpp",
+        ("distances[query - key]", "distances[key - query]"),
+        ("newest_->nb[1], slot * newest_->nb[1])", "newest_->nb[1], 0 * newest_->nb[1])"),
+        tests=("tests/parity/test_lilicorr.py",),
+    ),
+    *mutants_of(
         "ggml_ops/draft/layers.cpp",
         ("(size_t) i * shape_.length * q->nb[2]);", "(size_t) 0 * shape_.length * q->nb[2]);"),
         tests=DRAFTS,

@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_local.sampling import SamplingParams
 from dflash_local.server.routes.page import page_files
 from tests.page.answer_shapes import FILE, text
 
 STALE = "the built page is not of these sources: make page"
-# Fields of sampling that chats set themselves: from templates, tools and response_format.
-NOT_SET = {
-    "grammar_type", "grammar_lazy", "grammar_triggers", "preserved_tokens", "generation_prompt", "thinking_start_tag",
-    "thinking_end_tags",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +67,3 @@ def test_the_page_stays_small() -> None:
     sizes = {name: len(file.body) for name, file in page_files().items()}
     assert sum(size for name, size in sizes.items() if not name.endswith(".woff2")) < 850_000
     assert sum(sizes.values()) < 1_150_000
-
-
-def test_every_sampling_field_can_be_set(source: Path) -> None:
-    settings = (source / "src" / "settings" / "settings.ts").read_text(encoding="utf-8")
-    listed = set(re.findall(r'"([a-z_.]+)"', settings.split("GROUPS: Group[] = [")[1].split("\n];")[0]))
-    assert set(SamplingParams.__dataclass_fields__) - NOT_SET <= listed

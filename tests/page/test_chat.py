@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from dflash_local.sampling import SamplingParams
 from dflash_local.server.recordings.recorder import Recorder
 from dflash_local.server.service import Settings
 from tests.page.conftest import OpenTab, Served, Tab, faults, serve
@@ -266,6 +267,19 @@ def test_text_files_are_attached(tab: Tab, served: Served, tmp_path: Path) -> No
 
 
 # ---- settings, keys, looks ----
+
+# Fields of sampling that chats set themselves: from templates, tools and response_format.
+NOT_SET = {
+    "grammar_type", "grammar_lazy", "grammar_triggers", "preserved_tokens", "generation_prompt", "thinking_start_tag",
+    "thinking_end_tags",
+}  # fmt: skip
+
+
+def test_every_sampling_field_can_be_set(tab: Tab) -> None:
+    tab.button("Settings").click()
+    tab.page.locator("#set-temperature").wait_for()
+    listed = set(tab.page.locator(".group label").all_text_contents())
+    assert {*SamplingParams.__dataclass_fields__} - NOT_SET <= listed
 
 
 def test_settings_begin_with_the_servers_defaults(tab: Tab, served: Served) -> None:

@@ -201,6 +201,62 @@ image domino() {
     return m;
 }
 
+// A LiliCorr drafter: a correlator of 12 values and 3 heads over 2 candidates of each of the 7 positions, which
+// compares vectors of 6.
+image lilicorr() {
+    image m = drafter(false);
+    m.u32("dflash.lilicorr_top_k", 2);
+    m.u32("dflash.lilicorr_block_count", 1);
+    m.u32("dflash.lilicorr_head_count", 3);
+    m.f32("dflash.lilicorr_logit_scale", 8.0f);
+    m.f32("dflash.lilicorr_vector_epsilon", 1e-4f);
+    const auto floats = [&](const std::string & name, const std::vector<uint64_t> & dims) {
+        m.tensors.push_back({ "lilicorr_" + name, dims, F32 });
+    };
+    const auto affine = [&](const std::string & name, uint64_t n_in, uint64_t n_out) {
+        m.tensors.push_back({ "lilicorr_" + name + ".weight", { n_in, n_out } });
+        floats(name + ".bias", { n_out });
+    };
+    for (const char * name : { "token", "hidden", "context" }) {
+        affine(name, 64, 12);
+    }
+    floats("feature_norm.weight", { 5 });
+    floats("feature_norm.bias", { 5 });
+    affine("feature_up", 5, 12);
+    floats("position_embd", { 12, 7 });
+    floats("rank_embd", { 12, 2 });
+    floats("distance_bias", { 15, 3 });
+    floats("same_bias", { 3 });
+    for (const char * name : { "output_norm", "context_norm", "blk.0.attn_norm", "blk.0.ffn_norm" }) {
+        floats(std::string(name) + ".weight", { 12 });
+    }
+    affine("blk.0.attn_qkv", 12, 36);
+    affine("blk.0.ffn_up", 12, 24);
+    affine("blk.0.ffn_down", 24, 12);
+    for (const char * name : { "feature_down", "blk.0.attn_output", "factor" }) {
+        affine(name, 12, 12);
+    }
+    for (const char * name : { "factor_context", "factor_product" }) {
+        m.tensors.push_back({ std::string("lilicorr_") + name + ".weight", { 12, 12 } });
+    }
+    for (const char * name : { "out", "in", "start" }) {
+        affine(name, 12, 6);
+    }
+    return m;
+}
+
+// The same with DFlash 2's convolutions.
+image convolved() {
+    image m = lilicorr();
+    m.u32("dflash.conv_kernel_size", 2);
+    m.u32("dflash.conv_group_size", 16);
+    for (const char * name : { "blk.0.attn_conv", "blk.0.ffn_conv" }) {
+        m.tensors.push_back({ std::string(name) + "_base", { 64, 2, 2 }, F32 });
+        m.tensors.push_back({ std::string(name) + "_proj.weight", { 64, 16 } });
+    }
+    return m;
+}
+
 // BERT with a head for scores.
 image encoder() {
     image m;
@@ -281,17 +337,19 @@ gguf_report check(const scratch & files, const std::string & bytes) {
 
 struct bad_case {
     const char *                 name;
-    const char *                 base;   // "target", "dflash", "dflash2", "dflare", "dspark" or "domino"
+    const char *                 base;   // of an image: see base()
     std::function<void(image &)> edit;
     const char *                 field;   // the key or tensor that the error must name
 };
 
 image base(const std::string & name) {
-    return name == "target"   ? target()
-           : name == "dflare" ? dflare()
-           : name == "dspark" ? dspark()
-           : name == "domino" ? domino()
-                              : drafter(name == "dflash2");
+    return name == "target"      ? target()
+           : name == "dflare"    ? dflare()
+           : name == "dspark"    ? dspark()
+           : name == "domino"    ? domino()
+           : name == "lilicorr"  ? lilicorr()
+           : name == "convolved" ? convolved()
+                                 : drafter(name == "dflash2");
 }
 
 const float nan_value = std::numeric_limits<float>::quiet_NaN();
@@ -452,6 +510,44 @@ const std::vector<bad_case> bad_cases = {
     { "corrections of fewer tokens", "domino", [](image & m) { m.at("domino_out.weight").dims = { 8, 3 }; }, "domino_out.weight" },
     { "no corrections",        "domino", [](image & m) { m.at("domino_out.weight").name = "other.weight"; }, "domino_out.weight" },
     { "wide corrections",      "domino", [](image & m) { m.at("domino_hidden.weight").dims = { 64, 9 }; }, "domino_hidden.weight" },
+    { "LiliCorr without candidates", "lilicorr", [](image & m) { m.drop("dflash.lilicorr_top_k"); }, "dflash.lilicorr_top_k" },
+    { "LiliCorr's candidates alone", "dflash", [](image & m) { m.u32("dflash.lilicorr_top_k", 2); }, "dflash.lilicorr_top_k" },
+    { "no candidate",          "lilicorr", [](image & m) { m.u32("dflash.lilicorr_top_k", 0); }, "dflash.lilicorr_top_k" },
+    { "more of LiliCorr's candidates than tokens", "lilicorr", [](image & m) { m.u32("dflash.lilicorr_top_k", 5); }, "dflash.lilicorr_top_k" },
+    { "candidates as a float", "lilicorr", [](image & m) { m.f32("dflash.lilicorr_top_k", 2.0f); }, "dflash.lilicorr_top_k" },
+    { "LiliCorr without a block size", "lilicorr", [](image & m) { m.drop("dflash.block_size"); m.at("lilicorr_position_embd").dims = { 12 }; m.at("lilicorr_distance_bias").dims = { 3, 3 }; }, "dflash.block_size" },
+    { "LiliCorr of another block size", "lilicorr", [](image & m) { m.u32("dflash.block_size", 9); }, "lilicorr_position_embd" },
+    { "LiliCorr that begins at the anchor", "lilicorr", [](image & m) { m.flag("dflash.sample_from_anchor", true); }, "dflash.sample_from_anchor" },
+    { "LiliCorr without heads", "lilicorr", [](image & m) { m.drop("dflash.lilicorr_head_count"); }, "dflash.lilicorr_head_count" },
+    { "heads of LiliCorr that do not divide", "lilicorr", [](image & m) { m.u32("dflash.lilicorr_head_count", 5); }, "dflash.lilicorr_head_count" },
+    { "layers of LiliCorr",    "lilicorr", [](image & m) { m.u32("dflash.lilicorr_block_count", 17); }, "dflash.lilicorr_block_count" },
+    { "a layer of LiliCorr's too few", "lilicorr", [](image & m) { m.u32("dflash.lilicorr_block_count", 2); }, "lilicorr_blk.1.attn_norm.weight" },
+    { "no scale",              "lilicorr", [](image & m) { m.drop("dflash.lilicorr_logit_scale"); }, "dflash.lilicorr_logit_scale" },
+    { "a negative scale",      "lilicorr", [](image & m) { m.f32("dflash.lilicorr_logit_scale", -8.0f); }, "dflash.lilicorr_logit_scale" },
+    { "vectors without an epsilon", "lilicorr", [](image & m) { m.f32("dflash.lilicorr_vector_epsilon", 0.0f); }, "dflash.lilicorr_vector_epsilon" },
+    { "LiliCorr's width",      "lilicorr", [](image & m) { m.at("lilicorr_hidden.weight").dims = { 64, 9 }; }, "lilicorr_hidden.bias" },
+    { "embeddings of another width", "lilicorr", [](image & m) { m.at("lilicorr_token.weight").dims = { 32, 12 }; }, "lilicorr_token.weight" },
+    { "no embeddings",         "lilicorr", [](image & m) { m.at("lilicorr_token.weight").name = "other.weight"; }, "lilicorr_token.weight" },
+    { "four features",         "lilicorr", [](image & m) { m.at("lilicorr_feature_up.weight").dims = { 4, 12 }; }, "lilicorr_feature_up.weight" },
+    { "one rank",              "lilicorr", [](image & m) { m.at("lilicorr_rank_embd").dims = { 12 }; }, "lilicorr_rank_embd" },
+    { "ranks of f16",          "lilicorr", [](image & m) { m.at("lilicorr_rank_embd").type = F16; }, "lilicorr_rank_embd" },
+    { "distances of two heads", "lilicorr", [](image & m) { m.at("lilicorr_distance_bias").dims = { 15, 2 }; }, "lilicorr_distance_bias" },
+    { "no bias of one position", "lilicorr", [](image & m) { m.at("lilicorr_same_bias").name = "other"; }, "lilicorr_same_bias" },
+    { "queries and keys alone", "lilicorr", [](image & m) { m.at("lilicorr_blk.0.attn_qkv.weight").dims = { 12, 24 }; }, "lilicorr_blk.0.attn_qkv.weight" },
+    { "a feed-forward part of two widths", "lilicorr", [](image & m) { m.at("lilicorr_blk.0.ffn_down.weight").dims = { 20, 12 }; }, "lilicorr_blk.0.ffn_down.weight" },
+    { "a product of factors too few", "lilicorr", [](image & m) { m.at("lilicorr_factor_product.weight").name = "other.weight"; }, "lilicorr_factor_product.weight" },
+    { "vectors of two lengths", "lilicorr", [](image & m) { m.at("lilicorr_in.weight").dims = { 12, 5 }; }, "lilicorr_in.weight" },
+    { "LiliCorr and Domino",   "domino", [](image & m) { for (const tensor & t : lilicorr().tensors) { if (t.name.rfind("lilicorr_", 0) == 0) { m.tensors.push_back(t); } } for (const pair & p : lilicorr().pairs) { if (p.key.rfind("dflash.lilicorr_", 0) == 0) { m.pairs.push_back(p); } } }, "lilicorr_hidden.weight" },
+    { "LiliCorr and shares of taps", "lilicorr", [](image & m) { m.tensors[0] = { "layer_fusion.weight", { 2, 1 }, F32 }; for (const char * role : { "attn_v", "attn_k_ctx", "attn_v_ctx" }) { m.tensors.push_back({ std::string("blk.0.") + role + ".weight", { 64, 32 } }); } }, "layer_fusion.weight" },
+    { "d2t of LiliCorr",       "lilicorr", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) }); }, "d2t" },
+    { "convolutions of a kernel alone", "convolved", [](image & m) { m.drop("dflash.conv_group_size"); }, "dflash.conv_group_size" },
+    { "convolutions of groups alone", "convolved", [](image & m) { m.u32("dflash.conv_kernel_size", 0); }, "dflash.conv_kernel_size" },
+    { "convolutions of a plain drafter", "dflash", [](image & m) { m.tensors.push_back({ "blk.0.ffn_conv_proj.weight", { 64, 16 } }); }, "blk.0.ffn_conv_proj.weight" },
+    { "convolutions without keys", "convolved", [](image & m) { m.drop("dflash.conv_kernel_size"); m.drop("dflash.conv_group_size"); }, "blk.0.attn_conv_base" },
+    { "convolutions of groups that do not divide", "convolved", [](image & m) { m.u32("dflash.conv_group_size", 24); }, "dflash.conv_group_size" },
+    { "convolutions of another kernel", "convolved", [](image & m) { m.u32("dflash.conv_kernel_size", 3); }, "blk.0.attn_conv_base" },
+    { "no convolution after attention", "convolved", [](image & m) { m.at("blk.0.ffn_conv_base").name = "other"; }, "blk.0.ffn_conv_base" },
+    { "weights of convolutions", "convolved", [](image & m) { m.at("blk.0.ffn_conv_proj.weight").dims = { 64, 8 }; }, "blk.0.ffn_conv_proj.weight" },
     { "Domino and DSpark",     "domino", [](image & m) { m.tensors.push_back({ "markov_w1.weight", { 32, 4 } }); m.tensors.push_back({ "markov_w2.weight", { 32, 4 } }); }, "domino_gru_ih.weight" },
     { "d2t of DFlash 2",       "dflash2", [](image & m) { m.tensors.push_back({ "output.weight", { 64, 2 } }); m.tensors.push_back({ "d2t", { 2 }, I64, raw<int64_t>(0) + raw<int64_t>(3) }); }, "d2t" },
     { "d2t of i32",            "dflash", [](image & m) { m.tensors.push_back({ "d2t", { 4 }, I32 }); }, "d2t" },
@@ -473,6 +569,9 @@ void test_sound(const scratch & files) {
     CHECK(check(files, dflare().encode()).error.empty());
     CHECK(check(files, dspark().encode()).error.empty());
     CHECK(check(files, domino().encode()).error.empty());
+    CHECK(check(files, convolved().encode()).error.empty());
+    const gguf_report l = check(files, lilicorr().encode());
+    CHECK(l.error.empty() && l.kind->id == drafter_kind::LILICORR);
 
     image m = drafter(true);
     m.tensors.push_back({ "token_embd.weight", { 64, 4 } });
