@@ -345,7 +345,7 @@ class EngineOptions:
     )
     lookup: bool = _option(
         True,
-        help="draft also what followed earlier occurrences of the last tokens",
+        help="draft also what followed earlier occurrences of the last tokens; without a drafter, this alone",
         native_type=c_bool,
         flag=Flag(group=_DRAFTING, names=("--lookup",), metavar="on|off"),
     )
